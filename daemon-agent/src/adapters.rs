@@ -1,7 +1,7 @@
-//! Command Center Adapters: modules that connect operators to the runtime, all behind one trait.
+//! Adapters: modules that connect operators to the runtime, all behind one trait.
 //!
-//! An adapter hands messages and interrupts to the mesh, and streams events by reading the outbox with a cursor of its
-//! own: the only queue between an agent and an operator is the disk.
+//! An adapter passes commands to the mesh, and streams events by reading the outbox with a cursor of its own: the
+//! outbox on disk is the only queue between an agent and an operator.
 
 pub mod board;
 pub mod cli;

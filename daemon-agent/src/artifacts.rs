@@ -1,7 +1,7 @@
 //! What a task produces: files in `artifacts/{taskId}/`, reported to the Board with their size, hash and type.
 //!
-//! Owns that folder and the three ways into it: the tool, fenced blocks in the answer, and files that simply appear.
-//! Never sends content by itself: the Board asks for the bytes when somebody opens an artifact.
+//! Owns that folder and the three ways into it: the tool, fenced blocks in the answer, and files that commands put
+//! there. Never sends content by itself: the Board asks for the bytes when somebody opens an artifact.
 
 mod collector;
 mod fenced_blocks;

@@ -29,14 +29,14 @@ use crate::home::Home;
 #[derive(Debug, Parser)]
 #[command(name = "daemon-agent", version, about)]
 pub struct CommandLine {
-    /// How log lines look on stderr.
+    /// Format of the log lines on stderr.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "OPENVIBER_LOG")]
     log: LogFormat,
     #[command(subcommand)]
     command: Verb,
 }
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
@@ -45,38 +45,38 @@ pub enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Enrol this machine at a Board with a join token.
+    /// Enrol this machine with a Board, using a join token.
     Join(Join),
-    /// Connect to the Board and work until told to end.
+    /// Connect to the Board and run tasks until stopped.
     Run {
-        /// Connect once; end when disconnected or drained.
+        /// Connect once; exit when disconnected or drained.
         #[arg(long)]
         once: bool,
     },
-    /// What the running daemon is doing.
+    /// Show what the running daemon is doing.
     Status {
         #[arg(long)]
         json: bool,
     },
-    /// Look for what is wrong on this machine.
+    /// Check this machine for problems.
     Doctor,
-    /// Configuration files.
+    /// Check the configuration files.
     #[command(subcommand)]
     Config(ConfigVerb),
-    /// The background service of this machine.
+    /// Manage the background service of this machine.
     #[command(subcommand)]
     Service(ServiceVerb),
-    /// Keys of model providers.
+    /// Manage the keys of model providers.
     #[command(subcommand)]
     Key(KeyVerb),
-    /// What agents on this machine remember.
+    /// Search what agents on this machine remember.
     #[command(subcommand)]
     Memory(MemoryVerb),
-    /// Which models this machine can use.
+    /// List the models that this machine can use.
     Models,
     /// Run a task on this machine without the Board.
     Task(Task),
-    /// Keep a command's processes together (used by the daemon itself).
+    /// Supervise the processes of a command (used by the daemon itself).
     #[command(hide = true, disable_help_flag = true)]
     Hold {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -89,10 +89,10 @@ struct Join {
     /// The Board's address, such as https://board.example.com.
     #[arg(env = "VIBER_BOARD_URL")]
     url: String,
-    /// A join token (vbj_…) made on the Board.
+    /// A join token (vbj_…) created on the Board.
     #[arg(env = "VIBER_JOIN_TOKEN", hide_env_values = true)]
     token: String,
-    /// What the viber is called; the machine's name otherwise.
+    /// Name of the viber; defaults to the machine's name.
     #[arg(long)]
     name: Option<String>,
     /// Labels, as k=v,k=v.
@@ -101,22 +101,22 @@ struct Join {
     /// A folder that the default agent may work in; may be repeated.
     #[arg(long)]
     space: Vec<PathBuf>,
-    /// Go on as `run`.
+    /// Continue as `run`.
     #[arg(long, conflicts_with = "service")]
     run: bool,
     /// Install and start the background service.
     #[arg(long)]
     service: bool,
-    /// Accept an address that is not encrypted (a test lab).
+    /// Accept an unencrypted address (for test environments).
     #[arg(long)]
     insecure: bool,
 }
 
 #[derive(Debug, Args)]
 struct Task {
-    /// What is to be done.
+    /// The goal of the task.
     goal: String,
-    /// Which agent does it.
+    /// The agent that runs the task.
     #[arg(long, default_value = "default")]
     agent: String,
     /// Print every event as a JSON line.
@@ -132,25 +132,25 @@ enum ConfigVerb {
 
 #[derive(Debug, Subcommand)]
 enum ServiceVerb {
-    /// Install and start it for this user.
+    /// Install and start the service for this user.
     Install,
 }
 
 #[derive(Debug, Subcommand)]
 enum KeyVerb {
-    /// Read a provider's key from standard input and keep it in secrets/.
+    /// Read a provider's key from standard input and save it in secrets/.
     Set { provider: String },
 }
 
 #[derive(Debug, Subcommand)]
 enum MemoryVerb {
-    /// Find passages of MEMORY.md, the logs of days and an agent's conversations.
+    /// Find passages of MEMORY.md, the daily logs and an agent's conversations.
     Search {
         query: String,
-        /// Whose memory.
+        /// The agent whose memory is searched.
         #[arg(long, default_value = "default")]
         agent: String,
-        /// How many passages.
+        /// Number of passages.
         #[arg(long)]
         limit: Option<u32>,
         /// Print the answer as JSON.

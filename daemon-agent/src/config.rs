@@ -13,7 +13,7 @@ mod yaml;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use protocol::{AgentInfo, ConfigError, Limits, Mode, ProviderInfo, Stream, ViberState};
+use protocol::{AgentInfo, AgentMode, ConfigError, ProviderInfo, ReportedDetail, TaskLimits, ViberState};
 
 use crate::home::Home;
 pub use sandbox::SandboxConfig;
@@ -100,7 +100,7 @@ pub struct Agent {
     pub temperature: Option<f64>,
     pub max_tokens: Option<u32>,
     pub context_window: Option<u64>,
-    pub mode: Mode,
+    pub mode: AgentMode,
     /// Names of tools, with groups expanded, in the order of `toolset::ALL_TOOLS`.
     pub tools: Vec<String>,
     /// Absolute, with `~` replaced. The first is the working directory; if there are none, the workspace is.
@@ -109,9 +109,9 @@ pub struct Agent {
     /// Names of environment variables that commands get in addition to the usual ones.
     pub env: Vec<String>,
     pub system_prompt: Option<String>,
-    pub limits: Limits,
+    pub limits: TaskLimits,
     pub timeouts: Timeouts,
-    pub stream: Option<Stream>,
+    pub stream: Option<ReportedDetail>,
     /// Known keys that have no effect yet.
     pub not_in_effect: Vec<String>,
     /// A restricting key that is not supported yet: tasks are refused with this sentence.

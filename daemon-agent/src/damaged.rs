@@ -117,7 +117,7 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether an error means a link, or something that cannot be opened as a file.
+/// Whether an error means that the path is a link, or something that cannot be opened as a file.
 fn is_no_file(code: i32) -> bool {
     use rustix::io::Errno;
     [Errno::LOOP, Errno::NXIO, Errno::ISDIR].iter().any(|errno| errno.raw_os_error() == code)

@@ -1,4 +1,4 @@
-//! Engines do the thinking: given a task, they report while working and end with one outcome.
+//! Engines execute tasks: given one, an engine reports its progress and ends with one outcome.
 
 pub mod builtin;
 pub mod echo;
@@ -30,7 +30,7 @@ pub struct EngineRun {
     /// Cancelled when the task must end now: drop the model call, end every process, then return
     /// `EngineOutcome::Stopped`.
     pub stop: CancellationToken,
-    /// Where it asks a person for approval.
+    /// Where the engine asks a person for approval.
     pub approvals: Approvals,
     /// Whether the task began on this machine rather than on the Board.
     pub local: bool,

@@ -1,9 +1,10 @@
-//! The supervisor that owns a command's processes: `daemon-agent hold [options] -- argv…`.
+//! The supervisor process of a sandboxed command, which owns all processes that the command starts:
+//! `daemon-agent hold [options] -- argv…`.
 //!
-//! One mechanism handles stop, timeout, crash and drain. Standard input ties it to the daemon: a `stop` line or the end
-//! of input (the daemon is gone) makes it end everything that descends from the command. When the command ends by
-//! itself, what it left in the background is ended too: nothing outlives its command. It reports progress over a
-//! socket, as JSON lines. Knows nothing of tasks, tools and models.
+//! One mechanism handles stop, timeout, crash and drain. Standard input ties the supervisor to the daemon: on a `stop`
+//! line or at the end of input (the daemon is gone) it ends every descendant of the command. When the command exits by
+//! itself, the background processes that it left are ended too, so nothing outlives its command. The supervisor reports
+//! progress over a socket, as JSON lines. Knows nothing of tasks, tools and models.
 
 mod ancestry;
 mod command;

@@ -32,7 +32,7 @@ pub struct HomeLock {
 }
 
 impl Home {
-    /// A home at `root`; touches nothing.
+    /// A home at `root`; creates nothing yet.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -191,12 +191,13 @@ pub fn user_home() -> Option<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
-/// Creates `folder` and missing folders above it, closed to others.
+/// Creates `folder` and missing folders above it, accessible to their owner only.
 pub fn private_folder(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Replaces `path` with `content`, closed to others; after a crash there is either the old file or the new one.
+/// Replaces `path` with `content`, readable only by its owner; after a crash there is either the old file or the new
+/// one.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or_else(|| io::Error::other("a file needs a folder"))?;
     private_folder(folder)?;

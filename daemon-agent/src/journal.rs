@@ -1,4 +1,4 @@
-//! The Board's commands and what became of them, on disk before they are acknowledged.
+//! The write-ahead journal of the Board's commands and their outcomes: a command is on disk before it is acknowledged.
 //!
 //! Owns which attempts were requested, begun and ended. Runs nothing; reports belong to the outbox.
 
@@ -13,7 +13,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use protocol::{Command, EditId, Instant, Numbered, Running, WorkspaceWritten};
+use protocol::{AttemptRef, Command, EditId, Instant, NumberedCommand, WorkspaceWritten};
 
 use crate::{
     damaged, fault,
@@ -43,7 +43,7 @@ struct Inner {
 /// Why commands could not be journalled.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    #[error("command {got} came where {expected} was due")]
+    #[error("command {got} arrived where {expected} was expected")]
     Gap { expected: u64, got: u64 },
     #[error("the journal cannot be written: {0}")]
     Disk(#[from] io::Error),
@@ -76,7 +76,7 @@ impl Journal {
                     );
                 }
                 FileSpan::Damaged(end) if end.len() == rest && is_torn(end) => {
-                    tracing::warn!(bytes = end.len(), "the end of the journal was torn and is cut off");
+                    tracing::warn!(bytes = end.len(), "the last record of the journal was incomplete and is removed");
                 }
                 FileSpan::Damaged(stretch) => {
                     rest -= stretch.len();
@@ -87,9 +87,11 @@ impl Journal {
         if lost > 0 {
             match damaged::copy_aside(damaged, &path, "journal", now) {
                 Ok(kept) => {
-                    tracing::error!(bytes = lost, kept = %kept.display(), "the journal was damaged; what is sound is used");
+                    tracing::error!(bytes = lost, kept = %kept.display(), "the journal was damaged; its intact records are used");
                 }
-                Err(error) => tracing::error!(bytes = lost, "the journal was damaged, and cannot be kept: {error}"),
+                Err(error) => {
+                    tracing::error!(bytes = lost, "the journal was damaged, and its original cannot be kept: {error}");
+                }
             }
         }
         let (file, size) = rewrite(&path, &held)?;
@@ -101,8 +103,8 @@ impl Journal {
         self.inner().held.clone()
     }
 
-    /// Outcomes of file edits that the Board has not confirmed yet.
-    pub fn unheard(&self) -> Vec<WorkspaceWritten> {
+    /// Outcomes of file edits that the Board has not acknowledged yet.
+    pub fn unacknowledged_edits(&self) -> Vec<WorkspaceWritten> {
         self.inner().held.written.clone()
     }
 
@@ -112,10 +114,10 @@ impl Journal {
     }
 
     /// Writes the new ones among `commands` and returns them once all are on disk. Blocks.
-    pub fn commands(&self, commands: Vec<Numbered>) -> Result<Vec<Numbered>, JournalError> {
+    pub fn commands(&self, commands: Vec<NumberedCommand>) -> Result<Vec<NumberedCommand>, JournalError> {
         let mut inner = self.inner();
         let mut due = inner.held.last_cmd_seq + 1;
-        let mut fresh: Vec<Numbered> = Vec::new();
+        let mut fresh: Vec<NumberedCommand> = Vec::new();
         for command in commands {
             if command.cmd_seq > due {
                 return Err(JournalError::Gap { expected: due, got: command.cmd_seq });
@@ -146,12 +148,12 @@ impl Journal {
     }
 
     /// Records that the attempt's engine starts now. Blocks.
-    pub fn begun(&self, attempt: &Running) -> io::Result<()> {
+    pub fn begun(&self, attempt: &AttemptRef) -> io::Result<()> {
         self.inner().write(vec![JournalEntry::Begun(attempt.clone())], &self.path)
     }
 
     /// Records that the attempts' endings are in the outbox, or with the Board. Blocks.
-    pub fn ended(&self, attempts: &[Running]) -> io::Result<()> {
+    pub fn ended(&self, attempts: &[AttemptRef]) -> io::Result<()> {
         let mut inner = self.inner();
         let known =
             attempts.iter().filter(|attempt| inner.held.attempts.iter().any(|held| held.attempt() == **attempt));
@@ -164,11 +166,11 @@ impl Journal {
         self.inner().write(vec![JournalEntry::Written(written)], &self.path)
     }
 
-    /// Records that the Board knows the outcomes of these edits. Blocks.
-    pub fn heard(&self, edits: &[EditId]) -> io::Result<()> {
+    /// Records that the Board has acknowledged the outcomes of these edits. Blocks.
+    pub fn edits_acknowledged(&self, edits: &[EditId]) -> io::Result<()> {
         let mut inner = self.inner();
         let known = edits.iter().filter(|edit| inner.held.written.iter().any(|written| written.edit_id == **edit));
-        let entries: Vec<JournalEntry> = known.cloned().map(JournalEntry::Heard).collect();
+        let entries: Vec<JournalEntry> = known.cloned().map(JournalEntry::EditAcknowledged).collect();
         inner.write(entries, &self.path)
     }
 
@@ -194,7 +196,7 @@ impl Inner {
         });
         fault::at("journal::after_fsync");
         if let Err(error) = written {
-            // Half a record must not stand before whole ones.
+            // A partial record must not precede complete ones.
             self.file.set_len(self.size)?;
             return Err(error);
         }
@@ -229,19 +231,19 @@ fn rewrite(path: &Path, held: &JournalState) -> io::Result<(File, u64)> {
     put(&JournalEntry::At { last_cmd_seq: 0, drained: held.drained, ahead: BTreeSet::new() }, &mut bytes)?;
     for attempt in &held.attempts {
         let command = Command::Submit(attempt.submit.clone());
-        put(&JournalEntry::Command(Numbered { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
-        let Running { task_id, attempt: number } = attempt.attempt();
+        put(&JournalEntry::Command(NumberedCommand { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
+        let AttemptRef { task_id, attempt: number } = attempt.attempt();
         if let Some(reason) = attempt.stopped.clone() {
             let command = Command::Stop { task_id: task_id.clone(), attempt: number, reason };
-            put(&JournalEntry::Command(Numbered { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
+            put(&JournalEntry::Command(NumberedCommand { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
         }
         if attempt.begun {
-            put(&JournalEntry::Begun(Running { task_id, attempt: number }), &mut bytes)?;
+            put(&JournalEntry::Begun(AttemptRef { task_id, attempt: number }), &mut bytes)?;
         }
     }
     for PendingWrite { cmd_seq, write } in &held.writes {
         let command = Command::Write(write.clone());
-        put(&JournalEntry::Command(Numbered { cmd_seq: *cmd_seq, command }), &mut bytes)?;
+        put(&JournalEntry::Command(NumberedCommand { cmd_seq: *cmd_seq, command }), &mut bytes)?;
     }
     for written in &held.written {
         put(&JournalEntry::Written(written.clone()), &mut bytes)?;

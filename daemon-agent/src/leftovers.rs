@@ -50,7 +50,7 @@ impl Drop for LeftoverNote {
 pub fn begin(home: &Home) {
     let folder = home.state().join(NOTES_FOLDER);
     if let Err(error) = private_folder(&folder) {
-        tracing::warn!(folder = %folder.display(), %error, "what a kill leaves behind will not be removed");
+        tracing::warn!(folder = %folder.display(), %error, "files that a kill leaves behind will not be removed");
         return;
     }
     // Listed now: anything noted later is in use.

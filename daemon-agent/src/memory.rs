@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{MemoryFound, MemorySearch, Ranking, Remembered};
+use protocol::{MemoryFound, MemoryRanking, MemorySearch, RecalledPassage};
 use tokio::{sync::watch, time::Instant};
 
 pub use daily_log::{SummaryOutcome, TaskSummary};
@@ -62,7 +62,7 @@ struct Shared {
     clock: Clock,
     files: watch::Receiver<Arc<ConfigSnapshot>>,
     slots: Mutex<BTreeMap<String, Arc<Slot>>>,
-    /// Rings when the daemon wrote something that the workspace's watcher does not see.
+    /// Notifies when the daemon wrote something that the workspace's watcher does not see.
     bell: watch::Sender<u64>,
     meaning: Mutex<Option<Arc<EmbeddingsClient>>>,
     quiet: Mutex<Option<Instant>>,
@@ -81,12 +81,12 @@ struct Slot {
 /// The result of a search.
 struct SearchResult {
     hits: Vec<PassageHit>,
-    ranking: Ranking,
+    ranking: MemoryRanking,
     known: u64,
 }
 
 impl Memory {
-    /// The memory in `home`, whose workspace this is. Touches nothing.
+    /// The memory in `home`, whose workspace this is. Opens no file yet.
     pub fn new(home: Home, workspace: Workspace, clock: Clock, files: watch::Receiver<Arc<ConfigSnapshot>>) -> Self {
         let (slots, bell) = (Mutex::default(), watch::Sender::new(0));
         let (meaning, quiet, writing) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
@@ -98,7 +98,7 @@ impl Memory {
         self.shared.workspace.clone()
     }
 
-    /// Searches for somebody's words; results come best first.
+    /// Answers a search request; results come best first.
     pub async fn search(&self, asked: &MemorySearch) -> Result<MemoryFound, String> {
         let limit = asked.limit.unwrap_or(DEFAULT_RESULTS).clamp(1, MAX_RESULTS);
         let words = query::words(&asked.query);
@@ -106,7 +106,7 @@ impl Memory {
         let mut items = Vec::new();
         let mut size = 0;
         for hit in found.hits {
-            let item = told(hit, &asked.agent_id, &words);
+            let item = recalled_passage(hit, &asked.agent_id, &words);
             size += serde_json::to_string(&item).map_or(0, |json| json.len());
             if size > MAX_ANSWER_BYTES {
                 break;
@@ -158,7 +158,7 @@ impl Memory {
         (query, direction): (&str, Option<(&str, &[u8])>),
         limit: u32,
     ) -> Result<SearchResult, IndexError> {
-        let index = self.freshen(slot, state, agent).await?;
+        let index = self.up_to_date_index(slot, state, agent).await?;
         let words = query::words(query);
         let now = self.shared.clock.now();
         let mut by_words: Vec<i64> = Vec::new();
@@ -173,19 +173,19 @@ impl Memory {
                 by_words.extend(new.collect::<Vec<_>>());
             }
         }
-        let (mut order, mut ranking) = (by_words, Ranking::Text);
+        let (mut order, mut ranking) = (by_words, MemoryRanking::Text);
         if let Some((model, vector)) = direction {
             let all = index.vectors(model).await?;
             if !all.is_empty() {
                 let mut near: Vec<(i64, f64)> = all
                     .iter()
-                    .map(|(id, other)| (*id, embeddings::likeness(vector, other)))
+                    .map(|(id, other)| (*id, embeddings::cosine_similarity(vector, other)))
                     .filter(|one| one.1 > 0.0)
                     .collect();
                 near.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
                 near.truncate(MAX_CANDIDATES as usize);
                 order = rank::fused(&[order, near.into_iter().map(|one| one.0).collect()]);
-                ranking = Ranking::Meaning;
+                ranking = MemoryRanking::Meaning;
             }
         }
         let mut hits = Vec::new();
@@ -228,7 +228,7 @@ impl Memory {
         self.shared.bell.send_modify(|n| *n = n.wrapping_add(1));
     }
 
-    /// Something was said in a session of `agent`.
+    /// A session's log of `agent` has new lines.
     pub fn logged(&self, agent: &str, session: &str) {
         self.wrote(Some(agent), &format!("agents/{agent}/sessions/{session}.jsonl"));
     }
@@ -243,13 +243,13 @@ impl Memory {
     }
 }
 
-fn told(hit: PassageHit, agent: &str, words: &[String]) -> Remembered {
+fn recalled_passage(hit: PassageHit, agent: &str, words: &[String]) -> RecalledPassage {
     let session_id = match SourceKind::of(&hit.path, agent) {
         Some(SourceKind::Session(session)) => Some(session),
         _ => None,
     };
     let excerpt = query::excerpt(&hit.body, words);
-    Remembered { source: hit.source, path: hit.path, title: hit.title, excerpt, session_id, at: hit.at }
+    RecalledPassage { source: hit.source, path: hit.path, title: hit.title, excerpt, session_id, at: hit.at }
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

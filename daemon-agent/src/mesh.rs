@@ -1,6 +1,8 @@
-//! The registry of live attempts: commands arrive here, endings go to the outbox.
+//! The message router between the adapters and the task runner: commands arrive here, start and stop attempts, and the
+//! attempts' endings go to the outbox.
 //!
-//! Owns which attempt runs when: at most `maxTasks`, in order, each started once. Knows nothing of transports.
+//! Owns the registry of live attempts and their schedule: at most `maxTasks` run at a time, in order of arrival, and
+//! each is started once. Knows nothing of transports.
 
 mod attempts;
 mod edits;
@@ -18,8 +20,8 @@ use std::{
 };
 
 use protocol::{
-    AgentEvent, AgentStreamEvent, Attachment, Command, EventBody, Fence, Numbered, Running, SessionId, TaskId,
-    TaskSubmit, WorkspaceWrite,
+    AgentEvent, AgentStreamEvent, Attachment, AttemptRef, Command, EventBody, Fence, NumberedCommand, SessionId,
+    TaskId, TaskSubmit, WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -58,13 +60,13 @@ pub enum FetchError {
     Never(String),
 }
 
-/// All attempts of this viber. Cheap to clone.
+/// The router and the registry of this viber's attempts. Cheap to clone.
 #[derive(Clone)]
 pub struct Mesh {
     shared: Arc<Shared>,
 }
 
-/// What a mesh works with.
+/// The dependencies of a mesh.
 pub struct MeshContext {
     pub home: Home,
     pub workspace: Workspace,
@@ -80,9 +82,9 @@ struct Shared {
     context: MeshContext,
     tracker: TaskTracker,
     state: Mutex<MeshState>,
-    /// Rings when an attempt began or ended.
+    /// Notifies when an attempt began or ended.
     changed: watch::Sender<u64>,
-    /// Rings when a file edit was made.
+    /// Notifies when a file edit was made.
     written: watch::Sender<u64>,
     standing: watch::Sender<BoardStatus>,
     /// Questions of tasks that wait for a person's answer.
@@ -106,25 +108,25 @@ struct MeshState {
     queue: VecDeque<TaskSubmit>,
     /// File edits that are still to be made; the first one is under way.
     writes: VecDeque<Box<WorkspaceWrite>>,
-    running: BTreeMap<Running, LiveAttempt>,
+    running: BTreeMap<AttemptRef, LiveAttempt>,
     /// Attempts whose endings are being written.
-    ending: BTreeSet<Running>,
-    /// What commands of attempts from before this start wrote against their session's policy.
-    undone: BTreeMap<Running, Vec<Violation>>,
+    ending: BTreeSet<AttemptRef>,
+    /// Violations by commands of attempts from before this start, to be reported in these attempts' logs.
+    undone: BTreeMap<AttemptRef, Vec<Violation>>,
     drained: bool,
     closing: bool,
-    /// Somebody else uses this viber's identity: nothing new is begun.
+    /// Another machine uses this viber's identity: nothing new is started.
     paused: bool,
-    /// The Board has said what it has: attempts from before this start may be continued.
+    /// The Board has sent its welcome: attempts from before this start may be continued.
     ready: bool,
-    /// Cancelled when the Board is back, while a stop because of `onDisconnect` is pending.
-    cut_off: Option<CancellationToken>,
+    /// Pending stop because of `onDisconnect`; cancelled when the Board is connected again.
+    disconnect_stop: Option<CancellationToken>,
 }
 
 struct LiveAttempt {
     agent_id: String,
     stop: StopSwitch,
-    /// Begun on this machine: the Board neither assigned it nor may a disconnect end it.
+    /// Started on this machine: the Board did not assign it, and a disconnect does not end it.
     local: bool,
 }
 
@@ -183,7 +185,7 @@ impl Mesh {
     }
 
     /// Puts commands on disk and applies the new ones. Returns the number that can then be acknowledged.
-    pub async fn take(&self, commands: Vec<Numbered>) -> Result<u64, JournalError> {
+    pub async fn take(&self, commands: Vec<NumberedCommand>) -> Result<u64, JournalError> {
         let fresh = self.blocking(move |journal| journal.commands(commands)).await??;
         for numbered in fresh {
             self.apply(numbered).await;
@@ -196,13 +198,13 @@ impl Mesh {
         self.blocking(move |journal| journal.skip_to(next)).await?
     }
 
-    async fn apply(&self, Numbered { cmd_seq, command }: Numbered) {
-        // If damage destroyed a command and it is sent again, it does not refer to what came after it.
+    async fn apply(&self, NumberedCommand { cmd_seq, command }: NumberedCommand) {
+        // A command that was lost to damage and is sent again does not apply to attempts that came after it.
         let newer = || self.shared.context.journal.held().newer_than(cmd_seq);
         match command {
             Command::Submit(submit) => self.submit(*submit).await,
             Command::Stop { task_id, attempt, reason } => {
-                let named = Running { task_id, attempt };
+                let named = AttemptRef { task_id, attempt };
                 self.stop(&StopCause::Stop(reason), |attempt, _| *attempt == named);
             }
             Command::StopAll { reason } => {
@@ -244,7 +246,7 @@ impl Mesh {
             return;
         }
         if self.outbox().next(&attempt) != 0 {
-            // An attempt is begun once, whatever is requested: this one is over.
+            // An attempt is started at most once, whatever is requested: this one is over.
             return self.settle(&attempt).await;
         }
         self.outbox().begin(&attempt, &submit.agent_id);
@@ -258,8 +260,8 @@ impl Mesh {
         self.pump();
     }
 
-    /// Begins a task of this machine right away, because somebody waits for it. Returns its attempt.
-    pub fn begin_local(&self, origin: &str, agent_id: &str, goal: &str) -> Running {
+    /// Starts a task of this machine at once, because a person waits for it. Returns its attempt.
+    pub fn begin_local(&self, origin: &str, agent_id: &str, goal: &str) -> AttemptRef {
         let now = self.clock().now().millis();
         let (task_id, session_id) = (TaskId::new(now), SessionId::new(now));
         let submit = TaskSubmit {
@@ -277,9 +279,9 @@ impl Mesh {
             plan_policy: protocol::Policy::Apply,
             memory_policy: protocol::Policy::Propose,
             approve_first: false,
-            stream: protocol::Stream::Full,
+            stream: protocol::ReportedDetail::Full,
             mode: None,
-            limits: protocol::Limits::default(),
+            limits: protocol::TaskLimits::default(),
             deadline: None,
             payload_url: None,
         };
@@ -298,13 +300,13 @@ impl Mesh {
     }
 
     /// The Board has recorded events: what is settled is deleted from disk.
-    pub async fn acknowledged(&self, acked: Vec<(Running, u64)>) {
+    pub async fn acknowledged(&self, acked: Vec<(AttemptRef, u64)>) {
         let done = self.outbox().acknowledge(&acked);
         self.forget(done).await;
     }
 
     /// The Board will not accept events of these attempts: they are kept for a while, but neither announced nor sent.
-    pub async fn refused(&self, attempts: Vec<Running>) {
+    pub async fn refused(&self, attempts: Vec<AttemptRef>) {
         let outbox = self.outbox().clone();
         let kept = tokio::task::spawn_blocking(move || attempts.iter().for_each(|attempt| outbox.refuse(attempt)));
         if let Err(error) = kept.await {
@@ -312,7 +314,7 @@ impl Mesh {
         }
     }
 
-    async fn forget(&self, done: Vec<Running>) {
+    async fn forget(&self, done: Vec<AttemptRef>) {
         if done.is_empty() {
             return;
         }
@@ -324,8 +326,8 @@ impl Mesh {
     }
 
     /// Ends the attempts, waiting and running, that `hit` selects by attempt and agent.
-    pub fn stop(&self, cause: &StopCause, hit: impl Fn(&Running, &str) -> bool) {
-        let waiting: Vec<Running> = {
+    pub fn stop(&self, cause: &StopCause, hit: impl Fn(&AttemptRef, &str) -> bool) {
+        let waiting: Vec<AttemptRef> = {
             let mut state = self.state();
             for (attempt, live) in &state.running {
                 if hit(attempt, &live.agent_id) {
@@ -344,20 +346,20 @@ impl Mesh {
     }
 
     /// Records the ending of an attempt that does not run, without making the caller wait for the disk.
-    fn end_soon(&self, attempt: Running, ending: EventBody) {
+    fn end_soon(&self, attempt: AttemptRef, ending: EventBody) {
         self.end_with(attempt, ending, None);
     }
 
-    fn end_with(&self, attempt: Running, ending: EventBody, task_summary: Option<TaskSummary>) {
+    fn end_with(&self, attempt: AttemptRef, ending: EventBody, task_summary: Option<TaskSummary>) {
         self.state().ending.insert(attempt.clone());
         let mesh = self.clone();
         self.shared.tracker.spawn(async move { mesh.end(&attempt, ending, task_summary).await });
     }
 
     /// Records the ending of an attempt and its summary, and forgets the attempt.
-    async fn end(&self, attempt: &Running, ending: EventBody, task_summary: Option<TaskSummary>) {
+    async fn end(&self, attempt: &AttemptRef, ending: EventBody, task_summary: Option<TaskSummary>) {
         self.outbox().end(attempt, ending).await;
-        self.enter(task_summary).await;
+        self.add_daily_log_entry(task_summary).await;
         self.settle(attempt).await;
         {
             let mut state = self.state();
@@ -369,17 +371,17 @@ impl Mesh {
     }
 
     /// Attempts of this process.
-    fn of_this_process(&self) -> Vec<Running> {
+    fn of_this_process(&self) -> Vec<AttemptRef> {
         let state = self.state();
         let queued = state.queue.iter().map(attempt_of);
-        let all: BTreeSet<Running> =
+        let all: BTreeSet<AttemptRef> =
             queued.chain(state.running.keys().cloned()).chain(state.ending.iter().cloned()).collect();
         all.into_iter().collect()
     }
 
     /// These, and everything that a former process left, for `hello`: the Board answers what it knows of them.
-    pub fn held(&self) -> Vec<Running> {
-        let mut all: BTreeSet<Running> = self.of_this_process().into_iter().collect();
+    pub fn held(&self) -> Vec<AttemptRef> {
+        let mut all: BTreeSet<AttemptRef> = self.of_this_process().into_iter().collect();
         if !self.state().ready {
             all.extend(self.shared.context.journal.held().attempts.iter().map(|held| held.attempt()));
             all.extend(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt));
@@ -388,8 +390,8 @@ impl Mesh {
     }
 
     /// These, and attempts whose ending the Board has not seen: heartbeats must include them.
-    pub fn unsettled(&self) -> Vec<Running> {
-        let all: BTreeSet<Running> =
+    pub fn unsettled(&self) -> Vec<AttemptRef> {
+        let all: BTreeSet<AttemptRef> =
             self.held().into_iter().chain(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt)).collect();
         all.into_iter().collect()
     }
@@ -400,17 +402,17 @@ impl Mesh {
         (state.running.len(), state.queue.len())
     }
 
-    /// Whether the Board asked not to begin new tasks.
+    /// Whether the Board asked to start no new tasks.
     pub fn is_drained(&self) -> bool {
         self.state().drained
     }
 
-    /// Rings when an attempt began or ended, or the configuration changed what may run.
+    /// Notifies when an attempt began or ended, or a change of the configuration affects what may run.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
     }
 
-    /// Begins nothing new while somebody else uses this viber's identity.
+    /// Starts nothing new while another machine uses this viber's identity.
     pub fn pause(&self, paused: bool) {
         self.state().paused = paused;
         self.pump();
@@ -422,14 +424,14 @@ impl Mesh {
         let before = self.shared.standing.send_replace(standing).connected;
         let mut state = self.state();
         if connected {
-            if let Some(pending) = state.cut_off.take() {
+            if let Some(pending) = state.disconnect_stop.take() {
                 pending.cancel();
             }
-        } else if (before || state.cut_off.is_none())
+        } else if (before || state.disconnect_stop.is_none())
             && let OnDisconnect::StopAfter(seconds) = self.shared.context.files.borrow().config.on_disconnect
         {
             let back = CancellationToken::new();
-            state.cut_off = Some(back.clone());
+            state.disconnect_stop = Some(back.clone());
             drop(state);
             let mesh = self.clone();
             self.shared.tracker.spawn(async move {
@@ -443,7 +445,7 @@ impl Mesh {
         }
     }
 
-    fn local(&self) -> BTreeSet<Running> {
+    fn local(&self) -> BTreeSet<AttemptRef> {
         self.state().running.iter().filter(|(_, live)| live.local).map(|(attempt, _)| attempt.clone()).collect()
     }
 
@@ -462,23 +464,23 @@ impl Mesh {
 }
 
 impl MeshState {
-    fn holds(&self, attempt: &Running) -> bool {
+    fn holds(&self, attempt: &AttemptRef) -> bool {
         self.running.contains_key(attempt)
             || self.ending.contains(attempt)
             || self.queue.iter().any(|submit| attempt_of(submit) == *attempt)
     }
 }
 
-fn attempt_of(submit: &TaskSubmit) -> Running {
-    Running { task_id: submit.task_id.clone(), attempt: submit.attempt }
+fn attempt_of(submit: &TaskSubmit) -> AttemptRef {
+    AttemptRef { task_id: submit.task_id.clone(), attempt: submit.attempt }
 }
 
-fn is_fenced(fences: &[Fence], attempt: &Running) -> bool {
+fn is_fenced(fences: &[Fence], attempt: &AttemptRef) -> bool {
     fences.iter().any(|fence| fence.task_id == attempt.task_id && attempt.attempt < fence.min_attempt)
 }
 
 fn fenced() -> StopCause {
-    StopCause::Stop("a newer attempt of the task was begun".to_owned())
+    StopCause::Stop("a newer attempt of the task was started".to_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The daemon's outbox on disk: each attempt's log of events until the Board has acknowledged them.
 //!
-//! Owns seqs, segment files, the fsync policy and the quota. Knows nothing of the network: a task appends and rings,
-//! adapters read by cursor.
+//! Owns sequence numbers (seqs), segment files, the fsync policy and the quota. Knows nothing of the network: a task
+//! appends, which notifies the adapters, and these read with a cursor.
 
 mod fit;
 mod fsync;
@@ -24,7 +24,7 @@ use std::{
 };
 
 use protocol::{
-    AgentStreamEvent, ErrorCode, EventBody, OutboxRange, Running, TaskError,
+    AgentStreamEvent, AttemptRef, ErrorCode, EventBody, OutboxRange, TaskError,
     limits::{MAX_TASK_OUTBOX_BYTES, MAX_VIBER_OUTBOX_BYTES, OUTBOX_RESERVE_BYTES},
 };
 use tokio::sync::watch;
@@ -61,11 +61,11 @@ struct Shared {
     root: PathBuf,
     quota: Quota,
     clock: Clock,
-    logs: Mutex<BTreeMap<Running, AttemptLog>>,
+    logs: Mutex<BTreeMap<AttemptRef, AttemptLog>>,
     sync: FsyncThread,
     /// Whether the reserve is in use.
     low: AtomicBool,
-    /// Rings whenever readers can see more.
+    /// Notifies whenever readers can see more.
     bell: watch::Sender<u64>,
 }
 
@@ -82,14 +82,14 @@ impl Outbox {
             };
             let folder = entry.path();
             if entry.file_type()?.is_dir() {
-                // What may become readable again must not be taken for lost now.
+                // A log that may become readable again must not be treated as lost now.
                 let unreadable =
                     |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
                 logs.insert(attempt, AttemptLog::recover(folder.clone(), clock.now()).map_err(unreadable)?);
             } else {
                 let kept =
                     crate::damaged::move_aside(&root.join(crate::home::DAMAGED_FOLDER), &folder, name, clock.now())?;
-                tracing::error!(kept = %kept.display(), "something else lay in the outbox's place");
+                tracing::error!(kept = %kept.display(), "something other than a folder was in the place of an outbox log");
             }
         }
         let (logs, sync, bell) = (Mutex::new(logs), FsyncThread::start()?, watch::Sender::new(0));
@@ -101,7 +101,7 @@ impl Outbox {
     }
 
     /// Creates a log for a new attempt; an existing one is continued.
-    pub fn begin(&self, attempt: &Running, agent_id: &str) {
+    pub fn begin(&self, attempt: &AttemptRef, agent_id: &str) {
         self.fill_reserve();
         let folder = self.shared.root.join(format!("{}.{}", attempt.task_id, attempt.attempt));
         let mut logs = self.logs();
@@ -113,7 +113,7 @@ impl Outbox {
 
     /// Appends an event that is not an ending. When this returns, it has its seq and its place; over quota or on a full
     /// disk, the place is in a gap.
-    pub fn append(&self, attempt: &Running, body: EventBody) {
+    pub fn append(&self, attempt: &AttemptRef, body: EventBody) {
         debug_assert!(!body.is_terminal());
         let mut dirty = Vec::new();
         let mut logs = self.logs();
@@ -136,7 +136,7 @@ impl Outbox {
     }
 
     /// Appends the ending and returns once it is durable; only then do readers see it.
-    pub async fn end(&self, attempt: &Running, body: EventBody) {
+    pub async fn end(&self, attempt: &AttemptRef, body: EventBody) {
         debug_assert!(body.is_terminal());
         let mut body = body;
         let mut tries = 0_u32;
@@ -168,15 +168,15 @@ impl Outbox {
         self.ring();
     }
 
-    /// Records what the Board has. Returns the attempts of which it has everything: they are to be passed to `forget`.
-    pub fn acknowledge(&self, acked: &[(Running, u64)]) -> Vec<Running> {
+    /// Records what the Board has. Returns the attempts of which it has everything: pass them to `forget`.
+    pub fn acknowledge(&self, acked: &[(AttemptRef, u64)]) -> Vec<AttemptRef> {
         let mut logs = self.logs();
         let done = acked.iter().filter(|(attempt, seq)| logs.get_mut(attempt).is_some_and(|log| log.acknowledge(*seq)));
         done.map(|(attempt, _)| attempt.clone()).collect()
     }
 
     /// Deletes an attempt's log.
-    pub fn forget(&self, attempt: &Running) {
+    pub fn forget(&self, attempt: &AttemptRef) {
         let log = self.logs().remove(attempt);
         if let Some(log) = log {
             log.remove();
@@ -185,7 +185,7 @@ impl Outbox {
     }
 
     /// The Board rejected `seq` as too large: until the daemon ends, readers get a notice in its place.
-    pub fn withhold(&self, attempt: &Running, seq: u64) {
+    pub fn withhold(&self, attempt: &AttemptRef, seq: u64) {
         tracing::error!(task.id = %attempt.task_id, seq, "an event is too large for the Board and is not sent again");
         if let Some(log) = self.logs().get_mut(attempt) {
             log.withhold(seq);
@@ -203,7 +203,7 @@ impl Outbox {
     }
 
     /// All attempts with events for the Board, and whether their ending is recorded.
-    pub fn attempts(&self) -> Vec<(Running, bool)> {
+    pub fn attempts(&self) -> Vec<(AttemptRef, bool)> {
         self.logs()
             .iter()
             .filter(|(_, log)| log.refused.is_none())
@@ -211,19 +211,19 @@ impl Outbox {
             .collect()
     }
 
-    /// The seq of the attempt's next event; 0 if there is no log.
-    pub fn next(&self, attempt: &Running) -> u64 {
+    /// The sequence number of the attempt's next event; 0 if there is no log.
+    pub fn next(&self, attempt: &AttemptRef) -> u64 {
         self.logs().get(attempt).map_or(0, |log| log.next)
     }
 
     /// Whether the attempt's engine may have started, as far as its log shows.
-    pub fn has_begun(&self, attempt: &Running) -> bool {
+    pub fn has_begun(&self, attempt: &AttemptRef) -> bool {
         self.logs().get(attempt).is_some_and(|log| log.begun || log.next > 2)
     }
 
     /// Records, independently of the journal, that the attempt's engine is about to start. Blocks.
-    pub fn begins(&self, attempt: &Running) -> io::Result<()> {
-        let Some((path, known)) = self.logs().get(attempt).map(AttemptLog::begins) else { return Ok(()) };
+    pub fn record_begun(&self, attempt: &AttemptRef) -> io::Result<()> {
+        let Some((path, known)) = self.logs().get(attempt).map(AttemptLog::begun_marker) else { return Ok(()) };
         if !known {
             crate::home::write_private(&path, b"")?;
             if let Some(log) = self.logs().get_mut(attempt) {
@@ -234,20 +234,20 @@ impl Outbox {
     }
 
     /// Whether part of the attempt's log was found damaged.
-    pub fn is_damaged(&self, attempt: &Running) -> bool {
+    pub fn is_damaged(&self, attempt: &AttemptRef) -> bool {
         self.logs().get(attempt).is_some_and(|log| log.damaged)
     }
 
     /// Attempts that lost their first event to damage, with their agents: the Board needs a new announcement of those
     /// it does not know.
-    pub fn headless(&self) -> Vec<(Running, String)> {
+    pub fn headless(&self) -> Vec<(AttemptRef, String)> {
         let logs = self.logs();
         let lost = logs.iter().filter(|(_, log)| log.lost_first && log.refused.is_none());
         lost.map(|(attempt, log)| (attempt.clone(), log.agent_id.clone())).collect()
     }
 
     /// Readers get `body` in place of the attempt's lost first event.
-    pub fn announce(&self, attempt: &Running, body: EventBody) {
+    pub fn announce(&self, attempt: &AttemptRef, body: EventBody) {
         let now = self.shared.clock.now();
         if let Some(log) = self.logs().get_mut(attempt) {
             log.announce(protocol::Event { seq: 1, at: now, body });
@@ -255,12 +255,12 @@ impl Outbox {
     }
 
     /// Whether a reader at `from` finds an event.
-    pub fn has(&self, attempt: &Running, from: u64) -> bool {
+    pub fn has(&self, attempt: &AttemptRef, from: u64) -> bool {
         self.logs().get(attempt).is_some_and(|log| from <= log.visible)
     }
 
     /// Events of `attempt` starting at `from`, about `max_bytes` of them; events that are no longer held become a gap.
-    pub fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<EventBatch> {
+    pub fn read(&self, attempt: &AttemptRef, from: u64, max_bytes: u64) -> Option<EventBatch> {
         let now = self.shared.clock.now();
         let place = {
             let logs = self.logs();
@@ -286,7 +286,7 @@ impl Outbox {
         }
     }
 
-    /// Rings whenever readers can see more.
+    /// Notifies whenever readers can see more.
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.shared.bell.subscribe()
     }
@@ -335,14 +335,14 @@ impl Outbox {
         }
     }
 
-    fn logs(&self) -> MutexGuard<'_, BTreeMap<Running, AttemptLog>> {
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<AttemptRef, AttemptLog>> {
         self.shared.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn attempt_of(name: &str) -> Option<Running> {
+fn attempt_of(name: &str) -> Option<AttemptRef> {
     let (task, attempt) = name.split_once('.')?;
-    Some(Running { task_id: task.parse().ok()?, attempt: attempt.parse().ok()? })
+    Some(AttemptRef { task_id: task.parse().ok()?, attempt: attempt.parse().ok()? })
 }
 
 /// Whether an event may become a gap: streamed ones may, while results, calls, approvals and everything rare are kept.

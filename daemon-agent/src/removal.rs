@@ -143,7 +143,7 @@ impl Removal {
     fn note(&mut self, removed: Result<(), Errno>) {
         match removed {
             Ok(()) => self.removed += 1,
-            // Somebody else was faster.
+            // Another process removed it first.
             Err(Errno::NOENT) => {}
             Err(error) => self.failed = Some(error),
         }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{Running, TaskSubmit};
+use protocol::{AttemptRef, TaskSubmit};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ use crate::{
     report::EngineOutcome,
 };
 
-/// How often the lock is tried while somebody else writes; after that, the line is written without it.
+/// How often the lock is tried while another process writes; after that, the line is written without it.
 const MAX_LOCK_ATTEMPTS: usize = 50;
 /// Time between two tries.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -102,7 +102,7 @@ impl SessionLog {
 
 /// Whether a line near the end of the log at `path` belongs to this attempt. Tasks of a session run one after another,
 /// so the newest attempt's lines are there. Blocks.
-pub fn names(path: &Path, attempt: &Running) -> bool {
+pub fn names(path: &Path, attempt: &AttemptRef) -> bool {
     let mut bytes = Vec::new();
     let read = open_plain(path, OFlags::NOFOLLOW).and_then(|mut file| {
         let size = file.metadata()?.len();

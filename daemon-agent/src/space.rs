@@ -7,10 +7,10 @@
 mod base_commits;
 mod changes;
 mod configuration;
+pub mod confined_git;
 mod diff;
 mod git;
 mod log;
-pub mod look;
 mod queue;
 mod repository;
 
@@ -40,7 +40,7 @@ pub struct Space {
     private: Vec<String>,
 }
 
-/// Why there is nothing to show.
+/// Why a space cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum SpaceError {
     #[error("{0}")]
@@ -53,26 +53,26 @@ pub enum SpaceError {
     #[error("the folder is not a git repository")]
     NoRepository,
     /// What leads out of it.
-    #[error("{0} leads out of the space, which is not followed")]
+    #[error("{0} leads out of the space and is not followed")]
     Elsewhere(String),
     /// How many would have been followed.
-    #[error("its .git holds more than {0} links, which are not followed")]
+    #[error("its .git contains more than {0} links, which are not followed")]
     Linked(usize),
     #[error("its configuration cannot be read: {0}")]
     Unreadable(String),
-    #[error("the space holds the viber's own home, so what changed in it is not looked at")]
+    #[error("the space contains the viber's own home, so its changes are not shown")]
     HoldsHome,
     #[error("git is not installed on this machine, or only as a script")]
     NoGit,
     /// What the kernel lacks.
-    #[error("the kernel of this machine has no {0}, and without it git is not let at a repository; files are shown")]
+    #[error("the kernel of this machine has no {0}, without which git cannot be confined, so only files are shown")]
     NoConfinement(&'static str),
-    /// The queue of looks is full.
-    #[error("too many looks at spaces of this viber at once: try again in a moment")]
+    /// The queue of inspections is full.
+    #[error("too many requests for the spaces of this viber at once: try again in a moment")]
     Busy,
-    #[error("git needs more than {} MiB of memory for it", look::MAX_MEMORY_BYTES / 1024 / 1024)]
+    #[error("git needs more than {} MiB of memory for it", confined_git::MAX_MEMORY_BYTES / 1024 / 1024)]
     TooLarge,
-    #[error("git took longer than {} s", git::LOOK_TIMEOUT.as_secs())]
+    #[error("git took longer than {} s", git::INSPECTION_TIMEOUT.as_secs())]
     Slow,
     #[error("git failed: {0}")]
     Git(String),
@@ -98,9 +98,9 @@ impl SpaceError {
     }
 }
 
-/// The name of the space that was reported to the Board as `told`.
-pub fn id(told: &str) -> String {
-    hex(told.as_bytes())[..ID_DIGITS].to_owned()
+/// The id of the space that was reported to the Board as the text `reported`.
+pub fn id(reported: &str) -> String {
+    hex(reported.as_bytes())[..ID_DIGITS].to_owned()
 }
 
 impl Space {
@@ -108,11 +108,15 @@ impl Space {
     pub fn find(files: &ConfigSnapshot, home: &Home, wanted: &str) -> Result<Self, SpaceError> {
         let agents = files.agents.values().filter_map(|agent| agent.as_ref().ok());
         let declared = agents.flat_map(|agent| {
-            agent.spaces.iter().zip(agent.info().spaces).map(|(root, told)| (root.as_path(), &*agent.reach, told))
+            agent
+                .spaces
+                .iter()
+                .zip(agent.info().spaces)
+                .map(|(root, reported)| (root.as_path(), &*agent.reach, reported))
         });
         let (root, reach) = declared
             .into_iter()
-            .find(|(_, _, told)| id(told) == wanted)
+            .find(|(_, _, reported)| id(reported) == wanted)
             .map(|(root, reach, _)| (root, reach))
             .ok_or(SpaceError::Unknown)?;
         Self::open(root, reach, home, wanted)

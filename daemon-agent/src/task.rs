@@ -5,7 +5,9 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use protocol::{ErrorCode, EventBody, Instant, Mode, Running, Stream, TaskError, TaskSubmit, limits::MAX_GOAL_BYTES};
+use protocol::{
+    AgentMode, AttemptRef, ErrorCode, EventBody, Instant, ReportedDetail, TaskError, TaskSubmit, limits::MAX_GOAL_BYTES,
+};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -24,14 +26,14 @@ use crate::{
 /// How long an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Why a running attempt is told to end.
+/// Why a running attempt has to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopCause {
-    /// Somebody wants it to stop; the reason.
+    /// It was stopped by request, for this reason.
     Stop(String),
-    /// The daemon ends.
+    /// The daemon shuts down.
     Shutdown,
-    /// It took longer than allowed; which limit it reached.
+    /// It took longer than allowed; the limit that it reached.
     TooLong(String),
 }
 
@@ -54,7 +56,7 @@ impl StopCause {
     }
 }
 
-/// Tells a running attempt to end; the first cause counts.
+/// Signals a running attempt to end; the first cause counts.
 #[derive(Clone, Default)]
 pub struct StopSwitch {
     token: CancellationToken,
@@ -111,7 +113,7 @@ async fn recorded(
     now: Instant,
     activity: &ActivityRecorder,
 ) -> EventBody {
-    let attempt = Running { task_id: submit.task_id.clone(), attempt: submit.attempt };
+    let attempt = AttemptRef { task_id: submit.task_id.clone(), attempt: submit.attempt };
     submit.limits.minutes = least(submit.limits.minutes, agent.limits.minutes);
     let stream = narrower(submit.stream, agent.stream);
     let begins = space::remember(&context.home, &submit.session_id, &agent, now);
@@ -170,7 +172,7 @@ async fn recorded(
         Some(EngineOutcome::Stopped { killed }) => {
             context.stop.cause().unwrap_or(StopCause::Stop("the engine stopped by itself".to_owned())).ending(killed)
         }
-        None => internal("The engine broke down; the daemon's log says where."),
+        None => internal("The engine failed; the daemon's log has the details."),
     }
 }
 
@@ -217,7 +219,7 @@ fn settled(outcome: Option<EngineOutcome>, stop: &StopSwitch) -> Option<EngineOu
     }
 }
 
-/// The agent that may do this task, or why it may not.
+/// The agent that runs this task, or why the task is refused.
 fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, TaskError> {
     let bad = |message: String, suggestion: &str| {
         let suggestion = Some(suggestion.to_owned());
@@ -228,7 +230,7 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
         None => {
             let known = files.agents.keys().cloned().collect::<Vec<_>>().join(", ");
             let known = if known.is_empty() { "none".to_owned() } else { known };
-            let message = format!("This viber has no agent {id:?}; there is: {known}.");
+            let message = format!("This viber has no agent {id:?}; its agents are: {known}.");
             return Err(TaskError {
                 code: ErrorCode::NotFound,
                 ..bad(message, "Choose another agent or write its file.")
@@ -236,7 +238,7 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
         }
         Some(Err(error)) => {
             let message =
-                format!("The agent {id:?} cannot work: {} line {}: {}", error.file, error.line, error.message);
+                format!("The agent {id:?} cannot be used: {} line {}: {}", error.file, error.line, error.message);
             return Err(bad(message, "Fix the file on the viber; `daemon-agent config validate` checks it."));
         }
         Some(Ok(agent)) => agent,
@@ -247,12 +249,12 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
             "Change the agent's file on the viber.",
         ));
     }
-    if let Some(mode @ (Mode::AlwaysAsk | Mode::ViberDecides)) = submit.mode {
-        let message = format!("The task asks for `mode: {}`, which this viber cannot hold yet.", mode.as_str());
+    if let Some(mode @ (AgentMode::AlwaysAsk | AgentMode::ViberDecides)) = submit.mode {
+        let message = format!("The task asks for `mode: {}`, which this viber does not support yet.", mode.as_str());
         return Err(bad(message, "Send the task without that mode."));
     }
     if submit.limits.cost_usd.is_some() {
-        let message = "The task asks for `limits.costUsd`, which this viber cannot hold yet.".to_owned();
+        let message = "The task asks for `limits.costUsd`, which this viber does not support yet.".to_owned();
         return Err(bad(message, "Bound it by `limits.tokens` instead."));
     }
     if submit.goal.trim().is_empty() || submit.goal.len() > MAX_GOAL_BYTES {
@@ -277,15 +279,15 @@ fn least(a: Option<u32>, b: Option<u32>) -> Option<u32> {
     a.into_iter().chain(b).min()
 }
 
-fn narrower(asked: Stream, allowed: Option<Stream>) -> Stream {
-    match (asked, allowed.unwrap_or(Stream::Full)) {
-        (Stream::None, _) | (_, Stream::None) => Stream::None,
-        (Stream::Text, _) | (_, Stream::Text) => Stream::Text,
-        (Stream::Full, Stream::Full) => Stream::Full,
+fn narrower(asked: ReportedDetail, allowed: Option<ReportedDetail>) -> ReportedDetail {
+    match (asked, allowed.unwrap_or(ReportedDetail::Full)) {
+        (ReportedDetail::None, _) | (_, ReportedDetail::None) => ReportedDetail::None,
+        (ReportedDetail::Text, _) | (_, ReportedDetail::Text) => ReportedDetail::Text,
+        (ReportedDetail::Full, ReportedDetail::Full) => ReportedDetail::Full,
     }
 }
 
-/// An ending for what should not happen.
+/// The ending after an internal error.
 pub fn internal(message: &str) -> EventBody {
     error(ErrorCode::Internal, message.to_owned(), None)
 }

@@ -162,9 +162,9 @@ impl Toolbox {
         }
         let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
-        let closed = self.closed();
+        let protected = self.protected_paths();
         let running = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context).closed(closed);
+            let roots = roots(&context).with_protected_paths(protected);
             match name.as_str() {
                 "read_file" => read::run(&roots, &args, &deadline),
                 "write_file" => edit::write(&roots, &args),
@@ -199,20 +199,20 @@ impl Toolbox {
 
     /// What this attempt must not write in the workspace: the plan and the memory if the session's policies say that
     /// changes are proposed, and everything that belongs to other sessions.
-    fn closed(&self) -> ProtectedPaths {
-        let mut closed = ProtectedPaths::default();
+    fn protected_paths(&self) -> ProtectedPaths {
+        let mut protected = ProtectedPaths::default();
         if let Some(plan) = &self.plan {
-            closed.session = plan.folder().strip_prefix(SESSIONS_FOLDER).map(|way| way.trim_matches('/').to_owned());
+            protected.session = plan.folder().strip_prefix(SESSIONS_FOLDER).map(|way| way.trim_matches('/').to_owned());
             if plan.proposes() {
-                closed
+                protected
                     .files
                     .extend([plan_file::PLAN_FILE.to_owned(), format!("{}/{}", plan.folder(), plan_file::PLAN_FILE)]);
             }
         }
         if self.memory.as_ref().is_some_and(MemoryEditor::proposes) {
-            closed.files.extend(CURATED_NAMES.map(str::to_owned));
+            protected.files.extend(CURATED_NAMES.map(str::to_owned));
         }
-        closed
+        protected
     }
 
     fn roots(&self) -> Roots {
@@ -252,7 +252,7 @@ impl ReadableFiles {
 
 /// Opened for every call: a space may come and go while a task runs.
 fn roots(context: &ToolContext) -> Roots {
-    Roots::open(&context.agent, &context.home).told(context.workspace.clone())
+    Roots::open(&context.agent, &context.home).with_write_listener(context.workspace.clone())
 }
 
 /// Whether calls of this tool change nothing, so that several may run in parallel.

@@ -62,30 +62,30 @@ struct Shared {
     changes: ChangeFeed,
 }
 
-/// How a change ended.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteOutcome {
-    pub state: EditState,
+    pub state: LocalWriteState,
     /// The file's current hash; `None` if there is no file.
     pub hash: Option<String>,
 }
 
 /// Whether a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EditState {
-    /// It was made, now or before: the file is as its author wants it.
+pub enum LocalWriteState {
+    /// The change was made, now or before: the file is as the change's author wants it.
     Applied,
     /// The file is not the version that the author saw: nothing was written.
     Conflict,
 }
 
-/// Why nothing was done.
+/// Why an operation was refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
     #[error("{0}")]
     Path(#[from] BadPath),
     /// A link, a mount, or a concurrent rename.
-    #[error("the path leads out of the workspace, or over a link")]
+    #[error("the path leads out of the workspace, or through a link")]
     Outside,
     #[error("{0}")]
     Name(String),
@@ -101,7 +101,7 @@ pub enum WorkspaceError {
     TooLarge,
     #[error("it is not UTF-8 text")]
     NoText,
-    #[error("the disk refuses: {0}")]
+    #[error("the disk reported an error: {0}")]
     Disk(io::Error),
 }
 
@@ -121,7 +121,7 @@ impl WorkspaceError {
 }
 
 impl Workspace {
-    /// The workspace of `home`. Touches nothing.
+    /// The workspace of `home`. Opens no file yet.
     pub fn open(home: &Home) -> Self {
         Self { root: home.workspace(), state: Some(home.state()), shared: Arc::default(), hidden: HiddenPaths::Own }
     }
@@ -131,12 +131,12 @@ impl Workspace {
         Self { root, state: None, shared: Arc::default(), hidden }
     }
 
-    /// What is not shown.
+    /// The paths that are hidden.
     pub(crate) fn hidden(&self) -> &HiddenPaths {
         &self.hidden
     }
 
-    /// Rings when there are changes that the Board was not told of.
+    /// Notifies when there are changes to report to the Board.
     pub fn changes_bell(&self) -> bells::Receiver<u64> {
         self.shared.changes.bell()
     }

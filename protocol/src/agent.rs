@@ -1,8 +1,8 @@
-//! What a viber tells about itself: its agents, skills, jobs and model providers.
+//! What a viber reports about itself: its agents, skills, jobs and model providers.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{command::Mode, instant::Instant};
+use crate::{command::AgentMode, instant::Instant};
 
 /// Whether `id` can be an agent's: it becomes part of paths and of pages.
 pub fn is_id(id: &str) -> bool {
@@ -22,7 +22,7 @@ pub struct AgentInfo {
     pub description: String,
     /// `provider/model`.
     pub model: String,
-    pub mode: Mode,
+    pub mode: AgentMode,
     /// Tool names as a model sees them.
     pub tools: Vec<String>,
     /// Working directories the agent may touch, absolute.
@@ -84,7 +84,7 @@ pub struct JobInfo {
     pub schedule: String,
 }
 
-/// One model provider of this machine. Keys never leave it; whether there is one is told.
+/// One model provider of this machine. Keys never leave the machine; only whether there is one is reported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]

@@ -1,4 +1,4 @@
-//! Commands: what the Board asks of a daemon, durable, in `cmdSeq` order, applied once.
+//! Commands: what the Board requests of a daemon. They are durable, ordered by `cmdSeq`, and applied once.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::{
     instant::Instant,
 };
 
-/// A command as it stands on the wire beside its `cmdSeq`.
+/// A command as it is sent, beside its `cmdSeq`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Command {
@@ -23,7 +23,7 @@ pub enum Command {
     #[serde(rename = "viber:stop")]
     StopAll { reason: String },
     #[serde(rename = "task:message")]
-    Message { task_id: TaskId, message_id: MessageId, content: String, injection_mode: Injection },
+    Message { task_id: TaskId, message_id: MessageId, content: String, injection_mode: InjectionPoint },
     /// `target_agent_id` is an agent or `*`.
     #[serde(rename = "interrupt")]
     Interrupt { target_agent_id: String, reason: String },
@@ -33,7 +33,7 @@ pub enum Command {
     /// A person has decided what an agent asked.
     #[serde(rename = "approval:response")]
     Approval(ApprovalResponse),
-    /// No new tasks are begun until it is taken back.
+    /// No new tasks are started until `drained` is false again.
     #[serde(rename = "viber:drain")]
     Drain { drained: bool },
 }
@@ -71,11 +71,11 @@ pub struct TaskSubmit {
     #[serde(default)]
     pub approve_first: bool,
     #[serde(default)]
-    pub stream: Stream,
+    pub stream: ReportedDetail,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub mode: Option<Mode>,
+    pub mode: Option<AgentMode>,
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: TaskLimits,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deadline: Option<Instant>,
     /// Set instead of `messages`, `goal` and the rest when they are too large for a frame: the path below the Board's
@@ -84,7 +84,7 @@ pub struct TaskSubmit {
     pub payload_url: Option<String>,
 }
 
-/// What an agent's change of a shared file becomes.
+/// How an agent's change of a shared file is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ChangePolicy))]
 #[serde(rename_all = "kebab-case")]
@@ -128,7 +128,7 @@ pub struct ApprovalResponse {
     pub approval_id: ApprovalId,
     pub digest: String,
     pub decision: Decision,
-    /// What else it holds for: `once`, `task` or `rule`.
+    /// How long the decision applies: `once`, `task` or `rule`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub scope: Option<String>,
     /// What they say to the agent.
@@ -136,7 +136,7 @@ pub struct ApprovalResponse {
     pub note: Option<String>,
 }
 
-/// Whether the agent may.
+/// Whether the agent may proceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalDecision))]
 #[serde(rename_all = "kebab-case")]
@@ -183,16 +183,16 @@ pub enum TurnPart {
 
 /// How much of the work is reported while it goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ReportedDetail))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Stream {
+pub enum ReportedDetail {
     None,
     Text,
     #[default]
     Full,
 }
 
-impl Stream {
+impl ReportedDetail {
     /// The word on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -205,16 +205,16 @@ impl Stream {
 
 /// When an agent asks before it acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AgentMode))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum AgentMode {
     AlwaysAsk,
     ViberDecides,
     #[default]
     AlwaysExecute,
 }
 
-impl Mode {
+impl AgentMode {
     /// The word on the wire and in the agent's file.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -228,17 +228,17 @@ impl Mode {
 /// When a running task sees a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Injection {
+pub enum InjectionPoint {
     Collect,
     Steer,
     Followup,
 }
 
-/// Bounds of one task; an absent one does not bound.
+/// Limits of one task; an absent limit does not apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskLimits))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Limits {
+pub struct TaskLimits {
     /// Model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,

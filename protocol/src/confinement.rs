@@ -1,4 +1,4 @@
-//! What the commands of agents can reach on a machine, as the machine says it.
+//! What the commands of agents can reach on a machine, as that machine reports it.
 
 use serde::{Deserialize, Serialize};
 

@@ -36,7 +36,7 @@ pub enum EventBody {
     /// A task that began on the machine (a job, the CLI).
     #[serde(rename = "task:announce")]
     Announce { origin: String, agent_id: String, session_id: SessionId, goal: String },
-    /// The journal holds the task; it does not run yet.
+    /// The task is in the journal and does not run yet.
     #[serde(rename = "task:accepted")]
     Accepted {},
     #[serde(rename = "task:started")]
@@ -52,7 +52,7 @@ pub enum EventBody {
     Completed { result: TaskResult },
     #[serde(rename = "task:error")]
     Error { error: TaskError },
-    /// Everything that the attempt had started is dead.
+    /// All processes that the attempt had started have ended.
     #[serde(rename = "task:stopped")]
     Stopped {
         reason: String,
@@ -119,9 +119,9 @@ pub enum AgentStreamEvent {
     },
     StateChange {
         state: ActivityState,
-        /// With `waiting`: what for.
+        /// With `waiting`: what the agent waits for.
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        waiting: Option<Pause>,
+        waiting: Option<AgentWait>,
     },
     /// Brackets every model call. What a discarded step said stays in the log and belongs to no message.
     Step {
@@ -152,7 +152,7 @@ pub enum AgentStreamEvent {
         level: NoticeLevel,
         text: String,
     },
-    /// Events `from…to` are not there. The event's own seq is `to`.
+    /// Events `from…to` are missing. The event's own seq is `to`.
     Gap {
         from: u64,
         to: u64,
@@ -173,14 +173,14 @@ pub enum ActivityState {
 
 /// What a waiting agent waits for, and until when as far as it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pause {
+pub struct AgentWait {
     #[serde(rename = "for")]
     pub cause: PauseCause,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<Instant>,
 }
 
-/// Why an agent pauses. A word of a later version is `Unknown`: the pause itself is still told.
+/// Why an agent waits. A cause of a later version is `Unknown`: the wait itself is still reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseCause {
@@ -193,7 +193,7 @@ pub enum PauseCause {
     Unknown,
 }
 
-/// A model call's life.
+/// The state of a model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepState {
@@ -242,7 +242,7 @@ impl Usage {
     }
 }
 
-/// Whether the provider counted, or we did.
+/// Whether the provider reported the count, or the daemon estimated it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -271,12 +271,12 @@ pub struct ArtifactRef {
     pub size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<String>,
-    /// What the bytes look like, beside the type that was claimed.
+    /// The type detected from the bytes, beside the type that was claimed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sniffed: Option<String>,
 }
 
-/// The one result of a task, complete on its own.
+/// The result of a task, complete in itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]

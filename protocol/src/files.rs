@@ -1,7 +1,8 @@
 //! Files of a viber's workspace: how an edit is requested and what became of it, how files are listed and read.
 //!
-//! A path is relative to the workspace, with parts joined by `/`. A hash is the SHA-256 of the whole file in hexadecimal; for
-//! a file that is too large to be read for it, it begins with `~` and only tells whether the file is still the same.
+//! A path is relative to the workspace, with parts joined by `/`. A hash is the SHA-256 of the whole file in
+//! hexadecimal; for a file that is too large to be read for it, it begins with `~` and only tells whether the file is
+//! still the same.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +11,8 @@ use crate::{ids::EditId, instant::Instant};
 /// The version of every folder: its content is not compared, because nothing of it is lost.
 pub const FOLDER_VERSION: &str = "/";
 
-/// An edit of one file, or of a folder as a whole: applied only to the version that its author saw. Applying it twice has the
-/// same effect as applying it once.
+/// An edit of one file, or of a folder as a whole: applied only to the version that its author saw. Applying it twice
+/// has the same effect as applying it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceWrite {
@@ -70,7 +71,7 @@ pub struct WorkspaceWritten {
     pub reason: Option<String>,
 }
 
-/// How an edit ended.
+/// The outcome of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteState {
@@ -81,7 +82,7 @@ pub enum WriteState {
     Refused,
 }
 
-/// What lies in a folder: the answer to `workspace.list {path, from}` and `space.list {space, path, from}`.
+/// The entries of a folder: the answer to `workspace.list {path, from}` and `space.list {space, path, from}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Listing {
@@ -95,7 +96,7 @@ pub struct Listing {
     pub omitted: u64,
 }
 
-/// One thing in a folder.
+/// One entry of a folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -118,12 +119,13 @@ pub enum EntryKind {
     Other,
 }
 
-/// A piece of a file: the answer to `workspace.read {path, offset, limit}` and `space.read {space, path, offset, limit}`.
+/// A piece of a file: the answer to `workspace.read {path, offset, limit}` and `space.read {space, path, offset,
+/// limit}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilePiece {
     pub path: String,
-    /// Of the whole file, not of the piece.
+    /// The hash of the whole file, not of the piece.
     pub hash: String,
     pub size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,19 +135,19 @@ pub struct FilePiece {
     pub content: String,
 }
 
-/// Where a text was found: the answer to `workspace.search {query}`.
+/// The matches of a search: the answer to `workspace.search {query}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Found {
-    pub hits: Vec<Hit>,
-    /// There is more, or not everything could be searched in time.
+pub struct FileMatches {
+    pub hits: Vec<FileMatch>,
+    /// There are more matches, or not everything could be searched in time.
     pub cut: bool,
 }
 
 /// A file whose name, or a line of which, contains the query.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Hit {
+pub struct FileMatch {
     pub path: String,
     pub kind: EntryKind,
     /// Counted from 1; absent when the name contains it.

@@ -41,7 +41,7 @@ pub enum FromDaemon {
     #[serde(rename = "heartbeat")]
     Heartbeat {
         #[serde(default)]
-        running: Vec<Running>,
+        running: Vec<AttemptRef>,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         metrics: Option<Metrics>,
     },
@@ -130,8 +130,8 @@ pub enum ToDaemon {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         error: Option<String>,
     },
-    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `attempt_ended`, `rate`. `of` is the task of
-    /// refused events.
+    /// A frame was understood and refused: `forbidden_task`, `seq_conflict`, `attempt_ended`, `rate`. `of` is the task
+    /// of refused events.
     #[serde(rename = "error")]
     Error {
         code: String,
@@ -142,13 +142,13 @@ pub enum ToDaemon {
     Unsupported { of: String },
     /// Any command, with its number; its own `type` is the command's.
     #[serde(untagged, skip_deserializing)]
-    Command(Numbered),
+    Command(NumberedCommand),
 }
 
 /// A command and its number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Numbered {
+pub struct NumberedCommand {
     pub cmd_seq: u64,
     #[serde(flatten)]
     pub command: Command,
@@ -173,12 +173,12 @@ pub struct Hello {
     pub state: ViberState,
     pub last_cmd_seq: u64,
     #[serde(default)]
-    pub running: Vec<Running>,
+    pub running: Vec<AttemptRef>,
     #[serde(default)]
     pub outbox: Vec<OutboxRange>,
 }
 
-/// Whole lists; an absent one is unchanged.
+/// The viber's state: complete lists; an absent one is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ViberState {
@@ -197,15 +197,15 @@ pub struct ViberState {
     pub confinement: Option<Box<Confinement>>,
 }
 
-/// An attempt that runs on the machine.
+/// Names one attempt of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Running {
+pub struct AttemptRef {
     pub task_id: TaskId,
     pub attempt: u32,
 }
 
-/// What an outbox still holds of an attempt.
+/// The events that an outbox still holds of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutboxRange {
@@ -232,7 +232,7 @@ pub struct Fence {
     pub min_attempt: u32,
 }
 
-/// How much may be unacknowledged at once.
+/// How much may be sent before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub events: u64,
@@ -251,13 +251,13 @@ pub struct Welcome {
     pub window: Window,
     pub acked: Vec<Acked>,
     pub fence: Vec<Fence>,
-    /// Attempts whose end the Board has recorded: they are neither begun nor reported on any more. An older Board does not
-    /// send it.
+    /// Attempts whose end the Board has recorded: they are neither begun nor reported on any more. An older Board does
+    /// not send it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub over: Vec<Running>,
+    pub over: Vec<AttemptRef>,
     /// Attempts without a recorded end whose task was stopped: they are not begun any more.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub stopped: Vec<Running>,
+    pub stopped: Vec<AttemptRef>,
     /// Commands are replayed from this number on.
     pub cmds_from: u64,
 }
@@ -355,7 +355,7 @@ struct Typed<'a> {
 #[derive(Deserialize)]
 struct Heartbeat {
     #[serde(default)]
-    running: Vec<Running>,
+    running: Vec<AttemptRef>,
     #[serde(default)]
     metrics: Option<Metrics>,
 }

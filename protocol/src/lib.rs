@@ -23,24 +23,26 @@ pub mod tokens;
 
 pub use agent::{AgentInfo, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
 pub use command::{
-    ApprovalResponse, Attachment, Command, Decision, Injection, Limits, Mode, Policy, Stream, TaskSubmit, Turn,
-    TurnPart, TurnRole,
+    AgentMode, ApprovalResponse, Attachment, Command, Decision, InjectionPoint, Policy, ReportedDetail, TaskLimits,
+    TaskSubmit, Turn, TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
-    ActivityState, AgentEvent, AgentStreamEvent, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel, Pause,
+    ActivityState, AgentEvent, AgentStreamEvent, AgentWait, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel,
     PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
 };
 pub use files::{
-    Entry, EntryKind, FOLDER_VERSION, FilePiece, Found, Hit, Listing, WorkspaceWrite, WorkspaceWritten, WriteOp,
-    WriteState,
+    Entry, EntryKind, FOLDER_VERSION, FileMatch, FileMatches, FilePiece, Listing, WorkspaceWrite, WorkspaceWritten,
+    WriteOp, WriteState,
 };
 pub use frame::{
-    Acked, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, Numbered, OutboxRange, Running, ToDaemon, ViberState,
-    Welcome, Window, parse_event,
+    Acked, AttemptRef, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, NumberedCommand, OutboxRange, ToDaemon,
+    ViberState, Welcome, Window, parse_event,
 };
 pub use ids::*;
 pub use instant::Instant;
-pub use memory::{Excerpt, MemoryFound, MemorySearch, MemorySource, Note, NoteBecame, NoteKind, Ranking, Remembered};
+pub use memory::{
+    Excerpt, MemoryFound, MemoryRanking, MemorySearch, MemorySource, Note, NoteKind, NoteOutcome, RecalledPassage,
+};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
 pub use space::{Change, ChangeKind, Commit, DiffPiece, Since, SpaceLog, SpaceStatus, Upstream};

@@ -1,4 +1,4 @@
-//! Sizes, rates and times that both ends keep to, and the codes with which a connection is closed.
+//! Sizes, rates and times that both ends obey, and the codes with which a connection is closed.
 
 /// The subprotocol of the WebSocket, offered by the daemon and chosen by the Board.
 pub const SUBPROTOCOL: &str = "openviber.v1";

@@ -1,4 +1,4 @@
-//! What a viber remembers: what an agent asks its memory, what is found, and what went with a request.
+//! A viber's memory: searches, their results, and the excerpts that went with a model request.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,8 @@ pub struct MemorySearch {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryFound {
-    pub items: Vec<Remembered>,
-    pub ranking: Ranking,
+    pub items: Vec<RecalledPassage>,
+    pub ranking: MemoryRanking,
     /// How many passages are known altogether.
     pub known: u64,
 }
@@ -28,7 +28,7 @@ pub struct MemoryFound {
 /// One passage: a section of a memory file, or a part of a conversation on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Remembered {
+pub struct RecalledPassage {
     pub source: MemorySource,
     /// Beneath the viber's home: `workspace/memory/2026-03-01.md`, `agents/default/sessions/ses_….jsonl`.
     pub path: String,
@@ -44,7 +44,7 @@ pub struct Remembered {
     pub at: Option<Instant>,
 }
 
-/// Where a passage stands.
+/// The kind of source that contains a passage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -57,11 +57,11 @@ pub enum MemorySource {
     Session,
 }
 
-/// How passages were put in order.
+/// How passages were ranked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = MemoryRanking))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Ranking {
+pub enum MemoryRanking {
     /// By words.
     #[default]
     Text,
@@ -74,7 +74,7 @@ pub enum Ranking {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Excerpt {
-    /// Where it comes from, as `Remembered::path`; of a caller's own: its name.
+    /// Where it comes from, as `RecalledPassage::path`; of a caller's own: its name.
     pub path: String,
     #[serde(default)]
     pub title: String,
@@ -88,7 +88,7 @@ pub struct Note {
     /// Its first line, cut.
     pub note: String,
     pub kind: NoteKind,
-    pub became: NoteBecame,
+    pub became: NoteOutcome,
     /// Of a refused one: the reason.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
@@ -105,15 +105,15 @@ pub enum NoteKind {
     Memory,
 }
 
-/// What became of a note.
+/// The outcome of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum NoteBecame {
+pub enum NoteOutcome {
     /// It is written.
     Applied,
-    /// A person decides about it.
+    /// It is proposed; a person decides about it.
     Proposed,
-    /// It stood there already.
+    /// The file contains it already.
     Known,
     Refused,
 }

@@ -1,7 +1,7 @@
 //! Paths beneath a workspace as both ends accept them: one spelling for one file, and none that leads elsewhere.
 //!
-//! Refuses what a file system, a browser or a person could read as another path. Where a path really leads is decided by
-//! the machine that opens it.
+//! Refuses what a file system, a browser or a person could read as another path. Where a path really leads is decided
+//! by the machine that opens it.
 
 use std::fmt;
 
@@ -56,8 +56,9 @@ pub fn folder(path: &str) -> Result<&str, BadPath> {
     Ok(path)
 }
 
-/// A form that is equal for names which a person or a file system may take for the same.
-pub fn likeness(name: &str) -> String {
+/// A key that is equal for names which a person or a file system may take for the same: compatibility-normalized (NFKC)
+/// and lower-case.
+pub fn collision_key(name: &str) -> String {
     name.nfkc().flat_map(char::to_lowercase).nfc().collect()
 }
 
@@ -167,9 +168,9 @@ mod tests {
 
     #[test]
     fn names_that_look_alike_are_alike() {
-        assert_eq!(likeness("Task.MD"), likeness("task.md"));
-        assert_eq!(likeness("e\u{301}.md"), likeness("\u{e9}.md"));
-        assert_eq!(likeness("ﬁle"), likeness("file"));
-        assert_ne!(likeness("a.md"), likeness("b.md"));
+        assert_eq!(collision_key("Task.MD"), collision_key("task.md"));
+        assert_eq!(collision_key("e\u{301}.md"), collision_key("\u{e9}.md"));
+        assert_eq!(collision_key("ﬁle"), collision_key("file"));
+        assert_ne!(collision_key("a.md"), collision_key("b.md"));
     }
 }

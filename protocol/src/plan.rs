@@ -1,7 +1,8 @@
 //! Plans: `{goal, steps}` or Markdown on the wire, and how one becomes the other without loss.
 //!
-//! The file is Markdown and stays as its author wrote it: an edit by steps changes the lines of those steps and no others.
-//! The file holds the id of a step (`<!-- id: x -->`) only where it differs from the id given by its position (`s1`, `s2` …).
+//! The file is Markdown and stays as its author wrote it: an edit by steps changes the lines of those steps and no
+//! others. The file holds the id of a step (`<!-- id: x -->`) only where it differs from the id given by its position
+//! (`s1`, `s2` …).
 
 mod answer;
 mod document;
@@ -87,20 +88,20 @@ impl Status {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PlanStep))]
 #[serde(default)]
 pub struct Step {
-    /// Unique in its plan. Empty, or not an id: the plan gives one.
+    /// Unique in its plan. If it is empty or not a valid id, one is assigned.
     pub id: String,
     pub title: String,
     pub status: Status,
     /// Smaller things to do below it. When absent in an edit, the present ones stay.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub todos: Option<Vec<Todo>>,
+    pub todos: Option<Vec<PlanTodo>>,
 }
 
 /// A smaller thing to do below a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = PlanTodo))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
-pub struct Todo {
+pub struct PlanTodo {
     pub title: String,
     pub status: Status,
 }
@@ -115,7 +116,7 @@ pub struct Steps {
 
 /// Why a plan is refused. The messages are for its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum PlanError {
     TooManySteps(usize),
     TooLarge(usize),
     /// No step has this id, number or title.
@@ -126,7 +127,7 @@ pub enum Refused {
     AsTextOnly,
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for PlanError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooManySteps(n) => {
@@ -140,10 +141,11 @@ impl std::fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for PlanError {}
 
-/// The Markdown of `value`, which is a text, `{markdown}` or `{goal, steps}`. Steps are written into `now`, the present plan.
-pub fn markdown_of(value: &Value, now: &str) -> Result<String, Refused> {
+/// The Markdown of `value`, which is a text, `{markdown}` or `{goal, steps}`. Steps are written into `now`, the present
+/// plan.
+pub fn markdown_of(value: &Value, now: &str) -> Result<String, PlanError> {
     let text = match value {
         Value::String(text) => Some(text),
         Value::Object(fields) => match fields.get("markdown") {
@@ -157,18 +159,19 @@ pub fn markdown_of(value: &Value, now: &str) -> Result<String, Refused> {
     }
     let named = value.as_object().is_some_and(|fields| fields.contains_key("steps") || fields.contains_key("goal"));
     if !named {
-        return Err(Refused::NotAPlan);
+        return Err(PlanError::NotAPlan);
     }
     if let Some(steps) = value["steps"].as_array().filter(|steps| steps.len() > MAX_STEPS) {
-        return Err(Refused::TooManySteps(steps.len()));
+        return Err(PlanError::TooManySteps(steps.len()));
     }
     let mut value = value.clone();
     keep_statuses(&mut value, &Steps::of(now));
-    let steps: Steps = serde_json::from_value(value).map_err(|_| Refused::NotAPlan)?;
+    let steps: Steps = serde_json::from_value(value).map_err(|_| PlanError::NotAPlan)?;
     steps.onto(now)
 }
 
-/// Fills in missing statuses of steps and to-dos from the known ones, so that an edit of titles undoes nobody's progress.
+/// Fills in missing statuses of steps and to-dos from the known ones, so that an edit of titles undoes nobody's
+/// progress.
 fn keep_statuses(value: &mut Value, known: &Steps) {
     let same = |step: &Value| {
         let (id, title) = (step["id"].as_str().unwrap_or(""), step["title"].as_str().map(line).unwrap_or_default());
@@ -195,8 +198,8 @@ fn keep_statuses(value: &mut Value, known: &Steps) {
 }
 
 /// Returns `text` unless it is too long for a plan.
-pub fn fits(text: String) -> Result<String, Refused> {
-    if text.len() <= MAX_PLAN_BYTES { Ok(text) } else { Err(Refused::TooLarge(text.len())) }
+pub fn fits(text: String) -> Result<String, PlanError> {
+    if text.len() <= MAX_PLAN_BYTES { Ok(text) } else { Err(PlanError::TooLarge(text.len())) }
 }
 
 /// Whether `id` can name a step: it appears in a comment of the file, in pages and in URLs.
@@ -208,20 +211,20 @@ pub fn is_step_id(id: &str) -> bool {
 }
 
 impl Steps {
-    /// The steps that stand in `markdown`.
+    /// The steps in `markdown`.
     pub fn of(markdown: &str) -> Self {
         Document::parse(markdown).steps()
     }
 
     /// `markdown` with this goal and these steps, and everything else unchanged.
-    pub fn onto(self, markdown: &str) -> Result<String, Refused> {
+    pub fn onto(self, markdown: &str) -> Result<String, PlanError> {
         let todos: usize = self.steps.iter().filter_map(|step| step.todos.as_ref()).map(Vec::len).sum();
         if self.steps.len() > MAX_STEPS || todos > MAX_TODOS {
-            return Err(Refused::TooManySteps(self.steps.len() + todos));
+            return Err(PlanError::TooManySteps(self.steps.len() + todos));
         }
         let document = Document::parse(markdown);
         let wanted = self.tidy(&document.steps());
-        fits(document.with(&wanted).ok_or(Refused::AsTextOnly)?)
+        fits(document.with(&wanted).ok_or(PlanError::AsTextOnly)?)
     }
 
     /// The number of finished steps, and of all.
@@ -242,8 +245,8 @@ impl Steps {
                 .all(|(a, b)| a.id == b.id && a.title == b.title && todo(a) == todo(b))
     }
 
-    /// Puts titles on one line and makes ids unique and valid. A step without an id gets that of the known step with its
-    /// title.
+    /// Puts titles on one line and makes ids unique and valid. A step without an id gets that of the known step with
+    /// its title.
     fn tidy(mut self, known: &Self) -> Self {
         self.goal = goal(&self.goal);
         let mut taken: Vec<String> = Vec::new();
@@ -282,7 +285,7 @@ fn unused(at: usize, taken: &[String], known: &Steps) -> String {
     (from..).map(|n| format!("s{n}")).find(free).unwrap_or(first)
 }
 
-/// A title: one line, nothing that a terminal would obey.
+/// A title: one line without control characters.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
 }

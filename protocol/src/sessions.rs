@@ -1,11 +1,11 @@
-//! Sessions as a machine remembers them: the logs of its agents, listed and read in pieces. A log outlives the Board on which
-//! the session began.
+//! Sessions as a machine has recorded them: the logs of its agents, listed and read in pieces. A log outlives the Board
+//! on which the session began.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    frame::Running,
+    frame::AttemptRef,
     ids::{SessionId, TaskId},
     instant::Instant,
 };
@@ -73,7 +73,7 @@ pub struct SessionPiece {
     pub next: Option<LogPlace>,
     /// Attempts among these lines that are not over, or whose reports are still on their way to the Board.
     #[serde(default)]
-    pub open: Vec<Running>,
+    pub open: Vec<AttemptRef>,
 }
 
 /// A line of a log.

@@ -1,10 +1,10 @@
-//! Guesses a type from bytes, independent of the type that somebody claims. It is trusted only to decide what a browser is
-//! told.
+//! Guesses a media type from bytes, whatever type an uploader claims. The guess is used only to choose the type that a
+//! browser is given.
 
-/// How many bytes are looked at.
+/// How many bytes are examined.
 pub const HEAD_BYTES: usize = 8 * 1024;
 
-/// The type of content that begins with `head`; `application/octet-stream` when it is unknown.
+/// The media type of content that begins with `head`; `application/octet-stream` when it is unknown.
 pub fn sniff(head: &[u8]) -> &'static str {
     let head = &head[..head.len().min(HEAD_BYTES)];
     if let Some(found) = infer::get(head) {

@@ -1,4 +1,4 @@
-//! The verbs that change things, one function each, whoever asks: pages, the API, the link, the scheduler, the console.
+//! The operations that change state, one function each, for pages, the API, the link, the scheduler and the console.
 //!
 //! Each opens one change, writes the audit inside it, and notifies the hub after the commit.
 

@@ -1,4 +1,5 @@
-//! The configuration of `serve`: flags before environment before file before defaults. `cli` reads it; here it is checked.
+//! The configuration of `serve`: flags override the environment, the file and the defaults, in this order. `cli` reads
+//! it; this module checks it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -88,7 +89,7 @@ impl Config {
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
-    /// Refuses what would expose passwords or cannot work.
+    /// Refuses a configuration that would expose passwords or cannot work.
     pub fn check(&self) -> Result<(), BadConfig> {
         let secure = self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !secure {
@@ -128,7 +129,7 @@ impl Config {
         self.base_url().starts_with("https://")
     }
 
-    /// The hosts it answers to, in lower case, as a browser sends them.
+    /// The host names that it serves, in lower case, as a browser sends them.
     pub fn hosts(&self) -> Vec<String> {
         let with_default_port = |host: &str, port: &str| vec![host.to_owned(), format!("{host}:{port}")];
         if let Some(url) = &self.public_url {

@@ -1,6 +1,6 @@
-//! Two databases, one text: every statement here runs unchanged on SQLite and PostgreSQL.
+//! Database access: every SQL statement here runs unchanged on SQLite and PostgreSQL.
 //!
-//! Owns connections, migrations, the writer and all SQL. Has never heard of HTTP. Every query takes the team first,
+//! Owns connections, migrations, the writer and all SQL. Knows nothing of HTTP. Every query takes the team first,
 //! but for those that `tests/it/tidy.rs` lists by name. A list ends in `LIMIT $n + 0`: SQLite plans a statement anew each
 //! time it runs when the bare parameter stands there.
 
@@ -51,7 +51,7 @@ pub use ownership::{Ownership, OwnershipError};
 pub use readers::Reader;
 pub use row::{Arg, Row};
 pub use team_tx::{Change, TeamTx};
-pub use tx::{Answer, Ask, Tx};
+pub use tx::{Answer, Query, Tx};
 
 /// Connections of a PostgreSQL database, readers and writers together.
 const MAX_POSTGRES_CONNECTIONS: u32 = 16;

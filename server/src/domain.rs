@@ -17,7 +17,7 @@ pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
 pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
-pub use login::{CookieState, CookieWorth, Login};
+pub use login::{CookieState, CookieVerdict, Login};
 pub use plan::{Approval, ApprovalState, PlanSource, Proposal, ProposalState, Revision};
 pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine};

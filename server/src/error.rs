@@ -11,7 +11,7 @@ pub enum Error {
     /// Unknown, or another team's: the two look alike (404).
     #[error("not found")]
     NotFound,
-    /// Not signed in, or a credential that is not good (401, pages: 303 to sign-in).
+    /// Not signed in, or an invalid credential (401, pages: 303 to sign-in).
     #[error("not signed in")]
     Unauthenticated,
     /// The role is too low (403).
@@ -23,13 +23,13 @@ pub enum Error {
     /// A request that another site may have caused (403 `csrf_failed`).
     #[error("the request did not come from this Board's own pages")]
     CsrfFailed,
-    /// Not understood (400).
+    /// Malformed (400).
     #[error("{0}")]
     Malformed(String),
-    /// Understood and unacceptable (422); `code` is stable.
+    /// Understood, but not acceptable (422); `code` is stable.
     #[error("{message}")]
     Unacceptable { code: &'static str, message: String },
-    /// The state of things does not allow it (409); `code` is stable.
+    /// The current state does not allow it (409); `code` is stable.
     #[error("{message}")]
     Conflict { code: &'static str, message: String },
     /// The body has a media type that this call does not accept (415): what it accepts.

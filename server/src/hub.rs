@@ -4,8 +4,8 @@
 //! bus between replicas would carry the same calls.
 
 mod changes;
+mod connections;
 mod lease_clock;
-mod links;
 mod tail;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 pub use crate::domain::committed::Committed;
 pub use changes::{Changed, Revoked, Subscription};
-pub use links::{InlineCommand, LinkMessage, Registration, Reply, RequestError};
+pub use connections::{InlineCommand, LinkMessage, Registration, Reply, RequestError};
 pub use tail::{FLUSH_INTERVAL, Tail};
 
 /// One handle for the whole registry. Cheap to clone.
@@ -28,7 +28,7 @@ pub struct Hub {
 struct Inner {
     changes: changes::ChangeChannels,
     tails: tail::Tails,
-    links: links::Links,
+    connections: connections::Connections,
     lease_clock: lease_clock::LeaseClock,
 }
 

@@ -11,7 +11,7 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Shared by everything that runs longer than a request.
 #[derive(Clone, Debug, Default)]
 pub struct Lifecycle {
-    /// No new work: streams and links say goodbye and end.
+    /// No new work is accepted; streams and viber connections send a last message and end.
     pub soft: CancellationToken,
     /// End now.
     pub hard: CancellationToken,

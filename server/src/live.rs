@@ -25,7 +25,7 @@ use crate::domain::{Task, committed::Committed};
 pub enum StreamFrame {
     /// The task as it is now: first of all, and whenever something other than its events changed. The latest counts.
     Task(Box<Task>),
-    /// The cursor is no place in this task: what follows starts at the first event of the first attempt.
+    /// The cursor is not a position in this task: what follows starts at the first event of the first attempt.
     Reset,
     /// The events of `run` above `after`.
     Events { run: Arc<Committed>, after: u64 },
@@ -42,7 +42,7 @@ pub enum StreamEnd {
     Deleted,
     /// The follower lost its access.
     Revoked,
-    /// The Board is shutting down; come back.
+    /// The Board is shutting down; reconnect later.
     Shutdown,
 }
 

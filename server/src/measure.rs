@@ -1,15 +1,15 @@
 //! The Board's metrics, in memory, for Prometheus.
 //!
-//! Code that has a figure records it with the `metrics` macros under a name from here; `web::health` serves them.
+//! The names of the metrics, for the macros of the crate `metrics`; `web::health` serves them.
 
 use std::sync::OnceLock;
 
 use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-/// Answers by method, route and status.
+/// Responses, by method, route and status.
 pub const REQUESTS: &str = "viber_board_http_requests_total";
-/// Seconds from a request's head to its answer's head, by method and route.
+/// Seconds from the head of a request to the head of its response, by method and route.
 pub const REQUEST_SECONDS: &str = "viber_board_http_request_seconds";
 /// Database changes, by outcome.
 pub const WRITES: &str = "viber_board_db_writes_total";

@@ -1,32 +1,33 @@
-//! A token bucket: so much at once, and a steady amount after that. Whoever owns one says what time it is.
+//! A token bucket: a burst at once, and a steady rate after that. The caller passes the current time.
 
-/// How much may come at once, and how fast it comes back.
+/// The burst of a bucket, and the rate at which it is refilled.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// What may come at once after a rest.
+    /// Tokens of a full bucket: what can be spent at once.
     pub burst: i64,
-    /// What comes back every `period_ms`, evenly.
+    /// Tokens that are refilled every `period_ms`, evenly.
     pub refill: i64,
     pub period_ms: i64,
 }
 
-/// What is left of a [`Limit`]. Every `now` is in monotonic milliseconds.
+/// The state of a [`Limit`]. Every `now` is in monotonic milliseconds.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     limit: Limit,
-    /// What was missing at `at`, in parts: one of what is limited has `period_ms` of them, and every millisecond brings
-    /// `refill` back. More than a burst is missing when more was spent than there was.
+    /// What was missing from a full bucket at `at`, in units of 1/`period_ms` token, so that every millisecond refills
+    /// `refill` units. More than a burst is missing when more was spent than was available.
     missing: i64,
     at: i64,
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket.
     pub fn new(limit: Limit, now: i64) -> Self {
         Self { limit, missing: 0, at: now }
     }
 
-    /// Milliseconds until `amount` (a burst at most) is there: 0 when it is. For 0, until nothing is overdrawn.
+    /// Milliseconds until `amount` tokens (at most a burst) are available, 0 when they are. With an `amount` of 0:
+    /// until the bucket is no longer overdrawn.
     pub fn wait(&mut self, amount: i64, now: i64) -> u64 {
         self.refill(now);
         let Limit { burst, refill, period_ms } = self.limit;
@@ -35,24 +36,23 @@ impl Bucket {
         short.unsigned_abs().div_ceil(refill.unsigned_abs())
     }
 
-    /// Spends `amount`, whether it is there or not.
+    /// Spends `amount`, even if that overdraws the bucket.
     pub fn spend(&mut self, amount: i64, now: i64) {
         self.refill(now);
         self.missing = self.missing.saturating_add(amount.saturating_mul(self.limit.period_ms));
     }
 
-    /// Puts back what was spent.
+    /// Returns tokens that were spent.
     pub fn give_back(&mut self, amount: i64) {
         self.missing = self.missing.saturating_sub(amount.saturating_mul(self.limit.period_ms)).max(0);
     }
 
-    /// Whether it is as if nothing had ever been spent.
+    /// Whether the bucket is full again.
     pub fn is_full(&self, now: i64) -> bool {
         self.missing(now) == 0
     }
 
-    /// Counts from `now` on, also when it is earlier than what was told before: a clock that was ahead for a moment costs
-    /// nothing.
+    /// Refills up to `now`. A `now` before the last one is accepted: a clock that was ahead for a moment costs nothing.
     fn refill(&mut self, now: i64) {
         self.missing = self.missing(now);
         self.at = now;

@@ -1,4 +1,4 @@
-//! Recurring duties: leases expire, access that another process ended is noticed, old data is removed.
+//! Periodic duties: expiring leases, noticing access that another process ended, removing old data.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
@@ -42,7 +42,7 @@ trait Duty: Send + 'static {
     /// For the log.
     const NAME: &'static str;
 
-    /// Does it once.
+    /// Runs the duty once.
     fn run(&mut self, board: &Board) -> impl Future<Output = Result<(), Error>> + Send;
 }
 

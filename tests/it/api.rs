@@ -68,7 +68,7 @@ async fn lists_are_paged_and_complete(engine: Engine) {
         let page = operator.get(&format!("/api/v1/{list}")).await.expect(200).json();
         assert!(page["items"].is_array() && page.get("next").is_some(), "{list}: {page}");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn shapes_are_as_promised(engine: Engine) {
@@ -110,7 +110,7 @@ async fn shapes_are_as_promised(engine: Engine) {
     for path in ["/api/v1/tasks", "/api/v1/tasks/{id}/events", "/api/v1/vibers/{id}", "/api/v1/audit"] {
         assert!(spec["paths"][path].is_object(), "{path} is not described");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn sessions_are_started_renamed_put_away_and_deleted(engine: Engine) {
@@ -129,7 +129,7 @@ async fn sessions_are_started_renamed_put_away_and_deleted(engine: Engine) {
     assert!([200, 204].contains(&gone.status), "{gone:?}");
     operator.get(&path).await.expect(404);
     operator.get(&format!("/api/v1/tasks/{}", id(&task, "id"))).await.expect(404);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn people_are_invited_and_tokens_made(engine: Engine) {
@@ -184,7 +184,7 @@ async fn people_are_invited_and_tokens_made(engine: Engine) {
         (program.get("/api/v1/vibers").await.status == 401).then_some(())
     })
     .await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn what_is_privileged_is_audited(engine: Engine) {
@@ -201,7 +201,7 @@ async fn what_is_privileged_is_audited(engine: Engine) {
     assert!(owners.to_string().contains("127.0.0.1"), "from where: {owners}");
     let doctor = board.cli(&["doctor"]).await;
     assert!(doctor.out.to_lowercase().contains("audit"), "{doctor:?}");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a_stream_replays_and_ends(engine: Engine) {
@@ -222,7 +222,7 @@ async fn a_stream_replays_and_ends(engine: Engine) {
     assert_eq!(reset.iter().filter(|frame| frame.id.is_some()).count(), 5);
     let page = operator.get(&format!("{path}?after=1.3")).await.expect(200).json();
     assert_eq!(page["items"].as_array().expect("a list").len(), 2);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn problems_have_a_code_and_a_request(engine: Engine) {
@@ -242,5 +242,5 @@ async fn problems_have_a_code_and_a_request(engine: Engine) {
         assert!(problem["requestId"].is_string() && problem["title"].is_string(), "{problem}");
         assert_eq!(problem["status"], status);
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -1,4 +1,4 @@
-//! What attackers try, by the numbers of `design/reliability.md`: each case's expected result is its assertion.
+//! What attackers try: the cases A01 and up of the register (`cases.rs`). Each case asserts its expected result.
 
 mod browser;
 mod content;

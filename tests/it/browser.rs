@@ -46,7 +46,7 @@ async fn joined(board: &Board, script: Vec<Reply>) -> (Viber, Llm) {
     let llm = Llm::start(script).await;
     let mut viber = Viber::fresh("lab");
     viber.enrol(board).await;
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     viber.run();
     viber.connected(&board.token(HOME, "viewer").await).await;
     (viber, llm)
@@ -95,7 +95,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     let mut viber = Viber::fresh("lab");
     let space = viber.space().display().to_string();
     viber.cli(&["join", &board.url, &token, "--name", "lab", "--space", &space]).await.good();
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     viber.run();
     browser.sees("body", "connected").await;
     browser.go(&format!("{}{home}", board.url)).await;
@@ -120,7 +120,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     browser.sees(LAST_ANSWER_CSS, "First half, second half.").await;
     assert_ne!(browser.page.title().await.expect("a title"), "owned");
     assert!(!browser.has("article script").await, "what a model writes is text");
-    assert_eq!(browser.complaints().await, Vec::<String>::new(), "nothing inline, nothing missing");
+    assert_eq!(browser.console_errors().await, Vec::<String>::new(), "nothing inline, nothing missing");
 
     // Continue, then stop.
     say(&browser, "Go on then").await;
@@ -248,5 +248,5 @@ async fn fits(browser: &Browser, page: &str) {
     let over = "return document.documentElement.scrollWidth - window.innerWidth";
     let over = browser.page.execute(over, Vec::new()).await.expect("a number").as_i64().expect("a number");
     assert!(over <= 0, "{page} is {over} px too wide for a phone");
-    assert_eq!(browser.complaints().await, Vec::<String>::new(), "{page}");
+    assert_eq!(browser.console_errors().await, Vec::<String>::new(), "{page}");
 }

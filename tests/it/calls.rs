@@ -60,7 +60,7 @@ async fn a_call_sent_again_is_answered_again(engine: Engine) {
     let canary = Canary::of("a token in a kept answer", &secret.expect("told again"));
     board.stop().await;
     canary.not_below(board.data(), |_| false);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 fn failed() -> EventBody {
@@ -127,7 +127,7 @@ async fn a_stream_goes_on_through_a_retry_and_resumes_exactly(engine: Engine) {
     for bad in ["x", "3.1", "1"] {
         operator.get(&format!("{path}?after={bad}")).await.expect(422);
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a_stream_tells_of_contact_and_of_the_end_of_the_board(engine: Engine) {
@@ -145,7 +145,7 @@ async fn a_stream_tells_of_contact_and_of_the_end_of_the_board(engine: Engine) {
     board.begin_stop();
     let end = live.until("end").await.pop().expect("the end");
     assert_eq!(end.json()["reason"], "shutdown");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_token_may_ask_often_and_not_too_often() {
     assert!(throttled.iter().all(|answer| answer.header("retry-after").parse::<u64>().is_ok_and(|s| s > 0)));
     assert_eq!(throttled[0].code(), "throttled");
     calm.get("/api/v1/vibers").await.expect(200);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn a_token_holds_fifty_streams_and_no_more() {
         (stream().send().await.expect("an answer").status() == 200).then_some(())
     })
     .await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -222,5 +222,5 @@ async fn the_board_tells_how_it_is_to_those_who_may_know() {
     plain.anon().get("/metrics").await.expect(404);
     let weak = Board::prepare(Engine::Sqlite, &[]).await.cli(&["serve", "--metrics-token", "short"]).await;
     assert_eq!(weak.code(), 78, "{}", weak.err);
-    board.sound().await;
+    board.assert_invariants().await;
 }

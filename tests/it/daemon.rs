@@ -13,9 +13,9 @@ mod sandbox;
 use board_tests::{Engine, Fixture, Viber, llm::Reply, tasks::id};
 use serde_json::Value;
 
-/// A viber that thinks by this script. On SQLite: what the daemon does does not depend on it.
-async fn thinking(script: Vec<Reply>) -> Fixture<Viber> {
-    Fixture::on(Engine::Sqlite).thinking(script).with_viber().await
+/// A viber whose model answers by this script. On SQLite, because the daemon does not depend on the database.
+async fn with_scripted_model(script: Vec<Reply>) -> Fixture<Viber> {
+    Fixture::on(Engine::Sqlite).scripted_model(script).with_viber().await
 }
 
 /// The parts of the newest message of the task's session.

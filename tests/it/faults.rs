@@ -1,4 +1,4 @@
-//! Faults: what may break does break, and nothing that was promised is lost. Each case bears its number in reliability.md.
+//! What breaks: the cases F01 and up of the register (`cases.rs`). Whatever fails, nothing that was promised is lost.
 
 mod bounds;
 mod daemon;

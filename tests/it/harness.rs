@@ -73,7 +73,7 @@ mod browser {
         with.go(PAGE).await;
         with.sees("#a", "plain").await;
         assert_eq!(with.page.title().await.unwrap(), "ran");
-        assert!(with.complaints().await.concat().contains("oops"));
+        assert!(with.console_errors().await.concat().contains("oops"));
         let without = Browser::open(Scripts::Off).await;
         without.go(PAGE).await;
         without.sees("#a", "plain").await;

@@ -30,7 +30,7 @@ async fn a_board_killed_in_the_middle_of_a_task_changes_nothing(engine: Engine) 
     let mut pieces: Vec<Piece> = words(0).collect();
     pieces.push(Piece::Wait(gate.clone()));
     pieces.extend(words(40));
-    let mut fixture = Fixture::on(engine).thinking(vec![Reply::Stream(pieces)]).with_viber().await;
+    let mut fixture = Fixture::on(engine).scripted_model(vec![Reply::Stream(pieces)]).with_viber().await;
     let task = fixture.submit("count").await;
     let operator = &fixture.operator;
     operator.task_in(id(&task, "id"), "running").await;
@@ -49,12 +49,12 @@ async fn a_board_killed_in_the_middle_of_a_task_changes_nothing(engine: Engine) 
     assert_eq!(whole(operator, &done).await, std::slice::from_ref(&all));
     assert_eq!(done["result"]["text"].as_str().map(str::trim), Some(all.trim()));
     assert_eq!((fixture.llm.requests().len(), &done["attempt"]), (1, &json!(1)), "one attempt, asked once");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_daemon_killed_in_the_middle_of_a_task_says_so(engine: Engine) {
     let endless = Reply::Stream(vec![Piece::text("so far so good"), Piece::Wait(Gate::new())]);
-    let mut fixture = Fixture::on(engine).thinking(vec![endless, Reply::text("better now")]).with_viber().await;
+    let mut fixture = Fixture::on(engine).scripted_model(vec![endless, Reply::text("better now")]).with_viber().await;
     let task = fixture.submit("go").await;
     let task_id = id(&task, "id").to_owned();
     let operator = &fixture.operator;
@@ -75,23 +75,19 @@ async fn a_daemon_killed_in_the_middle_of_a_task_says_so(engine: Engine) {
     let done = operator.task_in(&task_id, "completed").await;
     assert_eq!((&done["attempt"], &done["result"]["text"]), (&json!(2), &json!("better now")));
     assert_eq!(fixture.llm.requests().len(), 2, "started once each");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_result_that_was_not_sent_survives_the_daemon(engine: Engine) {
     let gate = Gate::new();
     let reply = Reply::Stream(vec![Piece::text("here "), Piece::Wait(gate.clone()), Piece::text("is the result")]);
-    let mut fixture = Fixture::on(engine).thinking(vec![reply]).with_viber().await;
+    let mut fixture = Fixture::on(engine).scripted_model(vec![reply]).with_viber().await;
     let task = fixture.submit("finish alone").await;
     fixture.operator.task_in(id(&task, "id"), "running").await;
     fixture.board.kill9();
     gate.open();
     eventually("the result is on the daemon's disk", || async {
-        let state = board_tests::canary::files(&fixture.viber.home().join("state"));
-        let found = state
-            .iter()
-            .any(|file| String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).contains("task:completed"));
-        found.then_some(())
+        fixture.viber.has_result_on_disk(id(&task, "id")).then_some(())
     })
     .await;
     fixture.viber.kill9();
@@ -101,12 +97,12 @@ async fn a_result_that_was_not_sent_survives_the_daemon(engine: Engine) {
     assert_eq!(done["result"]["text"], "here is the result");
     assert_eq!(whole(&fixture.operator, &done).await, ["here is the result"]);
     assert_eq!(fixture.llm.requests().len(), 1);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn everybody_killed_at_once_finds_everything_again(engine: Engine) {
     let script = vec![Reply::text("one"), Reply::text("two")];
-    let mut fixture = Fixture::on(engine).thinking(script).with_viber().await;
+    let mut fixture = Fixture::on(engine).scripted_model(script).with_viber().await;
     let first = fixture.submit("first").await;
     fixture.operator.task_in(id(&first, "id"), "completed").await;
     fixture.viber.kill9();
@@ -121,5 +117,5 @@ async fn everybody_killed_at_once_finds_everything_again(engine: Engine) {
     assert_eq!(whole(&fixture.operator, &done).await, ["one", "two"]);
     let asked = fixture.llm.requests()[1].body.to_string();
     assert!(asked.contains("first") && asked.contains("\"one\"") && asked.contains("second"), "{asked}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -11,9 +11,9 @@ use board_tests::{Engine, FakeBoard, Fixture, Llm, Viber, eventually, fake_board
 /// What an agent needs that has a memory.
 const TOOLS: &[&str] = &["plan", "memory"];
 
-/// A viber whose agent has a memory and thinks by this script, with files below its home.
+/// A viber whose agent has a memory and a scripted model, with files below its home.
 async fn remembering(engine: Engine, script: Vec<Reply>, files: &[(&str, &str)]) -> Fixture<Viber> {
-    let setup = Fixture::on(engine).thinking(script).tools(TOOLS);
+    let setup = Fixture::on(engine).scripted_model(script).tools(TOOLS);
     let fixture = setup.with_enrolled_viber().await;
     files.iter().for_each(|(path, text)| fixture.viber.write(path, text));
     fixture.running().await
@@ -40,7 +40,7 @@ fn curated(viber: &Viber) -> String {
 async fn alone(script: Vec<Reply>, files: &[(&str, &str)]) -> (FakeBoard, Viber, Llm) {
     let llm = Llm::start(script).await;
     let mut viber = Viber::fresh("lab");
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     let agent = viber.agent("mode: always_execute\nmaxSteps: 25\n");
     viber.write("agents/default.yaml", &agent.replace("shell]", &format!("shell, {}]", TOOLS.join(", "))));
     files.iter().for_each(|(path, text)| viber.write(path, text));

@@ -9,9 +9,9 @@ mod story;
 use board_tests::{Answer, Engine, Fixture, Viber, eventually, llm::Reply, tasks::id};
 use serde_json::{Value, json};
 
-/// A viber whose agent plans, and thinks by this script.
+/// A viber whose agent plans and has a scripted model.
 async fn planning(engine: Engine, script: Vec<Reply>) -> Fixture<Viber> {
-    Fixture::on(engine).thinking(script).tools(&["plan", "artifact"]).with_viber().await
+    Fixture::on(engine).scripted_model(script).tools(&["plan", "artifact"]).with_viber().await
 }
 
 /// What people see and say of a plan.

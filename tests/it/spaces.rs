@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 /// A viber with one space.
 async fn with_space(engine: Engine) -> Fixture<Viber> {
-    Fixture::on(engine).thinking([Reply::text("Done.")]).with_viber().await
+    Fixture::on(engine).scripted_model([Reply::text("Done.")]).with_viber().await
 }
 
 /// The viber's one space: what people on the Board see of it, and what its owner does there.

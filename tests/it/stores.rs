@@ -113,7 +113,7 @@ async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: I
 
 /// A task with its user message, queued, and an attempt.
 async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: Instant) -> Result<Task, DbError> {
-    let seq = db::sessions::give_seqs(&mut tx.change(team, &By::board(), at), session, 2).await?.expect("a session");
+    let seq = db::sessions::reserve_seqs(&mut tx.change(team, &By::board(), at), session, 2).await?.expect("a session");
     let found = db::sessions::load(&mut tx.of(team), session).await?.expect("a session");
     let task = Task {
         id: TaskId::new(at.0),
@@ -128,9 +128,9 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         waiting: None,
         contact: Contact { state: ContactState::Disconnected, since: NOW },
         attempt: 1,
-        stream: protocol::Stream::Full,
+        stream: protocol::ReportedDetail::Full,
         mode: None,
-        limits: protocol::Limits { steps: Some(3), ..Default::default() },
+        limits: protocol::TaskLimits { steps: Some(3), ..Default::default() },
         payload: serde_json::json!({}),
         model: None,
         result: None,
@@ -175,16 +175,15 @@ async fn versions(engine: Engine) {
     let (ours, theirs) = (Db::open(&url).await.expect("a database"), Db::open(&url).await.expect("the same"));
     for (writer, n) in [(&ours, 1), (&theirs, 2), (&ours, 3)] {
         let before = ours.version().await.expect("a version");
-        db::settings::fact(&mut ours.reader().await.expect("a reader"), "n").await.expect("a read");
+        db::settings::value(&mut ours.reader().await.expect("a reader"), "n").await.expect("a read");
         let refused = writer.write(|tx| {
             Box::pin(async move {
-                db::settings::set_fact(tx, "undone", "").await?;
+                db::settings::set(tx, "undone", "").await?;
                 Err::<(), _>(DbError::Taken)
             })
         });
         assert!(matches!(refused.await, Err(DbError::Taken)));
-        let written =
-            writer.write(move |tx| Box::pin(async move { db::settings::set_fact(tx, "n", &n.to_string()).await }));
+        let written = writer.write(move |tx| Box::pin(async move { db::settings::set(tx, "n", &n.to_string()).await }));
         written.await.expect("a change");
         let after = ours.version().await.expect("a version");
         assert_ne!(before, after, "write {n}");

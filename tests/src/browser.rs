@@ -204,7 +204,7 @@ impl Browser {
     }
 
     /// What the console holds at level SEVERE since the last call: refused scripts and styles, failed loads, errors.
-    pub async fn complaints(&self) -> Vec<String> {
+    pub async fn console_errors(&self) -> Vec<String> {
         let log = self.page.issue_cmd(ConsoleLog).await.expect("the console's log");
         let lines = log.as_array().cloned().unwrap_or_default();
         let severe = lines.iter().filter(|line| line["level"] == "SEVERE");

@@ -1,6 +1,6 @@
 //! Small file systems that fill up, in a mount namespace that vanishes with the test.
 //!
-//! A test that mounts plays itself again as a child process in a namespace of its own: as root, or as whoever may make a
+//! A test that mounts runs itself again as a child process in a namespace of its own: as root, or as whoever may make a
 //! user namespace. Where neither is allowed it fails and says so; it never passes without its disk.
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Set for the child that plays the test.
+/// Set for the child that runs the test.
 const INSIDE_VARIABLE: &str = "BOARD_TEST_MOUNTS";
 
 /// A mounted file system of a bounded size.
@@ -19,9 +19,9 @@ pub struct Disk {
     _image: Option<tempfile::NamedTempFile>,
 }
 
-/// Plays the test `name` (its path in the suite, `faults::daemon::f16_…`) in a mount namespace of its own. True for the
-/// caller, who has nothing left to do; false for the one who plays.
-pub fn played_apart(name: &str) -> bool {
+/// Runs the test `name` (its path in the suite, `faults::daemon::f16_…`) again, as a child process in a mount
+/// namespace of its own. Returns true in the caller, which then has nothing left to do, and false in that child.
+pub fn run_in_mount_namespace(name: &str) -> bool {
     if std::env::var_os(INSIDE_VARIABLE).is_some() {
         return false;
     }

@@ -11,8 +11,8 @@ use std::{
 
 use futures_util::{SinkExt, StreamExt};
 use protocol::{
-    Acked, Command, Event, FromDaemon, Numbered, Running, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, Welcome,
-    Window, limits, parse_event,
+    Acked, AttemptRef, Command, Event, FromDaemon, NumberedCommand, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId,
+    Welcome, Window, limits, parse_event,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -54,7 +54,7 @@ pub struct FakeBoard {
 
 #[derive(Debug)]
 struct Shared {
-    kept: Mutex<Kept>,
+    state: Mutex<BoardState>,
     /// Rings when there are new commands.
     bell: watch::Sender<()>,
     /// Rings when a request was answered.
@@ -62,13 +62,13 @@ struct Shared {
 }
 
 #[derive(Debug)]
-struct Kept {
-    manner: Behaviour,
+struct BoardState {
+    behaviour: Behaviour,
     dials: Vec<Instant>,
-    beats: Vec<(Instant, Vec<Running>)>,
+    beats: Vec<(Instant, Vec<AttemptRef>)>,
     epoch: u64,
-    commands: Vec<Numbered>,
-    events: BTreeMap<Running, Vec<Event>>,
+    commands: Vec<NumberedCommand>,
+    events: BTreeMap<AttemptRef, Vec<Event>>,
     /// Requests that were not sent yet, how many there were, and what was answered.
     asks: Vec<ToDaemon>,
     asked: u64,
@@ -77,16 +77,16 @@ struct Kept {
 
 impl FakeBoard {
     /// Listens on a free port.
-    pub async fn start(manner: Behaviour) -> Self {
-        Self::start_on(0, manner).await
+    pub async fn start(behaviour: Behaviour) -> Self {
+        Self::start_on(0, behaviour).await
     }
 
     /// Listens on `port`.
-    pub async fn start_on(port: u16, manner: Behaviour) -> Self {
+    pub async fn start_on(port: u16, behaviour: Behaviour) -> Self {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let kept = Kept {
-            manner,
+        let state = BoardState {
+            behaviour,
             dials: Vec::new(),
             beats: Vec::new(),
             epoch: 0,
@@ -96,8 +96,11 @@ impl FakeBoard {
             asked: 0,
             answers: BTreeMap::new(),
         };
-        let shared =
-            Arc::new(Shared { kept: Mutex::new(kept), bell: watch::Sender::new(()), answered: watch::Sender::new(()) });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            bell: watch::Sender::new(()),
+            answered: watch::Sender::new(()),
+        });
         let end = CancellationToken::new();
         tokio::spawn(end.clone().run_until_cancelled_owned(accept(listener, shared.clone(), end.clone())));
         Self { url, shared, end }
@@ -109,23 +112,23 @@ impl FakeBoard {
     }
 
     /// From now on it treats whoever dials like this.
-    pub fn behave(&self, manner: Behaviour) {
-        self.shared.kept().manner = manner;
+    pub fn set_behaviour(&self, behaviour: Behaviour) {
+        self.shared.state().behaviour = behaviour;
     }
 
     /// When somebody dialled.
     pub fn dials(&self) -> Vec<Instant> {
-        self.shared.kept().dials.clone()
+        self.shared.state().dials.clone()
     }
 
     /// When heartbeats came, and which attempts they named.
-    pub fn beats(&self) -> Vec<(Instant, Vec<Running>)> {
-        self.shared.kept().beats.clone()
+    pub fn beats(&self) -> Vec<(Instant, Vec<AttemptRef>)> {
+        self.shared.state().beats.clone()
     }
 
     /// Gives the viber a task.
-    pub fn submit(&self, goal: &str) -> Running {
-        let attempt = Running { task_id: TaskId::new(ID_TIME_MS), attempt: 1 };
+    pub fn submit(&self, goal: &str) -> AttemptRef {
+        let attempt = AttemptRef { task_id: TaskId::new(ID_TIME_MS), attempt: 1 };
         let submit = json!({
             "taskId": attempt.task_id, "attempt": 1, "sessionId": SessionId::new(ID_TIME_MS), "agentId": "default", "goal": goal,
         });
@@ -136,27 +139,27 @@ impl FakeBoard {
 
     /// Gives the viber a command.
     pub fn command(&self, command: Command) {
-        let mut kept = self.shared.kept();
-        let cmd_seq = kept.commands.len() as u64 + 1;
-        kept.commands.push(Numbered { cmd_seq, command });
-        drop(kept);
+        let mut state = self.shared.state();
+        let cmd_seq = state.commands.len() as u64 + 1;
+        state.commands.push(NumberedCommand { cmd_seq, command });
+        drop(state);
         self.shared.bell.send_replace(());
     }
 
     /// What the viber answers to a request.
     pub async fn ask(&self, method: &str, params: Value) -> Result<Value, String> {
         let id = {
-            let mut kept = self.shared.kept();
-            kept.asked += 1;
-            let id = kept.asked;
-            kept.asks.push(ToDaemon::Request { id, method: method.to_owned(), params });
+            let mut state = self.shared.state();
+            state.asked += 1;
+            let id = state.asked;
+            state.asks.push(ToDaemon::Request { id, method: method.to_owned(), params });
             id
         };
         self.shared.bell.send_replace(());
         let mut answered = self.shared.answered.subscribe();
         let answer = async {
             loop {
-                if let Some(answer) = self.shared.kept().answers.remove(&id) {
+                if let Some(answer) = self.shared.state().answers.remove(&id) {
                     return answer;
                 }
                 answered.changed().await.expect("the Board lives");
@@ -166,8 +169,8 @@ impl FakeBoard {
     }
 
     /// What the viber has reported of an attempt, in order.
-    pub fn events(&self, attempt: &Running) -> Vec<Event> {
-        self.shared.kept().events.get(attempt).cloned().unwrap_or_default()
+    pub fn events(&self, attempt: &AttemptRef) -> Vec<Event> {
+        self.shared.state().events.get(attempt).cloned().unwrap_or_default()
     }
 }
 
@@ -189,22 +192,22 @@ pub fn credential(viber: &Viber, url: &str) {
 }
 
 impl Shared {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().expect("not poisoned")
+    fn state(&self) -> MutexGuard<'_, BoardState> {
+        self.state.lock().expect("not poisoned")
     }
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, end: CancellationToken) {
     loop {
         let (stream, _) = listener.accept().await.expect("a connection");
-        let manner = {
-            let mut kept = shared.kept();
-            kept.dials.push(Instant::now());
-            kept.manner
+        let behaviour = {
+            let mut state = shared.state();
+            state.dials.push(Instant::now());
+            state.behaviour
         };
         let shared = shared.clone();
         tokio::spawn(end.clone().run_until_cancelled_owned(async move {
-            match manner {
+            match behaviour {
                 Behaviour::HangUp => drop(stream),
                 Behaviour::Refuse(status) => refuse(stream, status).await,
                 Behaviour::Serve => serve(stream, &shared).await,
@@ -264,27 +267,27 @@ impl Shared {
     /// Takes note of a frame; what is answered.
     fn hear(&self, text: &str, sent: &mut Option<u64>) -> Vec<ToDaemon> {
         let frame = FromDaemon::parse(text).unwrap_or_else(|error| panic!("{error:?} in {text}"));
-        let mut kept = self.kept();
+        let mut state = self.state();
         match frame {
             FromDaemon::Hello(hello) => {
-                kept.epoch += 1;
+                state.epoch += 1;
                 *sent = Some(hello.last_cmd_seq);
-                vec![ToDaemon::Welcome(Box::new(kept.welcome(hello.last_cmd_seq)))]
+                vec![ToDaemon::Welcome(Box::new(state.welcome(hello.last_cmd_seq)))]
             }
             FromDaemon::Heartbeat { running, .. } => {
-                kept.beats.push((Instant::now(), running));
+                state.beats.push((Instant::now(), running));
                 vec![ToDaemon::Heartbeat { server_time: protocol::Instant(ID_TIME_MS) }]
             }
             FromDaemon::Events(events) => {
-                let attempt = Running { task_id: events.task_id.clone(), attempt: events.attempt };
-                let known = kept.events.entry(attempt).or_default();
+                let attempt = AttemptRef { task_id: events.task_id.clone(), attempt: events.attempt };
+                let known = state.events.entry(attempt).or_default();
                 let mut last = known.last().map_or(0, |event| event.seq);
                 for item in &events.items {
                     let event = parse_event(item).unwrap_or_else(|error| panic!("{error:?} in {item}"));
                     if event.seq <= last {
                         continue;
                     }
-                    assert!(from_of(&event) == last + 1, "a gap after {last} that nobody named: {item}");
+                    assert!(first_seq(&event) == last + 1, "a gap after {last} that nobody named: {item}");
                     last = event.seq;
                     known.push(event);
                 }
@@ -293,7 +296,7 @@ impl Shared {
             }
             FromDaemon::Response { id, ok, result, error } => {
                 let answer = if ok { Ok(result) } else { Err(error.unwrap_or_default()) };
-                kept.answers.insert(id, answer);
+                state.answers.insert(id, answer);
                 self.answered.send_replace(());
                 Vec::new()
             }
@@ -304,15 +307,16 @@ impl Shared {
     /// Commands that were not sent on this connection yet.
     fn news(&self, sent: &mut Option<u64>) -> Vec<ToDaemon> {
         let Some(last) = sent else { return Vec::new() };
-        let mut kept = self.kept();
-        let asks = std::mem::take(&mut kept.asks);
-        let fresh: Vec<Numbered> = kept.commands.iter().filter(|command| command.cmd_seq > *last).cloned().collect();
+        let mut state = self.state();
+        let asks = std::mem::take(&mut state.asks);
+        let fresh: Vec<NumberedCommand> =
+            state.commands.iter().filter(|command| command.cmd_seq > *last).cloned().collect();
         *last = fresh.last().map_or(*last, |command| command.cmd_seq);
         fresh.into_iter().map(ToDaemon::Command).chain(asks).collect()
     }
 }
 
-impl Kept {
+impl BoardState {
     fn welcome(&self, last_cmd: u64) -> Welcome {
         let acked = self.events.iter().filter_map(|(attempt, events)| {
             let (task_id, attempt) = (attempt.task_id.clone(), attempt.attempt);
@@ -335,7 +339,7 @@ impl Kept {
 }
 
 /// The first seq that an event stands for.
-pub fn from_of(event: &Event) -> u64 {
+pub fn first_seq(event: &Event) -> u64 {
     match &event.body {
         protocol::EventBody::Progress {
             event: protocol::AgentEvent { event: protocol::AgentStreamEvent::Gap { from, .. }, .. },

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
 use protocol::{
-    Acked, BootId, Command, Event, EventBody, Events, FromDaemon, Hello, Instant, Numbered, OutboxRange, Running,
-    TaskId, TaskSubmit, ToDaemon, ViberId, ViberState, Welcome, limits,
+    Acked, AttemptRef, BootId, Command, Event, EventBody, Events, FromDaemon, Hello, Instant, NumberedCommand,
+    OutboxRange, TaskId, TaskSubmit, ToDaemon, ViberId, ViberState, Welcome, limits,
 };
 use serde_json::{Value, json, value::RawValue};
 use tokio::net::TcpStream;
@@ -34,7 +34,7 @@ pub struct FakeDaemon {
     /// The highest command it has seen, as its journal would have it.
     pub last_cmd: u64,
     /// What the next `hello` reports.
-    pub running: Vec<Running>,
+    pub running: Vec<AttemptRef>,
     pub outbox: Vec<OutboxRange>,
     board: String,
     ledger: Arc<Ledger>,
@@ -101,7 +101,7 @@ impl FakeDaemon {
     }
 
     /// Dials `url` from now on: a proxy before the Board.
-    pub fn dials(&mut self, url: &str) {
+    pub fn dial_at(&mut self, url: &str) {
         url.clone_into(&mut self.board);
     }
 
@@ -240,7 +240,7 @@ impl FakeDaemon {
         let acks: &[Acked] = match frame {
             ToDaemon::AckEvents { acks } => acks,
             ToDaemon::Welcome(welcome) => &welcome.acked,
-            ToDaemon::Command(Numbered { cmd_seq, command: Command::Submit(submit) }) => {
+            ToDaemon::Command(NumberedCommand { cmd_seq, command: Command::Submit(submit) }) => {
                 self.ledger.offered(submit.task_id.as_str(), submit.attempt, self.id.as_str(), *cmd_seq);
                 &[]
             }
@@ -292,7 +292,7 @@ impl FakeDaemon {
     }
 
     /// The next command; the Board will send it again.
-    pub async fn command_unacked(&mut self) -> Numbered {
+    pub async fn command_unacked(&mut self) -> NumberedCommand {
         self.until("a command", |frame| match frame {
             ToDaemon::Command(command) => Some(command.clone()),
             _ => None,
@@ -304,6 +304,21 @@ impl FakeDaemon {
     pub async fn beat(&mut self) {
         self.send(&FromDaemon::Heartbeat { running: self.running.clone(), metrics: None }).await;
         self.until("the heartbeat's answer", |frame| matches!(frame, ToDaemon::Heartbeat { .. }).then_some(())).await;
+    }
+
+    /// Sends heartbeats until `work` is done and reads none of their answers. Without them a daemon that only waits is
+    /// disconnected as silent after 30 s, which `work` may take on a busy machine.
+    pub async fn beat_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let beats = async {
+            loop {
+                self.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await;
+                tokio::time::sleep(Duration::from_secs(limits::HEARTBEAT_SECONDS / 2)).await;
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            () = beats => unreachable!("heartbeats go on"),
+        }
     }
 
     /// Says that commands up to `cmd_seq` are on disk.

@@ -1,5 +1,5 @@
-//! A machine that is all pretence: a daemon's side of the wire with files, logs and a memory that the test lays down. It
-//! answers what the Board asks, and makes the changes that the Board sends.
+//! A simulated machine: a daemon's side of the wire, with files, logs and a memory that the test provides. It answers
+//! the Board's requests and makes the changes that the Board sends.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,8 +9,8 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{
-    Command, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, Numbered, Running, SessionId, TaskId, TaskSubmit,
-    ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
+    AttemptRef, Command, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, NumberedCommand, SessionId, TaskId,
+    TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -25,19 +25,19 @@ use crate::{
 /// Between two signs of life.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What lies on it, and what was asked of it.
+/// Its files, its answers, and the requests that it got.
 #[derive(Debug, Default)]
-pub struct Inside {
+pub struct MachineState {
     /// The workspace.
     pub files: BTreeMap<String, String>,
     /// Logs: agent, session, lines as they stand in the file.
     pub logs: Vec<(String, SessionId, Vec<String>)>,
-    /// Lines of a log that are told at once; 0: three.
+    /// Number of log lines in one answer; 0 means three.
     pub at_once: usize,
-    /// It takes so long to tell a piece of a log.
+    /// How long it takes to answer with a piece of a log.
     pub slow: Duration,
-    /// Attempts that count as not over.
-    pub open: Vec<Running>,
+    /// Attempts that are said to be still running.
+    pub open: Vec<AttemptRef>,
     /// The answer to `memory.search`; an error when it is a text.
     pub found: Value,
     /// Answers that are given instead of the right ones, by method.
@@ -58,7 +58,7 @@ enum Order {
 #[derive(Debug)]
 pub struct FakeMachine {
     pub id: ViberId,
-    inside: Arc<Mutex<Inside>>,
+    state: Arc<Mutex<MachineState>>,
     orders: mpsc::Sender<Order>,
 }
 
@@ -71,50 +71,51 @@ impl FakeMachine {
     /// The same in `team`.
     pub async fn connected_in(board: &Board, team: &str, name: &str) -> Self {
         let daemon = FakeDaemon::connected_in(board, team, name).await;
-        let (id, inside) = (daemon.id.clone(), Arc::<Mutex<Inside>>::default());
+        let (id, state) = (daemon.id.clone(), Arc::<Mutex<MachineState>>::default());
         let (orders, mut waiting) = mpsc::channel(16);
-        let mut play = Play { daemon, inside: inside.clone(), here: true };
+        let mut connection = Connection { daemon, state: state.clone(), here: true };
         tokio::spawn(async move {
             let mut beat = tokio::time::interval(HEARTBEAT_INTERVAL);
             loop {
                 tokio::select! {
                     order = waiting.recv() => match order {
-                        Some(order) => play.follow(order).await,
+                        Some(order) => connection.follow(order).await,
                         None => return,
                     },
-                    heard = play.daemon.next_within(HEARTBEAT_INTERVAL), if play.here => {
+                    heard = connection.daemon.next_within(HEARTBEAT_INTERVAL), if connection.here => {
                         if let Some(heard) = heard {
-                            play.hear(heard).await;
+                            connection.hear(heard).await;
                         }
                     }
-                    _ = beat.tick(), if play.here => {
-                        play.send(&FromDaemon::Heartbeat { running: play.daemon.running.clone(), metrics: None }).await;
+                    _ = beat.tick(), if connection.here => {
+                        let running = connection.daemon.running.clone();
+                        connection.send(&FromDaemon::Heartbeat { running, metrics: None }).await;
                     }
                 }
             }
         });
-        Self { id, inside, orders }
+        Self { id, state, orders }
     }
 
-    /// What lies on it.
-    pub fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().expect("not poisoned")
+    /// Its state, to read or to change.
+    pub fn state(&self) -> MutexGuard<'_, MachineState> {
+        self.state.lock().expect("not poisoned")
     }
 
     /// A file of the workspace, as it is now.
     pub fn file(&self, path: &str) -> Option<String> {
-        self.inside().files.get(path).cloned()
+        self.state().files.get(path).cloned()
     }
 
     /// Somebody on the machine writes a file; the Board is told.
     pub async fn write(&self, path: &str, text: &str) {
-        self.inside().files.insert(path.to_owned(), text.to_owned());
+        self.state().files.insert(path.to_owned(), text.to_owned());
         self.order(Order::Changed(path.to_owned())).await;
     }
 
     /// The next task that came.
     pub async fn submitted(&self) -> TaskSubmit {
-        eventually("a task comes", || async { self.inside().submitted.pop_front() }).await
+        eventually("a task comes", || async { self.state().submitted.pop_front() }).await
     }
 
     /// Reports events from `from` on. That they are recorded is seen on the Board.
@@ -135,7 +136,7 @@ impl FakeMachine {
     /// A log of a session, its lines written as JSON with their numbers.
     pub fn log(&self, agent: &str, session: &SessionId, lines: &[Value]) {
         let text = lines.iter().map(Value::to_string).collect();
-        self.inside().logs.push((agent.to_owned(), session.clone(), text));
+        self.state().logs.push((agent.to_owned(), session.clone(), text));
     }
 
     async fn order(&self, order: Order) {
@@ -148,15 +149,15 @@ pub fn hash(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-struct Play {
+struct Connection {
     daemon: FakeDaemon,
-    inside: Arc<Mutex<Inside>>,
+    state: Arc<Mutex<MachineState>>,
     here: bool,
 }
 
-impl Play {
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().expect("not poisoned")
+impl Connection {
+    fn state(&self) -> MutexGuard<'_, MachineState> {
+        self.state.lock().expect("not poisoned")
     }
 
     async fn send(&mut self, frame: &FromDaemon) {
@@ -170,7 +171,7 @@ impl Play {
                 self.daemon.report_unacked(&task, attempt, from, bodies).await;
             }
             Order::Changed(path) => {
-                let text = self.inside().files.get(&path).cloned();
+                let text = self.state().files.get(&path).cloned();
                 let (hash, size) = (text.as_deref().map(hash), text.as_ref().map_or(0, String::len) as u64);
                 let changed = FromDaemon::WorkspaceChanged { path, hash, size, mtime: None, by: "file".to_owned() };
                 if self.here {
@@ -191,22 +192,22 @@ impl Play {
     async fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Frame(ToDaemon::Request { id, method, params }) => {
-                let slow = if method == "session.log" { self.inside().slow } else { Duration::ZERO };
+                let slow = if method == "session.log" { self.state().slow } else { Duration::ZERO };
                 tokio::time::sleep(slow).await;
-                let answer = self.inside().answer(&method, &params);
+                let answer = self.state().answer(&method, &params);
                 let (ok, result, error) = match answer {
                     Ok(result) => (true, result, None),
                     Err(error) => (false, Value::Null, Some(error)),
                 };
                 self.send(&FromDaemon::Response { id, ok, result, error }).await;
             }
-            Heard::Frame(ToDaemon::Command(Numbered { cmd_seq, command })) => {
+            Heard::Frame(ToDaemon::Command(NumberedCommand { cmd_seq, command })) => {
                 self.daemon.last_cmd = self.daemon.last_cmd.max(cmd_seq);
                 self.send(&FromDaemon::AckCommand { cmd_seq }).await;
                 match command {
-                    Command::Submit(submit) => self.inside().submitted.push_back(*submit),
+                    Command::Submit(submit) => self.state().submitted.push_back(*submit),
                     Command::Write(write) => {
-                        let written = self.inside().write(&write);
+                        let written = self.state().write(&write);
                         self.send(&FromDaemon::WorkspaceWritten(written)).await;
                     }
                     _ => {}
@@ -218,7 +219,7 @@ impl Play {
     }
 }
 
-impl Inside {
+impl MachineState {
     fn write(&mut self, write: &WorkspaceWrite) -> WorkspaceWritten {
         let now = self.files.get(&write.path).map(|text| hash(text));
         let content = write.content.clone().unwrap_or_default();

@@ -33,48 +33,48 @@ pub struct Fixture<V> {
     pub viber: V,
     /// Who the viber is on the Board. Empty until a real one has run.
     pub viber_id: String,
-    /// What a real viber thinks with.
+    /// The scripted model of a real viber.
     pub llm: Llm,
     owner: Option<Person>,
-    line: Option<Line>,
+    network: Option<Network>,
     reports: Option<Reports>,
 }
 
 /// The network between a real viber and the Board.
-struct Line {
+struct Network {
     proxy: Proxy,
     /// The connection on which the viber was first seen: it joined on one, too.
     first: u64,
 }
 
-/// What a fake viber works on, and how far it has told of it.
+/// The task that a fake viber works on, and the last event that it reported.
 struct Reports {
     task: TaskId,
     session: String,
     seq: u64,
 }
 
-/// What there is to be, before it is there.
+/// Builds a [`Fixture`].
 pub struct Setup {
     engine: Engine,
     flags: Vec<String>,
     board: Option<Board>,
     owner: bool,
     machine: Option<Viber>,
-    mind: Mind,
+    model: AgentModel,
     agent: String,
     tools: String,
     /// The seed of the network between.
-    line: Option<u64>,
+    network: Option<u64>,
 }
 
-/// How a real viber's agent thinks.
-enum Mind {
-    /// As it is after joining.
-    Joined,
-    /// A goal's lines are instructions.
+/// Which model the agent of a real viber uses.
+enum AgentModel {
+    /// What its file names after joining.
+    Default,
+    /// `echo`: each line of a goal is an instruction.
     Echo,
-    /// By a script, asked in the words of this API.
+    /// A scripted model with this API.
     Scripted(&'static str, Vec<Reply>),
 }
 
@@ -87,10 +87,10 @@ impl Fixture<()> {
             board: None,
             owner: false,
             machine: None,
-            mind: Mind::Joined,
+            model: AgentModel::Default,
             agent: AGENT.to_owned(),
             tools: String::new(),
-            line: None,
+            network: None,
         }
     }
 
@@ -100,8 +100,8 @@ impl Fixture<()> {
     }
 
     fn and<V>(self, viber: V, viber_id: String) -> Fixture<V> {
-        let Self { board, operator, llm, owner, line, reports, .. } = self;
-        Fixture { board, operator, viber, viber_id, llm, owner, line, reports }
+        let Self { board, operator, llm, owner, network, reports, .. } = self;
+        Fixture { board, operator, viber, viber_id, llm, owner, network, reports }
     }
 }
 
@@ -124,30 +124,30 @@ impl Setup {
         self
     }
 
-    /// The agent does what goals say.
-    pub fn echoing(mut self) -> Self {
-        self.mind = Mind::Echo;
+    /// The agent's model is `echo`, which does what the lines of a goal say.
+    pub fn echo_model(mut self) -> Self {
+        self.model = AgentModel::Echo;
         self
     }
 
-    /// The agent thinks by this script.
-    pub fn thinking(self, script: impl IntoIterator<Item = Reply>) -> Self {
-        self.thinking_in("openai", script)
+    /// The agent's model answers by this script.
+    pub fn scripted_model(self, script: impl IntoIterator<Item = Reply>) -> Self {
+        self.scripted_model_for("openai", script)
     }
 
-    /// The same in the words of an API: `openai`, `anthropic`, `ollama`.
-    pub fn thinking_in(mut self, api: &'static str, script: impl IntoIterator<Item = Reply>) -> Self {
-        self.mind = Mind::Scripted(api, script.into_iter().collect());
+    /// The same with an API: `openai`, `anthropic`, `ollama`.
+    pub fn scripted_model_for(mut self, api: &'static str, script: impl IntoIterator<Item = Reply>) -> Self {
+        self.model = AgentModel::Scripted(api, script.into_iter().collect());
         self
     }
 
-    /// Further keys of the file of an agent that thinks.
+    /// Further keys of the agent's file, where its model is scripted.
     pub fn agent(mut self, keys: &str) -> Self {
         keys.clone_into(&mut self.agent);
         self
     }
 
-    /// Tools of an agent that thinks, beside files, search and the shell.
+    /// Tools of an agent with a scripted model, in addition to files, search and the shell.
     pub fn tools(mut self, tools: &[&str]) -> Self {
         self.tools = tools.iter().map(|tool| format!(", {tool}")).collect();
         self
@@ -155,7 +155,7 @@ impl Setup {
 
     /// The daemon dials through a network that can be broken; chances come from `seed`.
     pub fn over_a_network(mut self, seed: u64) -> Self {
-        self.line = Some(seed);
+        self.network = Some(seed);
         self
     }
 
@@ -168,13 +168,13 @@ impl Setup {
         };
         let operator = board.token(HOME, "operator").await;
         let owner = if self.owner { Some(board.owner().await) } else { None };
-        let script = if let Mind::Scripted(_, script) = self.mind { script } else { Vec::new() };
+        let script = if let AgentModel::Scripted(_, script) = self.model { script } else { Vec::new() };
         let llm = Llm::start(script).await;
-        let line = match self.line {
-            Some(seed) => Some(Line { proxy: Proxy::before(&board, seed).await, first: 0 }),
+        let network = match self.network {
+            Some(seed) => Some(Network { proxy: Proxy::before(&board, seed).await, first: 0 }),
             None => None,
         };
-        Fixture { board, operator, viber: (), viber_id: String::new(), llm, owner, line, reports: None }
+        Fixture { board, operator, viber: (), viber_id: String::new(), llm, owner, network, reports: None }
     }
 
     /// A fake viber that has not dialled in yet.
@@ -192,7 +192,7 @@ impl Setup {
         fixture
     }
 
-    /// A connected machine that is all pretence.
+    /// A connected machine that is simulated.
     pub async fn with_machine(self) -> Fixture<FakeMachine> {
         let fixture = self.without_viber().await;
         let machine = FakeMachine::connected(&fixture.board, "lab").await;
@@ -203,19 +203,19 @@ impl Setup {
     /// A real viber that has joined and does not run yet: its home may be furnished.
     pub async fn with_enrolled_viber(mut self) -> Fixture<Viber> {
         let viber = self.machine.take().unwrap_or_else(|| Viber::fresh("lab"));
-        let api = match &self.mind {
-            Mind::Scripted(api, _) => Some(*api),
-            Mind::Joined | Mind::Echo => None,
+        let api = match &self.model {
+            AgentModel::Scripted(api, _) => Some(*api),
+            AgentModel::Default | AgentModel::Echo => None,
         };
-        let echoes = matches!(self.mind, Mind::Echo);
+        let echoes = matches!(self.model, AgentModel::Echo);
         let (agent, tools) = (self.agent.clone(), self.tools.clone());
         let fixture = self.without_viber().await;
-        match &fixture.line {
-            Some(line) => viber.enrol_at(&fixture.board, &line.proxy.url()).await,
+        match &fixture.network {
+            Some(network) => viber.enrol_at(&fixture.board, &network.proxy.url()).await,
             None => viber.enrol(&fixture.board).await,
         }
         if let Some(api) = api {
-            viber.think_with(&fixture.llm, api);
+            viber.use_scripted_model(&fixture.llm, api);
             viber.write("agents/default.yaml", &viber.agent(&agent).replace("shell]", &format!("shell{tools}]")));
         }
         if echoes {
@@ -230,7 +230,7 @@ impl Setup {
     }
 }
 
-/// An agent's file: it does what goals say.
+/// The file of an agent whose model is `echo`.
 pub fn echo(viber: &Viber) -> String {
     format!("name: Default\nmodel: echo/echo\nspaces: [{}]\ntools: [file, search, shell]\n", viber.space().display())
 }
@@ -271,7 +271,7 @@ impl<V> Fixture<V> {
     }
 
     /// The stream events of this kind that a task's attempts reported.
-    pub async fn told(&self, task: &Value, kind: &str) -> Vec<Value> {
+    pub async fn events_of_kind(&self, task: &Value, kind: &str) -> Vec<Value> {
         let events = self.operator.events(id(task, "id")).await;
         events.into_iter().map(|mut event| event["event"].take()).filter(|event| event["type"] == kind).collect()
     }
@@ -283,24 +283,24 @@ impl Fixture<Viber> {
         self.viber.run();
         self.viber.connected(&self.operator).await;
         self.viber_id = self.viber.id(&self.operator).await;
-        if let Some(line) = &mut self.line {
-            line.first = line.proxy.newest();
+        if let Some(network) = &mut self.network {
+            network.first = network.proxy.newest();
         }
         self
     }
 
     /// The network between the viber and the Board.
     pub fn proxy(&self) -> &Proxy {
-        &self.line().proxy
+        &self.network().proxy
     }
 
     /// The number of the connection on which the viber was first seen.
     pub fn first_connection(&self) -> u64 {
-        self.line().first
+        self.network().first
     }
 
-    fn line(&self) -> &Line {
-        self.line.as_ref().expect("a fixture over a network")
+    fn network(&self) -> &Network {
+        self.network.as_ref().expect("a fixture over a network")
     }
 }
 
@@ -334,7 +334,7 @@ impl Fixture<FakeDaemon> {
         &self.reports().session
     }
 
-    /// The last event that was told of it.
+    /// The seq of the last event that was reported of it.
     pub fn seq(&self) -> u64 {
         self.reports().seq
     }

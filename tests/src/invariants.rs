@@ -1,7 +1,7 @@
 //! What must be true after every case, whatever was done to the Board: the invariants I1 to I13.
 //!
-//! [`Board::sound`] compares the rows of the database, read beside the product, with the [`crate::ledger`], and looks at
-//! the data folder, the log and the processes. Each finding begins with the number of its invariant.
+//! [`Board::assert_invariants`] compares the rows of the database, read beside the product, with the [`crate::ledger`],
+//! and looks at the data folder, the log and the processes. Each finding begins with the number of its invariant.
 
 pub mod dump;
 mod leaks;
@@ -16,33 +16,33 @@ pub use process::{NOTES_FILE, ProcessWatch, notes};
 
 use crate::{
     Board,
-    ledger::{Attempt, Book, View},
+    ledger::{Attempt, LedgerEntries, View},
 };
 
 impl Board {
-    /// Panics with all that is wrong. Call it at the end of every case; the Board may run or not.
-    pub async fn sound(&self) {
-        let wrong = self.unsound().await;
-        assert!(wrong.is_empty(), "the Board is not sound:\n{}", wrong.join("\n"));
+    /// Panics if an invariant is violated. Call it at the end of every case; the Board may run or not.
+    pub async fn assert_invariants(&self) {
+        let wrong = self.violated_invariants().await;
+        assert!(wrong.is_empty(), "the Board violates its invariants:\n{}", wrong.join("\n"));
     }
 
-    /// All that is wrong.
-    pub async fn unsound(&self) -> Vec<String> {
+    /// Every violated invariant, each beginning with its number.
+    pub async fn violated_invariants(&self) -> Vec<String> {
         // The ledger first: what it says has happened is in the rows that are read after it.
-        let book = self.ledger().read();
+        let entries = self.ledger().read();
         let views: Vec<View> =
-            book.views.iter().map(|view| view.lock().map(|view| view.clone()).unwrap_or_default()).collect();
+            entries.views.iter().map(|view| view.lock().map(|view| view.clone()).unwrap_or_default()).collect();
         let dump = match Dump::settled(self).await {
             Ok(dump) => dump,
             Err(error) => return vec![format!("the database can't be read: {error}")],
         };
-        let (mut wrong, endings) = rows(&dump, &book, &views, self.up_ms());
+        let (mut wrong, endings) = rows(&dump, &entries, &views, self.up_ms());
         self.ledger().endings(endings);
-        leaks::canaries(&dump, &book, self.data(), &mut wrong);
+        leaks::canaries(&dump, &entries, self.data(), &mut wrong);
         let ended = |at: &Attempt| over(&dump, at);
         bounds(&self.log(), &mut wrong);
-        process::children(&book, ended, &mut wrong).await;
-        process::lives(self, &book, &mut wrong).await;
+        process::children(&entries, ended, &mut wrong).await;
+        process::lives(self, &entries, &mut wrong).await;
         wrong
     }
 }
@@ -61,13 +61,13 @@ fn bounds(log: &str, wrong: &mut Vec<String>) {
 pub type Endings = std::collections::BTreeMap<Attempt, (String, String)>;
 
 /// I1 to I8: what rows and ledger say. `up_ms`: for how long the Board has run.
-pub fn rows(dump: &Dump, book: &Book, views: &[View], up_ms: i64) -> (Vec<String>, Endings) {
+pub fn rows(dump: &Dump, entries: &LedgerEntries, views: &[View], up_ms: i64) -> (Vec<String>, Endings) {
     let mut wrong = Vec::new();
     let events = work::StoredEvents::read(dump, &mut wrong);
-    work::submits(dump, book, &mut wrong);
-    work::starts(book, &notes(book, "begin"), &mut wrong);
-    work::events(dump, book, &events, &mut wrong);
-    let endings = work::ends(dump, book, &events, &mut wrong);
+    work::submits(dump, entries, &mut wrong);
+    work::starts(entries, &notes(entries, "begin"), &mut wrong);
+    work::events(dump, entries, &events, &mut wrong);
+    let endings = work::ends(dump, entries, &events, &mut wrong);
     #[expect(clippy::disallowed_methods, reason = "the machine's clock, which the Board reads, too")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
     work::leases(dump, i64::try_from(now).expect("before the year 292 million"), up_ms, &mut wrong);

@@ -20,11 +20,11 @@ pub type Attempt = (String, u32);
 
 /// The ledger of one Board.
 #[derive(Debug, Default)]
-pub struct Ledger(Mutex<Book>);
+pub struct Ledger(Mutex<LedgerEntries>);
 
-/// What stands in it.
+/// All that it holds.
 #[derive(Clone, Debug, Default)]
-pub struct Book {
+pub struct LedgerEntries {
     pub submits: Vec<Submit>,
     /// Submits whose answer did not come, or did not name the task: each may have made one.
     pub unsure: u64,
@@ -90,63 +90,63 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ledger {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn entries(&self) -> MutexGuard<'_, LedgerEntries> {
         lock(&self.0)
     }
 
     /// All of it, as it now is.
-    pub fn read(&self) -> Book {
-        self.book().clone()
+    pub fn read(&self) -> LedgerEntries {
+        self.entries().clone()
     }
 
     /// From now on somebody submits whom the harness can't see: tasks beyond the acknowledged ones prove nothing.
     pub fn somebody_else_submits(&self) {
-        self.book().unseen = true;
+        self.entries().unseen = true;
     }
 
     /// The test makes the Board write lines with `word` (a panic that it asked for).
     pub fn expect_in_log(&self, word: &str) {
-        self.book().expected.push(word.to_owned());
+        self.entries().expected.push(word.to_owned());
     }
 
     /// A secret that was handed out: it may stand nowhere in the Board's log, database or folder. Short ones could stand
     /// anywhere by chance and are not watched.
     pub fn secret(&self, kind: &'static str, secret: &str) {
-        let mut book = self.book();
-        if secret.len() >= 16 && book.secrets.iter().all(|known| known.secret != secret) {
-            book.secrets.push(Canary::of(kind, secret));
+        let mut entries = self.entries();
+        if secret.len() >= 16 && entries.secrets.iter().all(|known| known.secret != secret) {
+            entries.secrets.push(Canary::of(kind, secret));
         }
     }
 
     /// A real viber belongs to this Board.
     pub fn viber(&self, root: PathBuf) {
-        let mut book = self.book();
-        if !book.vibers.contains(&root) {
-            book.vibers.push(root);
+        let mut entries = self.entries();
+        if !entries.vibers.contains(&root) {
+            entries.vibers.push(root);
         }
     }
 
     /// A request that may make a task is on its way.
     pub(crate) fn asked(&self) {
-        self.book().unsure += 1;
+        self.entries().unsure += 1;
     }
 
     /// It was answered: with a task, or with a refusal.
     pub(crate) fn answered(&self, task: Option<Submit>) {
-        let mut book = self.book();
-        book.unsure = book.unsure.saturating_sub(1);
-        book.submits.extend(task);
+        let mut entries = self.entries();
+        entries.unsure = entries.unsure.saturating_sub(1);
+        entries.submits.extend(task);
     }
 
     /// A fake daemon sends an event.
     pub(crate) fn sent(&self, task: &str, attempt: u32, seq: u64, bytes: &str) {
-        let mut book = self.book();
+        let mut entries = self.entries();
         let at = (task.to_owned(), attempt);
-        if book.acked.get(&at).is_some_and(|acked| seq <= *acked) {
+        if entries.acked.get(&at).is_some_and(|acked| seq <= *acked) {
             return;
         }
         let hash = hash(bytes);
-        let known = book.sent.entry(at).or_default().entry(seq).or_default();
+        let known = entries.sent.entry(at).or_default().entry(seq).or_default();
         if !known.contains(&hash) {
             known.push(hash);
         }
@@ -154,27 +154,27 @@ impl Ledger {
 
     /// The Board says that it has recorded an attempt up to `seq`.
     pub(crate) fn acked(&self, task: &str, attempt: u32, seq: u64) {
-        let mut book = self.book();
-        let acked = book.acked.entry((task.to_owned(), attempt)).or_default();
+        let mut entries = self.entries();
+        let acked = entries.acked.entry((task.to_owned(), attempt)).or_default();
         *acked = (*acked).max(seq);
     }
 
     /// The Board hands an attempt to a viber.
     pub(crate) fn offered(&self, task: &str, attempt: u32, viber: &str, cmd_seq: u64) {
-        self.book().offers.entry((task.to_owned(), attempt)).or_default().insert((viber.to_owned(), cmd_seq));
+        self.entries().offers.entry((task.to_owned(), attempt)).or_default().insert((viber.to_owned(), cmd_seq));
     }
 
     /// A viewer looks at a task's events.
     pub(crate) fn view(&self, task: &str, from: Option<&str>) -> Arc<Mutex<View>> {
         let view = View { task: task.to_owned(), from: from.map(str::to_owned), frames: Vec::new() };
         let view = Arc::new(Mutex::new(view));
-        self.book().views.push(view.clone());
+        self.entries().views.push(view.clone());
         view
     }
 
     /// How attempts had ended, for the next look.
     pub(crate) fn endings(&self, endings: BTreeMap<Attempt, (String, String)>) {
-        self.book().endings = endings;
+        self.entries().endings = endings;
     }
 }
 

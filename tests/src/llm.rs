@@ -204,7 +204,7 @@ impl Llm {
         self.requests()
     }
 
-    /// The `config.yaml` and default agent of a viber that thinks with this endpoint: `api` is `openai`, `anthropic` or `ollama`.
+    /// The `config.yaml` and default agent of a viber that uses this endpoint: `api` is `openai`, `anthropic` or `ollama`.
     pub fn config(&self, api: &str) -> String {
         let base = if api == "openai" { format!("{}/v1", self.url) } else { self.url.clone() };
         format!(

@@ -48,11 +48,11 @@ pub fn free_port() -> u16 {
 #[derive(Debug)]
 pub struct Failpoints {
     file: PathBuf,
-    inner: Mutex<Told>,
+    inner: Mutex<FailpointOrders>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct FailpointOrders {
     /// Numbers the orders: the same one given twice counts twice.
     number: u32,
     points: BTreeMap<String, String>,
@@ -64,33 +64,33 @@ impl Failpoints {
         Self { file: folder.join("faults"), inner: Mutex::default() }
     }
 
-    /// Tells a command that is about to be started.
+    /// Sets the environment of a command that is about to be started.
     pub fn give(&self, command: &mut Command) {
-        let told = self.told();
+        let orders = self.orders();
         // What was ordered before belongs to the process before: the file says only what is new.
         drop(std::fs::remove_file(&self.file));
-        let points: Vec<String> = told.points.iter().map(|(point, actions)| format!("{point}={actions}")).collect();
+        let points: Vec<String> = orders.points.iter().map(|(point, actions)| format!("{point}={actions}")).collect();
         command.env("BOARD_TEST_FAULTS", &self.file).env("FAILPOINTS", points.join(";"));
     }
 
     /// `point=actions;…` from the next start on.
     pub fn at_start(&self, faults: &str) {
         let parts = faults.split(';').filter_map(|part| part.split_once('='));
-        self.told().points.extend(parts.map(|(point, actions)| (point.to_owned(), actions.to_owned())));
+        self.orders().points.extend(parts.map(|(point, actions)| (point.to_owned(), actions.to_owned())));
     }
 
     /// One point, now if the program is `running` and from its next start on.
     pub async fn set(&self, point: &str, actions: &str, running: bool) {
-        self.told().points.insert(point.to_owned(), actions.to_owned());
+        self.orders().points.insert(point.to_owned(), actions.to_owned());
         self.write(&[point.to_owned()], running).await;
     }
 
     /// Nothing fails any more.
     pub async fn clear(&self, running: bool) {
-        let points: Vec<String> = self.told().points.keys().cloned().collect();
-        points.iter().for_each(|point| drop(self.told().points.insert(point.clone(), "off".to_owned())));
+        let points: Vec<String> = self.orders().points.keys().cloned().collect();
+        points.iter().for_each(|point| drop(self.orders().points.insert(point.clone(), "off".to_owned())));
         self.write(&points, running).await;
-        self.told().points.clear();
+        self.orders().points.clear();
     }
 
     async fn write(&self, points: &[String], running: bool) {
@@ -98,10 +98,10 @@ impl Failpoints {
             return;
         }
         let order = {
-            let mut told = self.told();
-            told.number += 1;
-            let lines = points.iter().filter_map(|point| Some(format!("{point}={}\n", told.points.get(point)?)));
-            format!("{}\n{}", told.number, lines.collect::<String>())
+            let mut orders = self.orders();
+            orders.number += 1;
+            let lines = points.iter().filter_map(|point| Some(format!("{point}={}\n", orders.points.get(point)?)));
+            format!("{}\n{}", orders.number, lines.collect::<String>())
         };
         // Moved into its place whole: the program may look at any moment.
         let draft = self.file.with_extension("draft");
@@ -114,7 +114,7 @@ impl Failpoints {
         .await;
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn orders(&self) -> MutexGuard<'_, FailpointOrders> {
         self.inner.lock().expect("not poisoned")
     }
 }

@@ -38,7 +38,8 @@ pub struct LineFaults {
     pub jitter: Duration,
     /// Bytes a second.
     pub rate: Option<u64>,
-    /// The chance that a packet is lost and sent again: each time costs [`RESEND`], doubling, and all behind it waits.
+    /// The chance that a packet is lost and sent again: each time costs [`RESEND_DELAY`], doubling, and all
+    /// behind it waits.
     pub loss: f64,
     /// Frames that vanish.
     pub drop: Option<FramePick>,
@@ -46,7 +47,7 @@ pub struct LineFaults {
     pub drop_chance: f64,
     /// So many more copies of each frame.
     pub copies: usize,
-    /// Frames are reversed in windows of so many; a window that does not fill within [`WINDOW_WAIT`] goes as it is.
+    /// Frames are reversed in windows of so many; a window that does not fill within [`WINDOW_TIMEOUT`] goes as it is.
     pub reversed: usize,
     /// Everything vanishes, ends included, while the other side is read on: for these connections.
     pub hole: Hole,
@@ -86,7 +87,7 @@ pub const WINDOW_TIMEOUT: Duration = Duration::from_millis(100);
 pub struct ProxyCounts {
     /// Connections that were accepted and handed on.
     pub connections: u64,
-    /// Connections that were reset at the door.
+    /// Connections that were reset as soon as they were accepted.
     pub refused: u64,
     /// Connections that rested for too long and were cut.
     pub idled: u64,
@@ -115,15 +116,15 @@ pub struct Proxy {
 struct Shared {
     up: watch::Sender<LineFaults>,
     down: watch::Sender<LineFaults>,
-    door: watch::Sender<Door>,
+    rules: watch::Sender<ConnectionRules>,
     counts: Mutex<ProxyCounts>,
     opened: AtomicU64,
     seed: u64,
 }
 
-/// What all connections have in common.
+/// Rules for all connections.
 #[derive(Clone, Copy, Default)]
-struct Door {
+struct ConnectionRules {
     /// New connections are reset.
     refuses: bool,
     /// A connection on which nothing moves for so long is closed, as middleboxes do.
@@ -156,7 +157,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             up: watch::Sender::default(),
             down: watch::Sender::default(),
-            door: watch::Sender::default(),
+            rules: watch::Sender::default(),
             counts: Mutex::default(),
             opened: AtomicU64::new(0),
             seed,
@@ -202,8 +203,8 @@ impl Proxy {
         self.shared.opened.load(Relaxed)
     }
 
-    /// Every connection there is becomes half-open: no byte passes any more, and neither side is told.
-    pub fn forsake(&self) {
+    /// Makes every open connection half-open: no byte passes any more, and neither side is told.
+    pub fn make_half_open(&self) {
         let last = self.newest();
         self.both(|faults| faults.hole = Hole::UpTo(last));
     }
@@ -211,22 +212,22 @@ impl Proxy {
     /// Resets (RST) every connection there is, on both sides.
     pub fn reset(&self) {
         let last = self.newest();
-        self.shared.door.send_modify(|door| door.reset = last);
+        self.shared.rules.send_modify(|rules| rules.reset = last);
     }
 
     /// Resets every new connection at once, or no longer.
     pub fn refuse(&self, refuses: bool) {
-        self.shared.door.send_modify(|door| door.refuses = refuses);
+        self.shared.rules.send_modify(|rules| rules.refuses = refuses);
     }
 
     /// Closes connections on which nothing moved for so long.
     pub fn close_idle(&self, after: Duration) {
-        self.shared.door.send_modify(|door| door.idle = Some(after));
+        self.shared.rules.send_modify(|rules| rules.idle = Some(after));
     }
 
     /// New connections to the Board take at most about this into the kernel's own buffer.
     pub fn narrow(&self, bytes: u32) {
-        self.shared.door.send_modify(|door| door.narrow = Some(bytes));
+        self.shared.rules.send_modify(|rules| rules.narrow = Some(bytes));
     }
 
     /// What has happened so far.
@@ -247,7 +248,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, port: u16, upstream:
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
         while connections.try_join_next().is_some() {}
-        if shared.door.borrow().refuses {
+        if shared.rules.borrow().refuses {
             shared.count(|counts| counts.refused += 1);
             // Without the linger the client would see an orderly end.
             let _ = client.set_zero_linger();
@@ -260,7 +261,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, port: u16, upstream:
 }
 
 async fn connect(shared: Arc<Shared>, client: TcpStream, number: u64, (port, upstream): (u16, SocketAddr)) {
-    let narrow = shared.door.borrow().narrow;
+    let narrow = shared.rules.borrow().narrow;
     let dialled = async {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = narrow {

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use protocol::{Acked, Command, EventBody, FromDaemon, Numbered, OutboxRange, Running, ToDaemon};
+use protocol::{Acked, AttemptRef, Command, EventBody, FromDaemon, NumberedCommand, OutboxRange, ToDaemon};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -94,7 +94,7 @@ impl ReconnectingDaemon {
     }
 
     /// Stops working and answers the daemon.
-    pub async fn rest(mut self) -> FakeDaemon {
+    pub async fn finish(mut self) -> FakeDaemon {
         self.end.cancel();
         self.work.take().expect("it works").await.expect("it did not panic")
     }
@@ -138,7 +138,7 @@ impl Run {
     async fn meet(&mut self) -> bool {
         let open = self.tasks.iter().filter(|(_, task)| !task.ended);
         self.daemon.running =
-            open.map(|((id, attempt), _)| Running { task_id: id.clone(), attempt: *attempt }).collect();
+            open.map(|((id, attempt), _)| AttemptRef { task_id: id.clone(), attempt: *attempt }).collect();
         let held = self.tasks.iter().filter(|(_, task)| task.acked < task.bodies.len());
         self.daemon.outbox = held
             .map(|((id, attempt), task)| OutboxRange {
@@ -223,7 +223,7 @@ impl Run {
                     task.sent = usize::try_from(expect).expect("small").saturating_sub(1);
                 }
             }
-            ToDaemon::Command(Numbered { cmd_seq, command }) => {
+            ToDaemon::Command(NumberedCommand { cmd_seq, command }) => {
                 let fresh = cmd_seq > self.daemon.last_cmd;
                 self.daemon.last_cmd = self.daemon.last_cmd.max(cmd_seq);
                 let ack = FromDaemon::AckCommand { cmd_seq: self.daemon.last_cmd };

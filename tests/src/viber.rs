@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     board::{Board, HOME},
+    canary::files,
     invariants::NOTES_FILE,
     llm::Llm,
     person::Person,
@@ -41,13 +42,13 @@ impl Viber {
         let faults = Failpoints::in_folder(folder.path());
         let viber = Self { name: name.to_owned(), process: None, faults, user, folder };
         std::fs::create_dir(viber.space()).expect("a space");
-        viber.give_away(viber.root());
-        viber.give_away(&viber.space());
+        viber.chown_to_user(viber.root());
+        viber.chown_to_user(&viber.space());
         viber
     }
 
-    /// Makes what is at `path` its user's own.
-    pub fn give_away(&self, path: &Path) {
+    /// Makes its user the owner of the file or folder `path`.
+    pub fn chown_to_user(&self, path: &Path) {
         if self.user.is_some() {
             std::os::unix::fs::chown(path, self.user, self.user).expect("only root gives away");
         }
@@ -206,20 +207,20 @@ impl Viber {
 
     /// Replaces a file below the home.
     pub fn write(&self, path: &str, content: &str) {
-        self.lay(&self.home().join(path), content);
+        self.write_at(&self.home().join(path), content);
     }
 
-    /// Makes a file of its user below the machine's root folder.
-    pub fn lay(&self, path: &Path, content: &str) {
+    /// Writes a file below the machine's root folder, which then belongs to its user.
+    pub fn write_at(&self, path: &Path, content: &str) {
         let folder = path.parent().expect("below the root");
         let missing: Vec<_> = folder.ancestors().take_while(|above| !above.exists()).collect();
         std::fs::create_dir_all(folder).expect("folders");
         std::fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        missing.into_iter().chain([path]).for_each(|path| self.give_away(path));
+        missing.into_iter().chain([path]).for_each(|path| self.chown_to_user(path));
     }
 
-    /// Lets its default agent think with `llm`, which speaks `api` (`openai`, `anthropic`, `ollama`).
-    pub fn think_with(&self, llm: &Llm, api: &str) {
+    /// Lets its default agent use `llm` as its model, which speaks `api` (`openai`, `anthropic`, `ollama`).
+    pub fn use_scripted_model(&self, llm: &Llm, api: &str) {
         self.write("config.yaml", &llm.config(api));
         self.write("agents/default.yaml", &self.agent("mode: always_execute\nmaxSteps: 25\n"));
     }
@@ -230,6 +231,26 @@ impl Viber {
             "name: Default\nmodel: lab/scripted\nspaces: [{}]\ntools: [file, search, shell]\n{more}",
             self.space().display()
         )
+    }
+
+    /// Whether the outbox holds the whole record that a task's first attempt was completed. A record that is being
+    /// written does not count: a daemon that is killed meanwhile leaves it torn.
+    pub fn has_result_on_disk(&self, task: &str) -> bool {
+        /// What precedes each payload: its length (u32, little-endian), a checksum, two seqs.
+        const HEADER_BYTES: usize = 24;
+        let folder = self.home().join(format!("state/outbox/{task}.1"));
+        let segments = files(&folder).into_iter().filter(|file| file.extension().is_some_and(|e| e == "seg"));
+        let Some(newest) = segments.max() else { return false };
+        let bytes = std::fs::read(newest).unwrap_or_default();
+        let mut rest = bytes.as_slice();
+        while let Some(length) = rest.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
+            let Some(payload) = rest.get(HEADER_BYTES..HEADER_BYTES + length) else { return false };
+            if String::from_utf8_lossy(payload).contains("task:completed") {
+                return true;
+            }
+            rest = &rest[HEADER_BYTES + length..];
+        }
+        false
     }
 
     /// What the daemon has written.

@@ -48,7 +48,7 @@ pub struct BoardAdapter {
     pub folder: std::path::PathBuf,
 }
 
-/// What the daemon introduces itself with in `hello`.
+/// How the daemon identifies itself in `hello`.
 #[derive(Clone)]
 pub struct Identity {
     pub credential: Credential,

@@ -1,6 +1,6 @@
 //! The CLI adapter: `state/daemon.sock`, through which `task` and `status` talk to a running daemon.
 //!
-//! A request is two JSON lines, the key of this start and what is wanted; the answer is a series of JSON lines. The
+//! A request is two JSON lines, the socket's key and a [`DaemonRequest`]; the answer is a series of JSON lines. The
 //! socket is 0600 in a 0700 folder. Agents' commands run as the same user, so [`auth`] tells them apart.
 
 mod auth;
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{Running, parse_event};
+use protocol::{AttemptRef, parse_event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
@@ -94,7 +94,7 @@ impl CliAdapter {
             _ => {}
         }
         // Before anybody can connect, so that every client finds the key it is asked for.
-        let key = Arc::new(SocketKey::lay_down(&home.socket_key())?);
+        let key = Arc::new(SocketKey::create(&home.socket_key())?);
         let near = SocketPath::to(&path)?;
         let listener = UnixListener::bind(&near.path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
@@ -151,16 +151,16 @@ impl CommandCenterAdapter for CliAdapter {
 
 /// Logs refused clients, at a limited rate.
 async fn warn(mut refusals: mpsc::Receiver<&'static str>) {
-    let mut told: Option<Instant> = None;
+    let mut last: Option<Instant> = None;
     while let Some(why) = refusals.recv().await {
-        if told.is_none_or(|told| told.elapsed() >= WARNING_INTERVAL) {
+        if last.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
             tracing::warn!("a client of the socket was refused: {why}");
-            told = Some(Instant::now());
+            last = Some(Instant::now());
         }
     }
 }
 
-/// A client that may give commands, and its request.
+/// A client that was authenticated, and its request.
 struct Peer {
     wish: serde_json::Result<DaemonRequest>,
     reader: BufReader<Take<OwnedReadHalf>>,
@@ -184,11 +184,11 @@ async fn listen_to(stream: UnixStream, key: &SocketKey) -> io::Result<Result<Pee
             if serde_json::from_str(&shown).is_ok_and(|shown| key.opens(&shown)) {
                 return Ok(Ok(Peer { wish: serde_json::from_str(&wish), reader, writer }));
             }
-            "it does not show the key of this start"
+            "it did not present the current key"
         }
         Err(why) => why,
     };
-    // It does not matter whether the client still listens.
+    // The client may be gone already; a failure does not matter.
     let _ = say(&mut writer, &json!({ "error": format!("refused: {why}") })).await;
     Ok(Err(why))
 }
@@ -204,7 +204,7 @@ async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
                 let mut rest = Vec::new();
                 let _ = reader.read_to_end(&mut rest).await;
             };
-            let tell = async {
+            let send = async {
                 let mut events = EventFollower::new(mesh.outbox(), &attempt);
                 while let Some(items) = events.next().await {
                     for item in items {
@@ -213,14 +213,14 @@ async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
                 }
                 Ok(())
             };
-            let told = tokio::select! {
-                told = tell => told,
+            let sent = tokio::select! {
+                sent = send => sent,
                 () = gone => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
             };
-            if told.is_err() {
+            if sent.is_err() {
                 mesh.stop(&StopCause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
             }
-            told
+            sent
         }
         Err(error) => say(&mut writer, &json!({ "error": error.to_string() })).await,
     }
@@ -229,7 +229,7 @@ async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
 /// Reads an attempt's events as they are recorded, until it ends.
 pub struct EventFollower<'a> {
     outbox: &'a Outbox,
-    attempt: &'a Running,
+    attempt: &'a AttemptRef,
     bell: watch::Receiver<u64>,
     next: u64,
     ended: bool,
@@ -237,7 +237,7 @@ pub struct EventFollower<'a> {
 
 impl<'a> EventFollower<'a> {
     /// A reader at the first event.
-    pub fn new(outbox: &'a Outbox, attempt: &'a Running) -> Self {
+    pub fn new(outbox: &'a Outbox, attempt: &'a AttemptRef) -> Self {
         Self { outbox, attempt, bell: outbox.bell(), next: 1, ended: false }
     }
 
@@ -283,7 +283,7 @@ pub async fn ask(home: &Home, ask: &DaemonRequest, mut take: impl FnMut(Value)) 
     let path = home.socket_key();
     let key =
         SocketKey::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    // A daemon that refuses may have hung up already; read what it said all the same.
+    // A daemon that refuses may have closed the connection already; its answer is read nevertheless.
     if say(&mut stream, &key).await.is_ok() {
         let _ = say(&mut stream, ask).await;
     }

@@ -76,7 +76,7 @@ struct Inner {
     sink: Sink,
     /// Cancelled when nothing more is to be read.
     stop: CancellationToken,
-    told: Mutex<Reported>,
+    reported: Mutex<Reported>,
 }
 
 #[derive(Default)]
@@ -102,10 +102,10 @@ struct FolderScan {
 impl Collector {
     /// A collector for `task` that reports through `sink`. Soon after `stop` no file is read any more.
     pub fn new(home: Home, task: TaskId, clock: Clock, sink: Sink, stop: &CancellationToken) -> Self {
-        Self(Arc::new(Inner { home, task, clock, sink, stop: stop.child_token(), told: Mutex::default() }))
+        Self(Arc::new(Inner { home, task, clock, sink, stop: stop.child_token(), reported: Mutex::default() }))
     }
 
-    /// Time is up: files that cannot be read within a moment are not reported any more.
+    /// The attempt's time is over: files that cannot be read within a short time are no longer reported.
     pub fn hurry(&self) {
         self.0.stop.cancel();
     }
@@ -113,10 +113,10 @@ impl Collector {
     /// Adds an artifact. The id becomes the file's name: using it again makes a new version.
     pub async fn add(&self, new: NewArtifact) -> Result<ArtifactRef, String> {
         let (inner, reading) = (self.0.clone(), ReadWindow::until(self.0.stop.clone()));
-        let told = self.settled(tokio::task::spawn_blocking(move || inner.add(new, &reading))).await;
-        let told = told.ok_or("its file could not be read to the end")??;
-        self.0.sink.emit(AgentStreamEvent::Artifact { artifact: told.clone() }).await;
-        Ok(told)
+        let reported = self.settled(tokio::task::spawn_blocking(move || inner.add(new, &reading))).await;
+        let reported = reported.ok_or("its file could not be read to the end")??;
+        self.0.sink.emit(AgentStreamEvent::Artifact { artifact: reported.clone() }).await;
+        Ok(reported)
     }
 
     /// Reports files that appeared in the folder, or changed.
@@ -133,7 +133,7 @@ impl Collector {
         self.warn(found.wrong).await;
     }
 
-    /// The result of `work`; `None` if it panicked, or hangs although it was told to end.
+    /// The result of `work`; `None` if it panicked, or hangs although it was asked to end.
     async fn settled<T>(&self, work: JoinHandle<T>) -> Option<T> {
         let stuck = async {
             self.0.stop.cancelled().await;
@@ -174,7 +174,7 @@ impl Collector {
         }
         self.look().await;
         self.warn(wrong).await;
-        let known = self.0.told().refs.clone();
+        let known = self.0.reported().refs.clone();
         result.artifact_refs.extend(known.into_iter().rev().take(MAX_RESULT_REFS).rev());
     }
 
@@ -193,18 +193,18 @@ impl Collector {
 impl Inner {
     fn add(&self, new: NewArtifact, reading: &ReadWindow) -> Result<ArtifactRef, String> {
         let id = checked(&new.id)?;
-        if self.told().count >= MAX_ARTIFACTS {
+        if self.reported().count >= MAX_ARTIFACTS {
             return Err(format!("a task has at most {MAX_ARTIFACTS} artifacts"));
         }
         let words = |text: Option<String>| {
             text.map(|text| head(text.trim(), MAX_LABEL_BYTES).to_owned()).filter(|text| !text.is_empty())
         };
         let (title, kind) = (words(new.title), words(new.kind));
-        let told = ArtifactRef { id: id.clone(), title, kind: kind.clone(), ..ArtifactRef::default() };
+        let reported = ArtifactRef { id: id.clone(), title, kind: kind.clone(), ..ArtifactRef::default() };
         let (file, measure) = match new.from {
             ArtifactSource::Reference(reference) => {
                 let reference = Some(head(&reference, 1000).to_owned());
-                return Ok(self.note(ArtifactRef { reference, ..told }, None));
+                return Ok(self.note(ArtifactRef { reference, ..reported }, None));
             }
             ArtifactSource::Content(text) if text.len() > MAX_CONTENT_BYTES => {
                 return Err("the content is larger than 16 MiB".into());
@@ -223,7 +223,7 @@ impl Inner {
             }
         };
         let measure = measure.map_err(|error| format!("it could not be written: {error}"))?;
-        Ok(self.note(told, Some((file, measure))))
+        Ok(self.note(reported, Some((file, measure))))
     }
 
     /// Replaces a file of the folder; the earlier version is kept under its hash.
@@ -245,11 +245,11 @@ impl Inner {
     }
 
     /// Records the artifact and returns it with a fresh id.
-    fn note(&self, told: ArtifactRef, file: Option<(String, FileDigest)>) -> ArtifactRef {
-        let mut known = self.told();
+    fn note(&self, reported: ArtifactRef, file: Option<(String, FileDigest)>) -> ArtifactRef {
+        let mut known = self.reported();
         // Ids are ordered by time, so no two of one task share a millisecond.
         known.last = self.clock.now().millis().max(known.last + 1);
-        let mut told = ArtifactRef { artifact_id: Some(ArtifactId::new(known.last)), ..told };
+        let mut reported = ArtifactRef { artifact_id: Some(ArtifactId::new(known.last)), ..reported };
         if let Some((name, measure)) = file {
             if let Err(error) = self.keep(&name, &measure) {
                 tracing::warn!(task.id = %self.task, "a version of an artifact is not kept: {error}");
@@ -257,15 +257,15 @@ impl Inner {
             if let Ok(meta) = fs::symlink_metadata(self.home.artifacts(self.task.as_str()).join(&name)) {
                 known.files.insert(name.clone(), stamp(&meta));
             }
-            told.reference = Some(format!("artifacts/{}/{name}", self.task));
-            told.size = Some(measure.size);
-            told.sha256 = Some(measure.sha256);
-            told.sniffed = Some(measure.sniffed.to_owned());
+            reported.reference = Some(format!("artifacts/{}/{name}", self.task));
+            reported.size = Some(measure.size);
+            reported.sha256 = Some(measure.sha256);
+            reported.sniffed = Some(measure.sniffed.to_owned());
         }
-        known.refs.retain(|other| other.id != told.id);
-        known.refs.push(told.clone());
+        known.refs.retain(|other| other.id != reported.id);
+        known.refs.push(reported.clone());
         known.count += 1;
-        told
+        reported
     }
 
     /// Keeps a copy under its hash, so that this version can be opened after a newer one has taken its name.
@@ -324,39 +324,39 @@ impl Inner {
     ) -> Result<Option<ArtifactRef>, String> {
         let Ok(file) = open_plain(root, &way.join(name)) else { return Ok(None) };
         let Ok(meta) = file.metadata() else { return Ok(None) };
-        if self.told().files.get(name) == Some(&stamp(&meta)) {
+        if self.reported().files.get(name) == Some(&stamp(&meta)) {
             return Ok(None);
         }
         let bytes = bytes_of(&file).map_err(|error| {
             // Reported once, not after every command.
-            self.told().files.insert(name.to_owned(), stamp(&meta));
+            self.reported().files.insert(name.to_owned(), stamp(&meta));
             error.to_string()
         })?;
         let measure = copy(reading.of(bytes), &mut io::sink()).map_err(|error| error.to_string())?;
-        let known = self.told().refs.iter().find(|told| ends_with(told, name)).cloned();
+        let known = self.reported().refs.iter().find(|reported| ends_with(reported, name)).cloned();
         if known.as_ref().is_some_and(|known| known.sha256.as_deref() == Some(&measure.sha256)) {
-            self.told().files.insert(name.to_owned(), stamp(&meta));
+            self.reported().files.insert(name.to_owned(), stamp(&meta));
             return Ok(None);
         }
-        let told = known.map_or_else(
+        let reported = known.map_or_else(
             || ArtifactRef { id: head(name, MAX_ID_BYTES).to_owned(), ..ArtifactRef::default() },
             |known| ArtifactRef { id: known.id, title: known.title, kind: known.kind, ..ArtifactRef::default() },
         );
-        Ok(Some(self.note(told, Some((name.to_owned(), measure)))))
+        Ok(Some(self.note(reported, Some((name.to_owned(), measure)))))
     }
 
     fn is_full(&self) -> bool {
-        let told = self.told();
-        told.count >= MAX_ARTIFACTS || told.files.len() >= 2 * MAX_ARTIFACTS
+        let reported = self.reported();
+        reported.count >= MAX_ARTIFACTS || reported.files.len() >= 2 * MAX_ARTIFACTS
     }
 
-    fn told(&self) -> MutexGuard<'_, Reported> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reported(&self) -> MutexGuard<'_, Reported> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn ends_with(told: &ArtifactRef, name: &str) -> bool {
-    told.reference.as_deref().and_then(|path| path.rsplit('/').next()) == Some(name)
+fn ends_with(reported: &ArtifactRef, name: &str) -> bool {
+    reported.reference.as_deref().and_then(|path| path.rsplit('/').next()) == Some(name)
 }
 
 fn stamp(meta: &fs::Metadata) -> (u64, i64, i64, u64) {

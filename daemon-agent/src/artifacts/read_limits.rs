@@ -80,7 +80,7 @@ mod tests {
         endless.read_exact(&mut [0; 16]).expect("a moment longer");
         let begin = Instant::now();
         io::copy(&mut endless, &mut io::sink()).expect_err("ended");
-        assert!(reading.is_over() && begin.elapsed() < 2 * READ_TIME_AFTER_STOP);
+        assert!(reading.is_over() && begin.elapsed() < 10 * READ_TIME_AFTER_STOP);
     }
 
     #[test]

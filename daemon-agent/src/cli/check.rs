@@ -43,8 +43,8 @@ pub fn validate(home: &Home) -> Result<(), CliError> {
     }
     match errors.len() {
         0 => Ok(()),
-        1 => Err(CliError::Configuration("1 file is wrong".to_owned())),
-        several => Err(CliError::Configuration(format!("{several} files are wrong"))),
+        1 => Err(CliError::Configuration("1 file is invalid".to_owned())),
+        several => Err(CliError::Configuration(format!("{several} files are invalid"))),
     }
 }
 
@@ -88,15 +88,17 @@ pub async fn doctor(home: &Home) -> Result<(), CliError> {
     let damage = damaged::list(home);
     for one in &damage {
         let (file, at, bytes) = (&one.file, one.at, one.bytes);
-        found.warn(&format!("{file} was found damaged at {at} ({bytes} bytes); what was sound in it was used"));
+        found.warn(&format!("{file} was found damaged at {at} ({bytes} bytes); its intact part was used"));
     }
     if !damage.is_empty() {
         found.warn("check the disk; once the originals of damaged files are deleted, they are no longer reported");
     }
     match ask(home, &DaemonRequest::Status, |_| {}).await {
-        Ok(Some(())) => found.good("a daemon runs on this home"),
-        Ok(None) => found.warn("no daemon runs on this home: `daemon-agent run` or `daemon-agent service install`"),
-        Err(error) => found.warn(&format!("the daemon cannot be asked: {error}")),
+        Ok(Some(())) => found.good("a daemon is running for this home"),
+        Ok(None) => {
+            found.warn("no daemon is running for this home: `daemon-agent run` or `daemon-agent service install`")
+        }
+        Err(error) => found.warn(&format!("the request to the daemon failed: {error}")),
     }
     board(home, &mut found).await;
     match found.bad {
@@ -110,7 +112,7 @@ fn permissions(home: &Home, found: &mut Findings) {
     closed.extend(std::fs::read_dir(home.secrets()).into_iter().flatten().flatten().map(|entry| entry.path()));
     let open: Vec<_> = closed.iter().filter(|path| open_to_others(path)).collect();
     for path in &open {
-        found.bad(&format!("{} can be read by others: chmod go= it", path.display()));
+        found.bad(&format!("{} can be read by others: run `chmod go=` on it", path.display()));
     }
     if open.is_empty() {
         found.good("secrets can be read by this user only");
@@ -123,8 +125,8 @@ fn permissions(home: &Home, found: &mut Findings) {
 
 /// What commands can reach, what they were granted, and what is hidden from them.
 fn confinement(sandbox: &SandboxConfig, found: &mut Findings) {
-    let told = sandbox.confinement();
-    for subject in &told.subjects {
+    let confined = sandbox.confinement();
+    for subject in &confined.subjects {
         let text = format!("{}: {}", subject.name, subject.sentence);
         match subject.state {
             ConfinedState::Kept => found.good(&text),
@@ -133,13 +135,13 @@ fn confinement(sandbox: &SandboxConfig, found: &mut Findings) {
             ConfinedState::Partly | ConfinedState::Open => found.warn(&text),
         }
     }
-    let granted = &told.granted;
+    let granted = &confined.granted;
     for (what, list) in [("write to", &granted.write), ("read", &granted.read), ("use the sockets", &granted.sockets)] {
         if !list.is_empty() {
             found.good(&format!("commands may {what} {}", list.join(", ")));
         }
     }
-    for secret in &told.hidden {
+    for secret in &confined.hidden {
         found.good(&format!("hidden ({}): {}", secret.word, secret.places.join(", ")));
     }
     for warning in warnings(sandbox) {
@@ -147,7 +149,7 @@ fn confinement(sandbox: &SandboxConfig, found: &mut Findings) {
     }
 }
 
-/// Grants that reach further than they seem to.
+/// Grants that allow more than they appear to.
 fn warnings(sandbox: &SandboxConfig) -> Vec<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<_> = std::env::split_paths(&path).collect();
@@ -193,7 +195,7 @@ async fn board(home: &Home, found: &mut Findings) {
         Err(error) => return found.bad(&error),
     };
     if credential.insecure {
-        found.warn("the connection to the Board may be in the clear (--insecure)");
+        found.warn("the connection to the Board may be unencrypted (--insecure)");
     }
     let Ok(client) = credential::client() else { return found.bad("no HTTP client") };
     match client.get(address::join(&board, "healthz")).send().await {

@@ -13,7 +13,7 @@ pub fn say(line: Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{}", printable(&line.to_string()));
 }
 
-/// Prints a remark or a complaint.
+/// Prints a warning or an error to stderr.
 pub fn remark(line: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
 }

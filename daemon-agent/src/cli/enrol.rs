@@ -50,7 +50,7 @@ pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
     let labels = join.labels.clone().unwrap_or_default();
     let joining = JoinRequest { token: join.token.trim(), name: &name, labels: &labels, insecure: join.insecure };
     let credential = Credential::join(&board, &joining).await.map_err(CliError::Failed)?;
-    credential.write(home).map_err(|error| CliError::Failed(format!("the credential cannot be kept: {error}")))?;
+    credential.write(home).map_err(|error| CliError::Failed(format!("the credential cannot be saved: {error}")))?;
     let wrote = write_missing(home, &spaces)
         .map_err(|error| CliError::Failed(format!("the default agent cannot be written: {error}")))?;
     let team = credential.team.as_deref().map(|team| format!(" in the team {team}")).unwrap_or_default();

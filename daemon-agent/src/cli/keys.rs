@@ -36,7 +36,7 @@ pub fn set(home: &Home, provider: &str) -> Result<(), CliError> {
     }
     let path = home.secrets().join(provider);
     write_private(&path, key.as_bytes()).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
-    say!("Kept in {}. Use it as `model: {provider}/…` in an agent's file.", path.display());
+    say!("Saved in {}. Use it as `model: {provider}/…` in an agent's file.", path.display());
     Ok(())
 }
 

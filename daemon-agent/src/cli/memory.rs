@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use protocol::{MemorySearch, Ranking, text::printable};
+use protocol::{MemoryRanking, MemorySearch, text::printable};
 use tokio::sync::watch;
 
 use super::{CliError, open};
@@ -35,7 +35,7 @@ pub async fn search(home: &Home, asked: MemorySearch, json: bool) -> Result<(), 
             say!("    {line}");
         }
     }
-    let by = if found.ranking == Ranking::Meaning { "words and meaning" } else { "words" };
+    let by = if found.ranking == MemoryRanking::Meaning { "words and meaning" } else { "words" };
     say!("{} of {} passages, by {by}.", found.items.len(), found.known);
     Ok(())
 }

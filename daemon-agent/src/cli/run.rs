@@ -91,7 +91,7 @@ impl Daemon {
             carry,
         };
         let mesh = Mesh::new(context);
-        mesh.tell_of(undone);
+        mesh.report_late_repairs(undone);
         Ok(Self { mesh, clock, _lock: lock })
     }
 }
@@ -114,7 +114,7 @@ pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
     let local = CliAdapter::listen(home).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
     tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
-    tokio::spawn(daemon.mesh.memory().clone().tend(finish.clone()));
+    tokio::spawn(daemon.mesh.memory().clone().keep_fresh(finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
     let identity =
         Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()), uploads: Uploads::default() };
@@ -128,9 +128,9 @@ pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
         }
     };
     if ended.is_some() {
-        // With `--once` nobody is left to hear of the tasks that still run.
-        daemon.mesh.cut();
-        let _ = timeout(STOP_TIMEOUT, daemon.mesh.close()).await;
+        // With `--once` there is no connection left to report the running tasks on.
+        daemon.mesh.stop_running();
+        let _ = timeout(STOP_TIMEOUT, daemon.mesh.finish_running()).await;
     }
     finish.cancel();
     let ended = match ended {
@@ -160,13 +160,13 @@ async fn drain(mesh: &Mesh) -> Result<(), CliError> {
         );
     }
     tokio::select! {
-        () = mesh.close() => return Ok(()),
+        () = mesh.finish_running() => return Ok(()),
         () = tokio::time::sleep(DRAIN_TIMEOUT) => {}
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
-    mesh.cut();
-    if timeout(STOP_TIMEOUT, mesh.close()).await.is_err() {
+    mesh.stop_running();
+    if timeout(STOP_TIMEOUT, mesh.finish_running()).await.is_err() {
         tracing::error!("some tasks did not end in time");
     }
     Ok(())

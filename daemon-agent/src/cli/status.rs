@@ -19,8 +19,8 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
     let running = ask(home, &DaemonRequest::Status, |line| answer = line).await;
     match running {
         Ok(Some(())) => {}
-        Ok(None) => return Err(CliError::Failed(format!("no daemon runs on {}", home.root().display()))),
-        Err(error) => return Err(CliError::Failed(format!("the daemon cannot be asked: {error}"))),
+        Ok(None) => return Err(CliError::Failed(format!("no daemon is running for {}", home.root().display()))),
+        Err(error) => return Err(CliError::Failed(format!("the request to the daemon failed: {error}"))),
     }
     if json {
         say!("{answer}");
@@ -40,7 +40,7 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
         answer["unsentTasks"]
     );
     if answer["drained"] == true {
-        say!("Drained: no new tasks are begun.");
+        say!("Drained: no new tasks are started.");
     }
     say!(
         "Commands are {}.",

@@ -29,7 +29,7 @@ pub async fn task(home: &Home, task: Task) -> Result<(), CliError> {
     match answered {
         Ok(Some(())) => {}
         Ok(None) => alone(home, &task, &mut show).await?,
-        Err(error) => return Err(CliError::Failed(format!("the daemon cannot be asked: {error}"))),
+        Err(error) => return Err(CliError::Failed(format!("the request to the daemon failed: {error}"))),
     }
     match show.ending {
         Some(EventBody::Completed { .. }) => Ok(()),
@@ -38,7 +38,7 @@ pub async fn task(home: &Home, task: Task) -> Result<(), CliError> {
             Err(CliError::Failed(format!("{}: {}{suggestion}", error.code.as_str(), error.message)))
         }
         Some(EventBody::Stopped { reason, .. }) => Err(CliError::Failed(format!("stopped: {reason}"))),
-        _ => Err(CliError::Failed("the daemon went away before the task ended".to_owned())),
+        _ => Err(CliError::Failed("the daemon exited before the task ended".to_owned())),
     }
 }
 
@@ -62,13 +62,13 @@ async fn alone(home: &Home, task: &Task, show: &mut EventPrinter) -> Result<(), 
         () = tell => {}
         _ = tokio::signal::ctrl_c() => {
             mesh.stop(&StopCause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
-            mesh.close().await;
-            return Err(CliError::Failed("interrupted; everything that the task had begun is dead".to_owned()));
+            mesh.finish_running().await;
+            return Err(CliError::Failed("interrupted; all processes of the task have ended".to_owned()));
         }
     }
-    mesh.close().await;
+    mesh.finish_running().await;
     if credential.is_none() {
-        // No Board will ever ask for it.
+        // This home has no Board that could request it.
         mesh.outbox().forget(&attempt);
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use protocol::{AgentInfo, ConfigError, Limits, Mode, Stream};
+use protocol::{AgentInfo, AgentMode, ConfigError, ReportedDetail, TaskLimits};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
@@ -29,16 +29,16 @@ macro_rules! agent_files {
             temperature: Option<Spanned<f64>>,
             max_tokens: Option<Spanned<u32>>,
             context_window: Option<Spanned<u64>>,
-            mode: Option<Spanned<Mode>>,
+            mode: Option<Spanned<AgentMode>>,
             tools: Option<Vec<Spanned<String>>>,
             require_approval: Vec<Spanned<String>>,
             skills: Vec<Spanned<String>>,
             spaces: Vec<Spanned<String>>,
             env: Vec<Spanned<String>>,
             system_prompt: Option<Spanned<String>>,
-            limits: Option<Spanned<Limits>>,
+            limits: Option<Spanned<TaskLimits>>,
             timeouts: Option<TimeoutsSection>,
-            stream: Option<Spanned<Stream>>,
+            stream: Option<Spanned<ReportedDetail>>,
         }
     )*};
 }
@@ -146,7 +146,7 @@ fn stems(folder: &Path) -> Vec<String> {
 fn read(path: &Path, file: &str, id: &str, old: bool, known: (&Variables, &Config)) -> Result<Agent, ConfigError> {
     let whole = |message: &str| ConfigError { file: file.to_owned(), line: 0, message: message.to_owned() };
     if !protocol::agent::is_id(id) {
-        return Err(whole("an agent's name has letters, digits, - and _, at most 64"));
+        return Err(whole("an agent's name has at most 64 characters: letters, digits, - and _"));
     }
     let source = YamlFile::read(path, file)?.ok_or_else(|| whole("was removed"))?;
     if !old {
@@ -201,7 +201,7 @@ fn check(
     let mode = written.mode.map(|mode| mode.value).unwrap_or_default();
     let limits = written.limits.as_ref().map(|limits| limits.value.clone()).unwrap_or_default();
     if let (Some(found), true) = (&written.limits, has_zero(&limits)) {
-        return Err(source.wrong(found, "a limit is at least 1; leave it out for none"));
+        return Err(source.wrong(found, "a limit must be at least 1; leave it out for no limit"));
     }
     let text = |value: Option<Spanned<String>>| value.map(|value| value.value);
     Ok(Agent {
@@ -243,7 +243,7 @@ fn open_groups(
     Ok(offered.filter(|tool| named.contains(tool)).collect())
 }
 
-fn has_zero(limits: &Limits) -> bool {
+fn has_zero(limits: &TaskLimits) -> bool {
     let whole = [limits.steps, limits.tool_calls, limits.minutes].contains(&Some(0));
     whole || limits.tokens == Some(0) || limits.cost_usd.is_some_and(|cost| cost.is_nan() || cost <= 0.0)
 }
@@ -259,12 +259,12 @@ fn timeouts(written: Option<&TimeoutsSection>, source: &YamlFile) -> Result<Time
 
 /// Why an agent accepts no tasks: a key that is meant to restrict it must not be ignored, so until the key is supported
 /// the agent is refused.
-fn refuses(mode: Mode, approval: bool, limits: &Limits) -> Option<String> {
+fn refuses(mode: AgentMode, approval: bool, limits: &TaskLimits) -> Option<String> {
     let key = match mode {
-        Mode::AlwaysAsk | Mode::ViberDecides => format!("mode: {}", mode.as_str()),
-        Mode::AlwaysExecute if approval => "requireApproval".to_owned(),
-        Mode::AlwaysExecute if limits.cost_usd.is_some() => "limits.costUsd".to_owned(),
-        Mode::AlwaysExecute => return None,
+        AgentMode::AlwaysAsk | AgentMode::ViberDecides => format!("mode: {}", mode.as_str()),
+        AgentMode::AlwaysExecute if approval => "requireApproval".to_owned(),
+        AgentMode::AlwaysExecute if limits.cost_usd.is_some() => "limits.costUsd".to_owned(),
+        AgentMode::AlwaysExecute => return None,
     };
     Some(format!(
         "`{key}` is not supported yet, so this agent accepts no tasks: remove the key to let it work without that limit"

@@ -118,7 +118,7 @@ fn check_embeddings(source: &YamlFile, model: &Spanned<String>, config: &Config)
         _ => Err(source.wrong(
             model,
             format!(
-                "the provider {provider:?} makes no embeddings: memory.embeddings takes one of the api openai or ollama"
+                "the provider {provider:?} cannot compute embeddings: memory.embeddings takes a provider with the api openai or ollama"
             ),
         )),
     }
@@ -183,7 +183,7 @@ fn provider(
     }
     if provider.api_key.as_ref().is_some_and(|key| key.contains(|c: char| c.is_control() || !c.is_ascii())) {
         provider.api_key = None;
-        provider.warning = Some("the key has characters that no key has".to_owned());
+        provider.warning = Some("the key contains characters that are not allowed in a key".to_owned());
     }
     Ok(provider)
 }

@@ -113,7 +113,7 @@ impl SandboxSection {
     }
 }
 
-fn told(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     protocol::text::head(&secrets::short(path), MAX_REPORTED_PATH_BYTES).to_owned()
 }
 
@@ -143,8 +143,9 @@ impl SandboxConfig {
     /// What is reported to the Board: what is confined on this machine, what was granted, and what is hidden.
     pub fn confinement(&self) -> Confinement {
         let found = confinement::found();
-        let short =
-            |paths: &[PathBuf]| paths.iter().take(MAX_REPORTED_PATHS).map(|path| told(path)).collect::<Vec<_>>();
+        let short = |paths: &[PathBuf]| {
+            paths.iter().take(MAX_REPORTED_PATHS).map(|path| display_path(path)).collect::<Vec<_>>()
+        };
         let hidden = |secret: &secrets::Secret| {
             let there = secrets::user_homes().iter().flat_map(|home| secret.found(home)).collect::<Vec<_>>();
             let there: Vec<_> = there.into_iter().filter(|place| !self.read.contains(place)).collect();
@@ -164,7 +165,7 @@ impl SandboxConfig {
         }
     }
 
-    /// Warnings about grants that reach further than they seem to.
+    /// Warnings about grants that allow more than they appear to.
     pub fn warnings(&self, user_home: &Path, path: &[PathBuf]) -> Vec<String> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let overlaps = |grant: &Path, other: &Path| {
@@ -215,16 +216,16 @@ mod tests {
         for folder in [".cargo/bin", ".cargo/registry", ".config", "tools"] {
             std::fs::create_dir_all(at(folder)).expect("a folder");
         }
-        let told = |grant: &str| {
+        let warnings = |grant: &str| {
             let sandbox = SandboxConfig { write: vec![at(grant)], ..SandboxConfig::default() };
             sandbox.warnings(home.path(), &[at("tools"), "relative".into()])
         };
         for grant in [".cargo", ".cargo/bin", ".config", "tools", "tools/deep", ".bashrc", ".config/systemd/user"] {
-            assert_eq!(told(grant).len(), 1, "{grant}");
+            assert_eq!(warnings(grant).len(), 1, "{grant}");
         }
         for grant in [".cargo/registry", ".cargo/git", ".cache", "code"] {
-            assert!(told(grant).is_empty(), "{grant}");
+            assert!(warnings(grant).is_empty(), "{grant}");
         }
-        assert!(told("tools")[0].contains("PATH"));
+        assert!(warnings("tools")[0].contains("PATH"));
     }
 }

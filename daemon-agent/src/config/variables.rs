@@ -58,7 +58,7 @@ impl Variables {
     pub fn path(&self, text: &str) -> Result<PathBuf, String> {
         let filled = self.fill(text).map_err(|name| format!("the variable {name} is not set"))?;
         if filled.contains('\0') {
-            return Err("a path has no NUL".to_owned());
+            return Err("a path must not contain NUL".to_owned());
         }
         let path = match filled.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {

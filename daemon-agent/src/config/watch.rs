@@ -59,7 +59,7 @@ fn keys_differ(a: &ConfigSnapshot, b: &ConfigSnapshot) -> bool {
 
 fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let ours = home.clone();
-    let told = move |event: notify::Result<notify::Event>| {
+    let on_event = move |event: notify::Result<notify::Event>| {
         let Ok(event) = event else { return };
         let of_config = |path: &std::path::PathBuf| {
             path.parent().is_some_and(|folder| {
@@ -71,7 +71,7 @@ fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatch
             let _ = rang.try_send(());
         }
     };
-    let mut watcher = match notify::recommended_watcher(told) {
+    let mut watcher = match notify::recommended_watcher(on_event) {
         Ok(watcher) => watcher,
         Err(error) => {
             tracing::warn!("changed files are noticed only every {} s: {error}", POLL_INTERVAL.as_secs());
@@ -82,7 +82,7 @@ fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatch
         if folder.is_dir()
             && let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive)
         {
-            tracing::warn!("{} is looked at only every {} s: {error}", folder.display(), POLL_INTERVAL.as_secs());
+            tracing::warn!("{} is checked only every {} s: {error}", folder.display(), POLL_INTERVAL.as_secs());
         }
     }
     Some(watcher)

@@ -109,8 +109,8 @@ impl YamlFile {
 /// The parser's message without the file and line, which are reported separately.
 fn plain(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
-    let told = text.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
-    let text = match told {
+    let located = text.strip_prefix("line ").and_then(|rest| rest.split_once(": "));
+    let text = match located {
         Some((place, rest)) if place.bytes().all(|b| b.is_ascii_digit() || b" column".contains(&b)) => rest,
         _ => text,
     };

@@ -83,9 +83,9 @@ fn sockets(found: ConfinementSupport, network: Network) -> (ConfinedState, &'sta
 
 fn terminals(found: ConfinementSupport) -> (ConfinedState, &'static str) {
     if found.layers.namespaces {
-        (Kept, "Commands have terminals of their own; yours are not there for them.")
+        (Kept, "Commands have terminals of their own; yours are not visible to them.")
     } else if found.layers.landlock {
-        (Partly, "Your terminals cannot be opened by commands, and they can make none of their own.")
+        (Partly, "Commands cannot open your terminals, and cannot create terminals of their own.")
     } else {
         (Open, "Commands can read from and write to your other terminals.")
     }
@@ -129,7 +129,7 @@ fn network_of(found: ConfinementSupport, network: Network) -> (ConfinedState, &'
         Network::None if layers.namespaces => (Kept, "Commands have no network but a loopback of their own."),
         Network::None if layers.seccomp => (Kept, "Commands have no network."),
         Network::None if layers.landlock => {
-            (Partly, "Commands open no TCP connection. This kernel does not keep them from UDP and the like.")
+            (Partly, "Commands cannot open TCP connections. This kernel does not keep them from UDP and the like.")
         }
         Network::None => (Open, "Nothing on this machine keeps commands from the network."),
     }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, ErrorCode, NoticeLevel, Pause, TaskError, TaskResult, Usage, text::summary,
+    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, TaskError, TaskResult, Usage, text::summary,
 };
 use serde_json::json;
 
@@ -158,7 +158,7 @@ impl AgentLoop {
         self.run.sink.emit(event).await;
     }
 
-    async fn state(&self, state: ActivityState, waiting: Option<Pause>) {
+    async fn state(&self, state: ActivityState, waiting: Option<AgentWait>) {
         self.emit(AgentStreamEvent::StateChange { state, waiting }).await;
     }
 
@@ -199,7 +199,7 @@ impl AgentLoop {
         let text = answer.message.text;
         self.take_plan(&text).await;
         for why in self.memory.take_suggestions(&text).await {
-            self.notice(NoticeLevel::Warning, format!("A suggestion for the memory was not taken: {why}.")).await;
+            self.notice(NoticeLevel::Warning, format!("A suggestion for the memory was not accepted: {why}.")).await;
         }
         let (plan, memory) = (self.plan.result().await, self.memory.result());
         TaskResult { summary: summary(&text), text, plan, memory, usage: self.usage.clone(), ..TaskResult::default() }

@@ -8,7 +8,7 @@ use rustix::{
 
 use super::process_tree::Process;
 
-/// Longer than any honest chain of parents; also ends a cycle of reused process ids.
+/// Longer than any real chain of parents; also ends a cycle of reused process ids.
 const MAX_ANCESTORS: usize = 10_000;
 
 /// How a process is related to this one.

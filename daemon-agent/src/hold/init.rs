@@ -16,7 +16,7 @@ use super::{
 };
 use crate::sandbox::{self, Layers, ResolvedRules, View, ViewPlan};
 
-/// What the supervisor sends as soon as it listens.
+/// The start message, which the supervisor sends as soon as it listens.
 pub const START_MESSAGE: &[u8] = b"go\n";
 
 /// Runs until no process is left in the namespace.

@@ -46,7 +46,7 @@ impl HoldOptions {
                 options.argv = args.by_ref().collect();
                 break;
             }
-            let mut value = || args.next().ok_or_else(|| format!("{} wants a value", arg.display()));
+            let mut value = || args.next().ok_or_else(|| format!("{} needs a value", arg.display()));
             match arg.to_str() {
                 Some("--quiet") => options.quiet = true,
                 Some("--require") => options.require = true,
@@ -112,7 +112,7 @@ impl HoldOptions {
 }
 
 fn word<T>(value: &OsString, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
-    value.to_str().and_then(read).ok_or_else(|| format!("{} is not understood", value.display()))
+    value.to_str().and_then(read).ok_or_else(|| format!("{} is not a valid value", value.display()))
 }
 
 #[cfg(test)]

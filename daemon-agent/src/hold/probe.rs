@@ -22,7 +22,7 @@ pub fn can_have_namespaces(program: &Path) -> bool {
     confine_nothing(program, Layers { namespaces: true, ..Layers::NONE }).is_some()
 }
 
-/// Runs nothing within exactly these layers. `None` if that fails; otherwise whether its file tree hides other
+/// Runs an empty command within exactly these layers. `None` if that fails; otherwise whether its file tree hides other
 /// programs' sockets.
 pub fn confine_nothing(program: &Path, layers: Layers) -> Option<bool> {
     let (ours, theirs) = UnixStream::pair().ok()?;
@@ -35,16 +35,16 @@ pub fn confine_nothing(program: &Path, layers: Layers) -> Option<bool> {
     drop(hold);
     ours.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
     let mut lines = BufReader::new(&ours).lines().map_while(Result::ok);
-    let told = lines.find_map(|line| match serde_json::from_str(&line) {
+    let report = lines.find_map(|line| match serde_json::from_str(&line) {
         Ok(SupervisorReport::Started { overlays, .. }) => Some(Some(overlays)),
         Ok(SupervisorReport::Failed { .. }) => Some(None),
         Ok(SupervisorReport::Ended(_)) | Err(_) => None,
     });
     // Until it has ended by itself, since it runs nothing.
     lines.for_each(drop);
-    if told.is_none() {
+    if report.is_none() {
         let _ = supervisor.kill();
     }
     let _ = supervisor.wait();
-    told.flatten()
+    report.flatten()
 }

@@ -54,15 +54,15 @@ pub fn memory(held: &HashSet<u64>, all: bool) -> u64 {
             sum += bytes;
         }
     };
-    let mut told = ask(&local(), |message| count(&LOCAL_LAYOUT, message));
+    let mut counted = ask(&local(), |message| count(&LOCAL_LAYOUT, message));
     for family in INTERNET_FAMILIES {
         for protocol in INTERNET_PROTOCOLS {
             // A kernel without IPv6 has no such sockets.
             let asked = ask(&internet(family, protocol), |message| count(&INTERNET_LAYOUT, message));
-            told = told.and(asked.or_else(|error| (family != INTERNET_FAMILIES[0]).then_some(()).ok_or(error)));
+            counted = counted.and(asked.or_else(|error| (family != INTERNET_FAMILIES[0]).then_some(()).ok_or(error)));
         }
     }
-    match told {
+    match counted {
         Ok(()) => sum,
         Err(_) => sum.max(held.len() as u64 * DEFAULT_BUFFER_BYTES),
     }

@@ -61,7 +61,7 @@ pub async fn run(options: &HoldOptions, namespaces: bool) -> anyhow::Result<u8> 
     let mut child_signals = signal(SignalKind::child())?;
     let mut end_signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     // This thread has to exist before a process namespace is entered.
-    let (listen_now, mut asked) = listen().context("no thread for requests")?;
+    let (listen_now, mut asked) = listen().context("cannot start the thread for requests")?;
 
     let mut children = match begin(options, namespaces) {
         Ok(children) => children,
@@ -81,7 +81,7 @@ pub async fn run(options: &HoldOptions, namespaces: bool) -> anyhow::Result<u8> 
         let [terminate, interrupt, hangup] = &mut end_signals;
         tokio::select! {
             _ = child_signals.recv() => {}
-            () = children.told() => {}
+            () = children.reported() => {}
             because = &mut asked => break Some(because.unwrap_or(EndReason::Abandoned)),
             () = received(terminate) => break Some(EndReason::Asked),
             () = received(interrupt) => break Some(EndReason::Asked),
@@ -125,7 +125,7 @@ fn begin(options: &HoldOptions, namespaces: bool) -> anyhow::Result<Children> {
 
 /// Starts the first process of a process namespace, which builds the file tree and starts the command.
 fn begin_in_namespaces(options: &HoldOptions) -> anyhow::Result<Children> {
-    sandbox::enter_processes().context("no process namespace")?;
+    sandbox::enter_processes().context("cannot create a process namespace")?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut init = Command::new(own_program());
     let args = HoldOptions { init: true, ..options.clone() }.to_args();
@@ -180,7 +180,9 @@ pub fn start(options: &HoldOptions, view: Option<&View>) -> anyhow::Result<(i32,
         Ok((child.id() as i32, layers))
     };
     thread::scope(|scope| {
-        let started = thread::Builder::new().spawn_scoped(scope, spawn).context("no thread to start it from")?;
+        let started = thread::Builder::new()
+            .spawn_scoped(scope, spawn)
+            .context("cannot start the thread that starts the command")?;
         started.join().unwrap_or_else(|_| anyhow::bail!("the starting thread failed"))
     })
 }
@@ -230,7 +232,7 @@ async fn end_all(
         let look =
             if hard { Instant::now() + POLL_INTERVAL } else { (Instant::now() + POLL_INTERVAL).min(begin + grace) };
         tokio::select! {
-            () = children.told() => {}
+            () = children.reported() => {}
             _ = timeout_at(look, changes.recv()) => {}
         }
     }
@@ -283,8 +285,8 @@ impl Children {
         // The report may have arrived just before the process ended, unread. Read it directly: the runtime only knows
         // of data that somebody waited for.
         let mut line = [0; 1024];
-        let told = self.init.as_ref().map(|init| recv(init, &mut line, RecvFlags::DONTWAIT));
-        if let Some(Ok((length, _))) = told {
+        let received = self.init.as_ref().map(|init| recv(init, &mut line, RecvFlags::DONTWAIT));
+        if let Some(Ok((length, _))) = received {
             self.take(&line[..length]);
         }
     }
@@ -296,7 +298,7 @@ impl Children {
     }
 
     /// Waits until the first process of the namespace has reported how the command ended; forever without one.
-    async fn told(&mut self) {
+    async fn reported(&mut self) {
         let Some(init) = self.init.as_ref().filter(|_| self.exit.is_none()) else {
             return std::future::pending().await;
         };
@@ -341,7 +343,7 @@ async fn received(signals: &mut std::io::Result<Signals>) {
 /// Waits on standard input for a `stop` line or the end of input, once it is told to start. It is a thread because
 /// standard input may be a pipe, a socket or a terminal.
 fn listen() -> std::io::Result<(mpsc::Sender<()>, oneshot::Receiver<EndReason>)> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let (begin, begun) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         if begun.recv().is_err() {
@@ -349,9 +351,9 @@ fn listen() -> std::io::Result<(mpsc::Sender<()>, oneshot::Receiver<EndReason>)>
         }
         let lines = BufReader::new(std::io::stdin()).lines();
         let stop = lines.map_while(Result::ok).any(|line| line == "stop");
-        let _ = tell.send(if stop { EndReason::Asked } else { EndReason::Abandoned });
+        let _ = sender.send(if stop { EndReason::Asked } else { EndReason::Abandoned });
     })?;
-    Ok((begin, told))
+    Ok((begin, receiver))
 }
 
 /// Reports to the daemon, if standard input is a socket that leads to one.

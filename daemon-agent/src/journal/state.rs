@@ -1,11 +1,11 @@
-//! The state that the records of a journal add up to.
+//! The state that results from replaying the records of a journal.
 
 use std::collections::BTreeSet;
 
-use protocol::{Command, EditId, Numbered, Running, TaskSubmit, WorkspaceWrite, WorkspaceWritten};
+use protocol::{AttemptRef, Command, EditId, NumberedCommand, TaskSubmit, WorkspaceWrite, WorkspaceWritten};
 use serde::{Deserialize, Serialize};
 
-/// What a journal's records add up to.
+/// The result of replaying a journal's records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JournalState {
     /// Every command up to this one is known.
@@ -17,7 +17,7 @@ pub struct JournalState {
     pub attempts: Vec<PendingAttempt>,
     /// File edits that are still to be made, in the order in which they arrived.
     pub writes: Vec<PendingWrite>,
-    /// Outcomes of other edits, until the Board has confirmed them.
+    /// Outcomes of other edits, until the Board has acknowledged them.
     pub written: Vec<WorkspaceWritten>,
 }
 
@@ -41,21 +41,22 @@ pub struct PendingAttempt {
 
 impl PendingAttempt {
     /// Which attempt this is.
-    pub fn attempt(&self) -> Running {
-        Running { task_id: self.submit.task_id.clone(), attempt: self.submit.attempt }
+    pub fn attempt(&self) -> AttemptRef {
+        AttemptRef { task_id: self.submit.task_id.clone(), attempt: self.submit.attempt }
     }
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum JournalEntry {
-    Command(Numbered),
-    Begun(Running),
-    Ended(Running),
+    Command(NumberedCommand),
+    Begun(AttemptRef),
+    Ended(AttemptRef),
     /// The outcome of a file edit.
     Written(WorkspaceWritten),
-    /// The Board has confirmed the outcome.
-    Heard(EditId),
+    /// The Board has acknowledged the outcome of a file edit.
+    #[serde(rename = "heard")]
+    EditAcknowledged(EditId),
     /// Where a compacted file starts, or where the Board continues after this disk was lost.
     At {
         last_cmd_seq: u64,
@@ -68,7 +69,7 @@ pub(super) enum JournalEntry {
 impl JournalState {
     pub(super) fn add(&mut self, entry: JournalEntry) {
         match entry {
-            JournalEntry::Command(Numbered { cmd_seq, command }) => {
+            JournalEntry::Command(NumberedCommand { cmd_seq, command }) => {
                 if !self.knows(cmd_seq) {
                     self.ahead.insert(cmd_seq);
                     self.close_up();
@@ -86,7 +87,7 @@ impl JournalState {
                 self.written.retain(|known| known.edit_id != written.edit_id);
                 self.written.push(written);
             }
-            JournalEntry::Heard(edit) => self.written.retain(|known| known.edit_id != edit),
+            JournalEntry::EditAcknowledged(edit) => self.written.retain(|known| known.edit_id != edit),
             JournalEntry::At { last_cmd_seq, drained, ahead } => {
                 (self.last_cmd_seq, self.drained) = (last_cmd_seq, drained);
                 self.ahead.extend(ahead);
@@ -108,7 +109,7 @@ impl JournalState {
     }
 
     /// Attempts that were requested after a command: a repetition of that command does not refer to them.
-    pub fn newer_than(&self, cmd_seq: u64) -> Vec<Running> {
+    pub fn newer_than(&self, cmd_seq: u64) -> Vec<AttemptRef> {
         self.attempts.iter().filter(|held| held.cmd_seq > cmd_seq).map(PendingAttempt::attempt).collect()
     }
 

@@ -11,14 +11,14 @@ fn open(folder: &tempfile::TempDir) -> Journal {
     Journal::open(folder.path().join("journal"), &folder.path().join("damaged"), Instant(1)).expect("a journal")
 }
 
-fn submit(cmd_seq: u64, task: &TaskId) -> Numbered {
+fn submit(cmd_seq: u64, task: &TaskId) -> NumberedCommand {
     let submit = serde_json::from_value(json!({"taskId": task, "attempt": 1, "sessionId": SessionId::new(1),
         "agentId": "default", "goal": "Fix it"}));
-    Numbered { cmd_seq, command: Command::Submit(submit.expect("a submit")) }
+    NumberedCommand { cmd_seq, command: Command::Submit(submit.expect("a submit")) }
 }
 
-fn first(task: &TaskId) -> Running {
-    Running { task_id: task.clone(), attempt: 1 }
+fn first(task: &TaskId) -> AttemptRef {
+    AttemptRef { task_id: task.clone(), attempt: 1 }
 }
 
 #[test]
@@ -32,11 +32,11 @@ fn what_is_not_settled_survives_a_restart() {
         submit(2, &b),
         submit(3, &c),
         submit(4, &d),
-        Numbered {
+        NumberedCommand {
             cmd_seq: 5,
             command: Command::Stop { task_id: d.clone(), attempt: 1, reason: "operator".to_owned() },
         },
-        Numbered { cmd_seq: 6, command: Command::Drain { drained: true } },
+        NumberedCommand { cmd_seq: 6, command: Command::Drain { drained: true } },
     ];
     assert_eq!(journal.commands(commands).expect("written").len(), 6);
     journal.begun(&first(&a)).expect("written");
@@ -59,7 +59,7 @@ fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
     let edits = [1, 2, 3].map(EditId::new);
     let write = |n: usize| {
         let write = serde_json::from_value(json!({"editId": edits[n], "path": "task.md", "content": "x"}));
-        Numbered { cmd_seq: n as u64 + 1, command: Command::Write(write.expect("a write")) }
+        NumberedCommand { cmd_seq: n as u64 + 1, command: Command::Write(write.expect("a write")) }
     };
     let written = |n: usize| WorkspaceWritten {
         edit_id: edits[n].clone(),
@@ -72,7 +72,7 @@ fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
     journal.commands((0..3).map(write).collect()).expect("written");
     journal.written(written(0)).expect("written");
     journal.written(written(1)).expect("written");
-    journal.heard(&[edits[0].clone(), edits[2].clone()]).expect("written");
+    journal.edits_acknowledged(&[edits[0].clone(), edits[2].clone()]).expect("written");
     let held = journal.held();
     drop(journal);
     for _ in 0..2 {
@@ -147,7 +147,7 @@ fn a_stop_of_everything_that_comes_late_does_not_mean_what_came_after_it() {
     held.add(JournalEntry::Command(submit(1, &a)));
     held.add(JournalEntry::Command(submit(3, &b)));
     let stop = Command::StopAll { reason: "operator".to_owned() };
-    held.add(JournalEntry::Command(Numbered { cmd_seq: 2, command: stop }));
+    held.add(JournalEntry::Command(NumberedCommand { cmd_seq: 2, command: stop }));
     let stopped: Vec<bool> = held.attempts.iter().map(|held| held.stopped.is_some()).collect();
     assert_eq!((stopped, held.newer_than(2), held.last_cmd_seq), (vec![true, false], vec![first(&b)], 3));
 }

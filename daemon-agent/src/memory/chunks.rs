@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Longest passage, bytes; a longer one is split.
 const MAX_PASSAGE_BYTES: usize = 4 * 1024;
-/// Most passages of one file: more is not a memory.
+/// Most passages of one file that are indexed.
 const MAX_PASSAGES: usize = 10_000;
 
 /// A piece of a file that is found as a unit.

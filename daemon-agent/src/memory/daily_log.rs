@@ -4,10 +4,10 @@
 //! Text from goals and answers is reduced to one line here, so that it cannot begin an entry.
 
 use jiff::{Timestamp, Zoned, civil::Date, tz::TimeZone};
-use protocol::{Running, text};
+use protocol::{AttemptRef, text};
 
 use super::{Memory, sources};
-use crate::workspace::{Author, EditState};
+use crate::workspace::{Author, LocalWriteState};
 
 /// Most attempts to apply a change when somebody else keeps writing to the file.
 const MAX_WRITE_ATTEMPTS: usize = 16;
@@ -30,7 +30,7 @@ pub enum SummaryOutcome {
 /// What a task did, for its entry in the daily log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskSummary {
-    pub attempt: Running,
+    pub attempt: AttemptRef,
     pub session_id: String,
     pub agent_id: String,
     pub goal: String,
@@ -44,8 +44,8 @@ pub struct TaskSummary {
 }
 
 impl Memory {
-    /// Writes the entry of a task that ended, once. Returns whether it was missing.
-    pub async fn enter(&self, task_summary: &TaskSummary) -> Result<bool, String> {
+    /// Writes the log entry of a task that ended, unless the log has it already. Returns whether it was written.
+    pub async fn log_task(&self, task_summary: &TaskSummary) -> Result<bool, String> {
         let now = self.local();
         let mark = mark(&task_summary.attempt);
         // The end may be reported again after midnight.
@@ -59,7 +59,7 @@ impl Memory {
     }
 
     /// Adds a note to today's log. Returns the log's path beneath the workspace, and its new version.
-    pub async fn jot(&self, note: &str, by: Author) -> Result<(String, String), String> {
+    pub async fn add_note(&self, note: &str, by: Author) -> Result<(String, String), String> {
         let now = self.local();
         let text: Vec<String> = text::head(note.trim(), MAX_NOTE_BYTES).lines().map(inert).collect();
         let entry = format!("## {} Noted\n\n{}\n", now.strftime("%H:%M"), text.join("\n"));
@@ -92,25 +92,25 @@ impl Memory {
             let put = move || workspace.put(&target, base.as_deref(), after.as_bytes(), by);
             let written = tokio::task::spawn_blocking(put).await.map_err(|error| error.to_string())?;
             match written {
-                Ok(written) if written.state == EditState::Applied => {
+                Ok(written) if written.state == LocalWriteState::Applied => {
                     self.wrote(None, &format!("workspace/{way}"));
                     return Ok(written.hash);
                 }
-                // Somebody wrote in between: try again with the current content.
+                // Another writer changed the file in between: try again with the current content.
                 Ok(_) => {}
                 Err(refused) => return Err(format!("{way} cannot be written: {refused}")),
             }
         }
-        Err(format!("{way} is being changed by somebody else all the time"))
+        Err(format!("another writer keeps changing {way}"))
     }
 
     /// The log of a day, and its version.
     async fn day(&self, date: Date) -> Result<Option<(String, String)>, String> {
         let (workspace, way) = (self.workspace(), path(date));
-        let told = way.clone();
+        let shown = way.clone();
         let read =
             tokio::task::spawn_blocking(move || workspace.text(&way)).await.map_err(|error| error.to_string())?;
-        read.map_err(|refused| format!("{told} cannot be read: {refused}"))
+        read.map_err(|refused| format!("{shown} cannot be read: {refused}"))
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) fn path(date: Date) -> String {
 }
 
 /// A comment that identifies an entry; readers do not see it.
-fn mark(attempt: &Running) -> String {
+fn mark(attempt: &AttemptRef) -> String {
     format!("<!-- {} {} -->", attempt.task_id, attempt.attempt)
 }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_what_happened_and_nothing_else() {
-        let attempt = Running { task_id: TaskId::new(1), attempt: 2 };
+        let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 2 };
         let task_summary = TaskSummary {
             attempt: attempt.clone(),
             session_id: "ses_1".to_owned(),

@@ -92,13 +92,13 @@ impl EmbeddingsClient {
         if let Some(key) = key {
             request = request.bearer_auth(key);
         }
-        let told = |error: reqwest::Error| error.without_url().to_string();
-        let mut response = request.send().await.map_err(told)?;
+        let describe = |error: reqwest::Error| error.without_url().to_string();
+        let mut response = request.send().await.map_err(describe)?;
         if !response.status().is_success() {
-            return Err(format!("it answers {}", response.status()));
+            return Err(format!("it answered {}", response.status()));
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(told)? {
+        while let Some(chunk) = response.chunk().await.map_err(describe)? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_ANSWER_BYTES {
                 return Err("its answer is too large".to_owned());
@@ -109,7 +109,7 @@ impl EmbeddingsClient {
         let mut data = answer.data;
         data.sort_by_key(|datum| datum.index);
         if data.len() != texts.len() || data.iter().any(|datum| !DIMENSIONS.contains(&datum.embedding.len())) {
-            return Err("it answers with other vectors than were asked for".to_owned());
+            return Err("its answer contains other vectors than were requested".to_owned());
         }
         Ok(data.iter().map(|datum| packed(&datum.embedding)).collect())
     }
@@ -127,7 +127,7 @@ fn packed(vector: &[f32]) -> Vec<u8> {
 }
 
 /// The cosine similarity of two directions, -1 to 1; 0 if they cannot be compared.
-pub fn likeness(a: &[u8], b: &[u8]) -> f64 {
+pub fn cosine_similarity(a: &[u8], b: &[u8]) -> f64 {
     if a.len() != b.len() {
         return 0.0;
     }
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn directions_are_compared_whatever_their_length() {
         let [east, far_east, north, west] = [[1.0, 0.0], [8.0, 0.1], [0.0, 0.3], [-2.0, 0.0]].map(|v| packed(&v));
-        assert!(likeness(&east, &far_east) > 0.99 && likeness(&east, &north).abs() < 0.01);
-        assert!(likeness(&east, &west) < -0.99);
-        assert!(likeness(&packed(&[0.0, 0.0]), &east).abs() < f64::EPSILON);
-        assert!(likeness(&packed(&[f32::NAN, 1.0, 2.0]), &east).abs() < f64::EPSILON);
+        assert!(cosine_similarity(&east, &far_east) > 0.99 && cosine_similarity(&east, &north).abs() < 0.01);
+        assert!(cosine_similarity(&east, &west) < -0.99);
+        assert!(cosine_similarity(&packed(&[0.0, 0.0]), &east).abs() < f64::EPSILON);
+        assert!(cosine_similarity(&packed(&[f32::NAN, 1.0, 2.0]), &east).abs() < f64::EPSILON);
     }
 }

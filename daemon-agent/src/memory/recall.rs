@@ -57,8 +57,8 @@ impl RecalledExcerpt {
         }
         let room = usize::try_from(most * BYTES_PER_TOKEN).unwrap_or(usize::MAX).saturating_sub(80);
         let kept = chunks::head_of_paragraphs(text, room);
-        let told = format!("{kept}\n\n[… {} of {of} tokens left out …]", of - tokens::estimate(kept).min(of));
-        Self { of: Some(of), ..Self::whole(path, title, &told) }
+        let text = format!("{kept}\n\n[… {} of {of} tokens left out …]", of - tokens::estimate(kept).min(of));
+        Self { of: Some(of), ..Self::whole(path, title, &text) }
     }
 }
 
@@ -243,8 +243,9 @@ mod tests {
             json!({ "a": 1 }),
             json!(""),
         ]);
-        let told: Vec<_> = items.iter().map(|item| (item.excerpt.path.as_str(), item.excerpt.text.as_str())).collect();
-        assert_eq!(told, [("request", "tabs"), ("notes", "spaces"), ("request", "{\n  \"a\": 1\n}")]);
+        let excerpts: Vec<_> =
+            items.iter().map(|item| (item.excerpt.path.as_str(), item.excerpt.text.as_str())).collect();
+        assert_eq!(excerpts, [("request", "tabs"), ("notes", "spaces"), ("request", "{\n  \"a\": 1\n}")]);
         let masses = given(&[json!("x".repeat(1_000_000)), json!("y")]);
         assert!(masses.iter().map(RecalledExcerpt::tokens).sum::<u64>() <= GIVEN_TOKENS + 1);
     }

@@ -16,7 +16,7 @@ use crate::{
 pub const CURATED_NAMES: [&str; 2] = ["MEMORY.md", "memory.md"];
 /// The folder of the daily logs, beneath the workspace.
 pub const DAILY_FOLDER: &str = "memory";
-/// Most files in a memory: more is an archive.
+/// Most files of a memory that are indexed.
 const MAX_FILES: usize = 50_000;
 
 /// The kind of a source file.

@@ -1,4 +1,5 @@
-//! Keeps an index in step with the files: reads what the watcher reports, and everything where nobody watches.
+//! Keeps an index up to date with the files: reads those that the watcher reports, and all of them where the workspace
+//! is not watched.
 
 use std::{collections::BTreeSet, mem, path::Path, sync::Arc, time::Duration};
 
@@ -45,8 +46,8 @@ impl IndexState {
 }
 
 impl Memory {
-    /// The index of `agent`, brought up to date with the files.
-    pub(super) async fn freshen<'a>(
+    /// The index of `agent`, after bringing it up to date with the files.
+    pub(super) async fn up_to_date_index<'a>(
         &self,
         slot: &Slot,
         state: &'a mut IndexState,
@@ -55,7 +56,7 @@ impl Memory {
         let workspace = self.workspace();
         if state.index.as_ref().is_none_or(|index| !index.is_there()) {
             state.index = None;
-            // Listen first, then look.
+            // Subscribe before reading the files, so that no change is missed.
             state.heard = Some(workspace.listen());
             state.all = true;
         }
@@ -133,8 +134,8 @@ impl Memory {
         index.put(&entries).await
     }
 
-    /// Keeps the indexes of agents fresh and their passages embedded, until `finish`.
-    pub async fn tend(self, finish: CancellationToken) {
+    /// Keeps the indexes of agents up to date and their passages embedded, until `finish`.
+    pub async fn keep_fresh(self, finish: CancellationToken) {
         let workspace = self.workspace();
         let (mut heard, mut bell) = (workspace.listen(), self.shared.bell.subscribe());
         let mut files = self.shared.files.clone();
@@ -148,7 +149,7 @@ impl Memory {
             return;
         }
         loop {
-            let Some(complete) = finish.run_until_cancelled(self.tend_all()).await else { return };
+            let Some(complete) = finish.run_until_cancelled(self.refresh_all()).await else { return };
             let more = async {
                 loop {
                     let changed = tokio::select! {
@@ -177,14 +178,14 @@ impl Memory {
     }
 
     /// One round; returns whether every passage is embedded.
-    async fn tend_all(&self) -> bool {
+    async fn refresh_all(&self) -> bool {
         let slots: Vec<(String, Arc<Slot>)> =
             held(&self.shared.slots).iter().map(|(id, slot)| (id.clone(), slot.clone())).collect();
         let mut complete = true;
         for (agent, slot) in slots {
             let fresh = {
                 let mut state = slot.state.lock().await;
-                let fresh = self.freshen(&slot, &mut state, &agent).await.map(drop);
+                let fresh = self.up_to_date_index(&slot, &mut state, &agent).await.map(drop);
                 if let Err(fault) = &fresh {
                     state.close(&sources::index(&self.shared.home, &agent), fault.is_broken());
                 }
@@ -194,7 +195,7 @@ impl Memory {
                 tracing::warn!(agent.id = agent, "memory cannot be indexed: {fault}");
                 continue;
             }
-            if let Err(why) = self.understand(&slot, &agent).await {
+            if let Err(why) = self.embed_missing(&slot, &agent).await {
                 tracing::warn!(agent.id = agent, "memory is searched by words alone: {why}");
                 complete = false;
             }
@@ -203,13 +204,13 @@ impl Memory {
     }
 
     /// Requests embeddings for passages that have none yet.
-    async fn understand(&self, slot: &Slot, agent: &str) -> Result<(), String> {
+    async fn embed_missing(&self, slot: &Slot, agent: &str) -> Result<(), String> {
         let Some(meaning) = self.meaning() else { return Ok(()) };
         let mut asked = false;
         loop {
             let unseen = {
                 let mut state = slot.state.lock().await;
-                let index = self.freshen(slot, &mut state, agent).await.map_err(|fault| fault.to_string())?;
+                let index = self.up_to_date_index(slot, &mut state, agent).await.map_err(|fault| fault.to_string())?;
                 let unseen = index.unseen(&meaning.model, BATCH_PASSAGES).await.map_err(|fault| fault.to_string())?;
                 if unseen.is_empty() {
                     let swept = if asked { index.sweep(&meaning.model).await } else { Ok(()) };
@@ -222,7 +223,7 @@ impl Memory {
             let vectors = meaning.of_all(&texts).await?;
             let kept: Vec<_> = unseen.into_iter().map(|(hash, _)| hash).zip(vectors).collect();
             let mut state = slot.state.lock().await;
-            let index = self.freshen(slot, &mut state, agent).await.map_err(|fault| fault.to_string())?;
+            let index = self.up_to_date_index(slot, &mut state, agent).await.map_err(|fault| fault.to_string())?;
             index.keep(&meaning.model, &kept).await.map_err(|fault| fault.to_string())?;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use protocol::{Instant as At, MemorySource, Running, SessionId, TaskId, TaskSubmit};
+use protocol::{AttemptRef, Instant as At, MemorySource, SessionId, TaskId, TaskSubmit};
 use serde_json::json;
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
@@ -81,7 +81,7 @@ fn submit(goal: &str) -> TaskSubmit {
     serde_json::from_value(base).expect("a task")
 }
 
-fn task_summary(attempt: &Running) -> TaskSummary {
+fn task_summary(attempt: &AttemptRef) -> TaskSummary {
     TaskSummary {
         attempt: attempt.clone(),
         session_id: "ses_1".to_owned(),
@@ -114,7 +114,7 @@ async fn all_that_is_remembered_is_found_with_where_it_stands() {
         ("workspace/notes.md", "giraffe elephant pump"),
     ]);
     let giraffe = fixture.search("GIRAFFE?").await;
-    assert_eq!((giraffe.items.len(), giraffe.known, giraffe.ranking), (1, 4, Ranking::Text));
+    assert_eq!((giraffe.items.len(), giraffe.known, giraffe.ranking), (1, 4, MemoryRanking::Text));
     let item = &giraffe.items[0];
     assert_eq!(
         (item.source, item.path.as_str(), item.title.as_str()),
@@ -202,19 +202,19 @@ async fn with_a_watcher_only_what_it_tells_is_looked_at() {
     workspace.followed().await;
     assert_eq!(fixture.places("first").await.len(), 1);
     fixture.write("workspace/MEMORY.md", "second\n");
-    let told = async {
+    let indexed = async {
         while fixture.places("second").await.is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), told).await.expect("found in time");
+    tokio::time::timeout(Duration::from_secs(10), indexed).await.expect("found in time");
     // What the daemon itself wrote is found at once.
     let goal = json!({ "type": "goal", "text": "Look at the moon" });
     fixture.write("agents/dev/sessions/ses_9.jsonl", &goal.to_string());
     assert!(fixture.search("moon").await.items.is_empty());
     fixture.memory.logged("dev", "ses_9");
     assert_eq!(fixture.places("moon").await.len(), 1);
-    fixture.memory.jot("Buy cheese.", Author::Agent).await.expect("written");
+    fixture.memory.add_note("Buy cheese.", Author::Agent).await.expect("written");
     assert_eq!(fixture.places("cheese").await.len(), 1);
     finish.cancel();
     let left = async {
@@ -273,17 +273,17 @@ async fn a_task_has_one_entry_whoever_tells_its_end() {
     let fixture = Fixture::new(&[]);
     let day = fixture.memory.local().date();
     let log = format!("workspace/memory/{day}.md");
-    let first = Running { task_id: TaskId::new(1), attempt: 1 };
-    assert_eq!(fixture.memory.enter(&task_summary(&first)).await, Ok(true));
-    assert_eq!(fixture.memory.enter(&task_summary(&first)).await, Ok(false));
-    assert_eq!(fixture.memory.enter(&task_summary(&Running { attempt: 2, ..first.clone() })).await, Ok(true));
+    let first = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
+    assert_eq!(fixture.memory.log_task(&task_summary(&first)).await, Ok(true));
+    assert_eq!(fixture.memory.log_task(&task_summary(&first)).await, Ok(false));
+    assert_eq!(fixture.memory.log_task(&task_summary(&AttemptRef { attempt: 2, ..first.clone() })).await, Ok(true));
     let text = fixture.read(&log);
     assert!(text.starts_with(&format!("# {day}\n\n## ")), "{text}");
     assert_eq!((text.matches("Mend the turbine").count(), text.matches("attempt 2").count()), (2, 1), "{text}");
     // The end is reported again on the next day.
     let yesterday = day.yesterday().expect("a day");
     fs::rename(fixture.at(&log), fixture.at(&format!("workspace/memory/{yesterday}.md"))).expect("moved");
-    assert_eq!(fixture.memory.enter(&task_summary(&first)).await, Ok(false));
+    assert_eq!(fixture.memory.log_task(&task_summary(&first)).await, Ok(false));
     assert!(!fixture.at(&log).exists());
     // Many writers at once, and an editor among them.
     let all = (10..30).map(|n| {
@@ -294,7 +294,7 @@ async fn a_task_has_one_entry_whoever_tells_its_end() {
                 let text = fs::read_to_string(&path).unwrap_or_default();
                 let _ = fs::write(&path, text);
             }
-            memory.enter(&task_summary(&Running { task_id: TaskId::new(n), attempt: 1 })).await
+            memory.log_task(&task_summary(&AttemptRef { task_id: TaskId::new(n), attempt: 1 })).await
         }
     });
     assert!(futures_util::future::join_all(all).await.iter().all(|done| *done == Ok(true)));
@@ -305,9 +305,9 @@ async fn a_task_has_one_entry_whoever_tells_its_end() {
 #[tokio::test]
 async fn a_log_that_cannot_be_written_is_a_reason_and_no_crash() {
     let fixture = Fixture::new(&[("workspace/memory", "no folder")]);
-    let attempt = Running { task_id: TaskId::new(1), attempt: 1 };
-    assert!(fixture.memory.enter(&task_summary(&attempt)).await.is_err());
-    assert!(fixture.memory.jot("x", Author::Agent).await.is_err());
+    let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
+    assert!(fixture.memory.log_task(&task_summary(&attempt)).await.is_err());
+    assert!(fixture.memory.add_note("x", Author::Agent).await.is_err());
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn meaning_finds_what_words_do_not_and_words_do_when_it_is_away() {
     fixture.embed_with(Some(&endpoint));
     let finish = CancellationToken::new();
     tokio::spawn(fixture.memory.workspace().follow(finish.clone()));
-    tokio::spawn(fixture.memory.clone().tend(finish.clone()));
+    tokio::spawn(fixture.memory.clone().keep_fresh(finish.clone()));
     let seen = async {
         while endpoint.seen().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -407,18 +407,18 @@ async fn meaning_finds_what_words_do_not_and_words_do_when_it_is_away() {
     let found = found.await.expect("vectors are kept");
     assert_eq!(
         (found.ranking, found.items.first().map(|item| item.title.as_str())),
-        (Ranking::Meaning, Some(title)),
+        (MemoryRanking::Meaning, Some(title)),
         "{found:?}"
     );
     // When the provider fails, words are used, and it is left alone for a while.
     let by_words = fixture.search("automobile").await;
-    assert_eq!((by_words.ranking, by_words.items.len()), (Ranking::Text, 1));
+    assert_eq!((by_words.ranking, by_words.items.len()), (MemoryRanking::Text, 1));
     let asked = endpoint.seen().len();
     fixture.search("automobile").await;
     assert_eq!(endpoint.seen().len(), asked);
     finish.cancel();
     fixture.embed_with(None);
-    assert_eq!(fixture.search("cat").await.ranking, Ranking::Text);
+    assert_eq!(fixture.search("cat").await.ranking, MemoryRanking::Text);
 }
 
 #[tokio::test]
@@ -428,6 +428,7 @@ async fn a_slow_endpoint_costs_a_second_at_most() {
     fixture.embed_with(Some(&endpoint));
     let began = Instant::now();
     let found = fixture.search("automobile").await;
-    assert_eq!((found.ranking, found.items.len()), (Ranking::Text, 1));
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!((found.ranking, found.items.len()), (MemoryRanking::Text, 1));
+    // Ten times the limit: the endpoint itself is silent for an hour.
+    assert!(began.elapsed() < 10 * embeddings::QUERY_TIMEOUT, "{:?}", began.elapsed());
 }

@@ -1,8 +1,8 @@
-//! Begins attempts, and ends all of them when the daemon ends.
+//! Starts attempts, and ends all of them at shutdown.
 
 use std::time::Duration;
 
-use protocol::{EventBody, Running, TaskError, TaskSubmit};
+use protocol::{AttemptRef, EventBody, TaskError, TaskSubmit};
 use tokio::time::sleep;
 
 use super::{FetchError, LiveAttempt, Mesh, attempt_of};
@@ -18,8 +18,8 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 const DAILY_LOG_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Mesh {
-    /// Begins waiting attempts as far as there is room; also called when the configuration changed how much room there
-    /// is.
+    /// Starts waiting attempts up to the limit `maxTasks`; also called after a change of the configuration, which may
+    /// have changed that limit.
     pub fn pump(&self) {
         loop {
             let most = self.shared.context.files.borrow().config.max_tasks;
@@ -33,7 +33,7 @@ impl Mesh {
         }
     }
 
-    /// Begins an attempt now.
+    /// Starts an attempt now.
     pub(super) fn start(&self, submit: TaskSubmit, local: bool) {
         let (attempt, stop) = (attempt_of(&submit), StopSwitch::default());
         let live = LiveAttempt { agent_id: submit.agent_id.clone(), stop: stop.clone(), local };
@@ -41,12 +41,17 @@ impl Mesh {
         self.ring();
         let mesh = self.clone();
         self.shared.tracker.spawn(async move {
-            let (ending, task_summary) = mesh.live(submit, &attempt, stop).await;
+            let (ending, task_summary) = mesh.run_attempt(submit, &attempt, stop).await;
             mesh.end(&attempt, ending, task_summary).await;
         });
     }
 
-    async fn live(&self, submit: TaskSubmit, attempt: &Running, stop: StopSwitch) -> (EventBody, Option<TaskSummary>) {
+    async fn run_attempt(
+        &self,
+        submit: TaskSubmit,
+        attempt: &AttemptRef,
+        stop: StopSwitch,
+    ) -> (EventBody, Option<TaskSummary>) {
         let token = stop.token().clone();
         let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
         let submit = match fetched {
@@ -76,14 +81,14 @@ impl Mesh {
         ended
     }
 
-    /// Adds the task's entry to the daily log. Nothing depends on it.
-    pub(super) async fn enter(&self, task_summary: Option<TaskSummary>) {
+    /// Adds the task's entry to the daily log. A failure does not affect the task.
+    pub(super) async fn add_daily_log_entry(&self, task_summary: Option<TaskSummary>) {
         let Some(task_summary) = task_summary else { return };
         self.memory().logged(&task_summary.agent_id, &task_summary.session_id);
         if !self.shared.context.files.borrow().config.daily_log {
             return;
         }
-        let entered = match tokio::time::timeout(DAILY_LOG_TIMEOUT, self.memory().enter(&task_summary)).await {
+        let entered = match tokio::time::timeout(DAILY_LOG_TIMEOUT, self.memory().log_task(&task_summary)).await {
             Ok(entered) => entered.map(drop),
             Err(_) => Err("the file system does not respond".to_owned()),
         };
@@ -104,7 +109,7 @@ impl Mesh {
                             Ok(TaskSubmit { payload_url: None, ..whole })
                         }
                         Ok(_) => Err(not_fetched("the Board answered with another task")),
-                        Err(error) => Err(not_fetched(&format!("it is not understood: {error}"))),
+                        Err(error) => Err(not_fetched(&format!("it cannot be parsed: {error}"))),
                     };
                 }
                 Err(FetchError::Never(why)) => return Err(not_fetched(&why)),
@@ -137,10 +142,10 @@ impl Mesh {
     }
 
     /// Records in the journal that the engine is about to start, however long the disk takes.
-    async fn begun(&self, attempt: &Running) {
-        // Recorded in a second file as well: the journal must not decide alone.
+    async fn begun(&self, attempt: &AttemptRef) {
+        // Recorded in a second file as well, so that a damaged journal alone cannot cause a second start.
         let (outbox, named) = (self.outbox().clone(), attempt.clone());
-        let noted = tokio::task::spawn_blocking(move || outbox.begins(&named));
+        let noted = tokio::task::spawn_blocking(move || outbox.record_begun(&named));
         let journalled = self.journal_begun(attempt);
         let (noted, ()) = tokio::join!(noted, journalled);
         if let Err(error) = noted.map_err(std::io::Error::other).flatten() {
@@ -148,7 +153,7 @@ impl Mesh {
         }
     }
 
-    async fn journal_begun(&self, attempt: &Running) {
+    async fn journal_begun(&self, attempt: &AttemptRef) {
         loop {
             let named = attempt.clone();
             match self.blocking(move |journal| journal.begun(&named)).await.flatten() {
@@ -159,8 +164,8 @@ impl Mesh {
         }
     }
 
-    /// Begins nothing new. Returns once nothing runs any more.
-    pub async fn close(&self) {
+    /// Starts nothing new, and returns once no attempt runs any more.
+    pub async fn finish_running(&self) {
         self.state().closing = true;
         let mut changes = self.changes();
         while self.load().0 > 0 {
@@ -169,8 +174,8 @@ impl Mesh {
         }
     }
 
-    /// Ends everything that runs because the daemon ends. Waiting attempts stay in the journal.
-    pub fn cut(&self) {
+    /// Stops all running attempts because the daemon shuts down. Waiting attempts stay in the journal.
+    pub fn stop_running(&self) {
         let mut state = self.state();
         state.closing = true;
         for live in state.running.values_mut() {

@@ -1,4 +1,5 @@
-//! Edits that people made on the Board: one after another, each once; the outcome is kept until the Board confirmed it.
+//! Applies edits that people made on the Board: one after another, each once. The outcome is kept until the Board has
+//! acknowledged it.
 
 use protocol::{EditId, FOLDER_VERSION, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
 use tokio::{sync::watch, time::sleep};
@@ -6,11 +7,11 @@ use tokio::{sync::watch, time::sleep};
 use super::{FetchError, Mesh, attempts::RETRY_INTERVAL};
 use crate::{
     fault,
-    workspace::{Author, EditState, Workspace, WorkspaceError, WriteOutcome},
+    workspace::{Author, LocalWriteState, Workspace, WorkspaceError, WriteOutcome},
 };
 
 impl Mesh {
-    /// Makes an edit, which is in the journal, when its turn comes.
+    /// Applies an edit, which is in the journal already, after those that arrived before it.
     pub(super) fn write(&self, write: Box<WorkspaceWrite>) {
         let first = {
             let mut state = self.state();
@@ -26,19 +27,19 @@ impl Mesh {
         }
     }
 
-    /// Outcomes of edits that the Board has not confirmed yet.
+    /// Outcomes of edits that the Board has not acknowledged yet.
     pub fn written(&self) -> Vec<WorkspaceWritten> {
-        self.shared.context.journal.unheard()
+        self.shared.context.journal.unacknowledged_edits()
     }
 
-    /// Rings when there are more of them.
+    /// Notifies when there are more of them.
     pub fn written_bell(&self) -> watch::Receiver<u64> {
         self.shared.written.subscribe()
     }
 
-    /// The Board knows the outcomes of these edits.
-    pub async fn heard(&self, edits: Vec<EditId>) {
-        if let Err(error) = self.blocking(move |journal| journal.heard(&edits)).await.flatten() {
+    /// The Board has acknowledged the outcomes of these edits.
+    pub async fn edits_acknowledged(&self, edits: Vec<EditId>) {
+        if let Err(error) = self.blocking(move |journal| journal.edits_acknowledged(&edits)).await.flatten() {
             tracing::warn!("the journal cannot be written: {error}");
         }
     }
@@ -77,8 +78,8 @@ impl Mesh {
             Err(why) => Err(why),
         };
         let (state, hash, reason) = match outcome {
-            Ok(WriteOutcome { state: EditState::Applied, hash }) => (WriteState::Applied, hash, None),
-            Ok(WriteOutcome { state: EditState::Conflict, hash }) => (WriteState::Conflict, hash, None),
+            Ok(WriteOutcome { state: LocalWriteState::Applied, hash }) => (WriteState::Applied, hash, None),
+            Ok(WriteOutcome { state: LocalWriteState::Conflict, hash }) => (WriteState::Conflict, hash, None),
             Err(why) => (WriteState::Refused, None, Some(why)),
         };
         tracing::info!(edit.id = %edit_id, path, ?state, reason, "a change of the workspace");
@@ -106,10 +107,10 @@ impl Mesh {
     }
 }
 
-/// Makes the edit, or says why not.
+/// Applies the edit, or returns why it could not.
 fn make(workspace: &Workspace, write: &WorkspaceWrite) -> Result<WriteOutcome, String> {
     let base = write.base_hash.as_deref();
-    let told = |refused: WorkspaceError| format!("{}: {refused}", refused.code());
+    let describe = |error: WorkspaceError| format!("{}: {error}", error.code());
     match (write.op, base, &write.content, &write.to) {
         (WriteOp::Put, base, Some(content), _) => workspace.put(&write.path, base, content.as_bytes(), Author::Board),
         (WriteOp::Delete, Some(FOLDER_VERSION), ..) => workspace.delete_folder(&write.path, Author::Board),
@@ -118,5 +119,5 @@ fn make(workspace: &Workspace, write: &WorkspaceWrite) -> Result<WriteOutcome, S
         (WriteOp::Rename, Some(base), _, Some(to)) => workspace.rename(&write.path, to, base, Author::Board),
         _ => return Err("the change is not complete".to_owned()),
     }
-    .map_err(told)
+    .map_err(describe)
 }

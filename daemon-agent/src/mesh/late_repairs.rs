@@ -1,7 +1,8 @@
-//! What commands of a former process wrote against their session's policy, and what could only be put back at this
-//! start. It is reported and proposed in the name of their attempts before these are ended.
+//! Reports protected files that could be restored only at this start: a command that an earlier daemon process had
+//! started wrote them against its session's policy. The report and the proposal are made in the name of the command's
+//! attempt, before that attempt is ended.
 
-use protocol::{AgentEvent, AgentStreamEvent, EventBody, NoticeLevel, Policy, Running, limits::MAX_EVENT_BYTES};
+use protocol::{AgentEvent, AgentStreamEvent, AttemptRef, EventBody, NoticeLevel, Policy, limits::MAX_EVENT_BYTES};
 use serde_json::json;
 
 use super::Mesh;
@@ -18,8 +19,8 @@ const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 const PROPOSAL_NOTE: &str = "Written into the file while a command ran.";
 
 impl Mesh {
-    /// Logs what was put back, and keeps it for those who gave the tasks.
-    pub fn tell_of(&self, undone: Vec<LateRepair>) {
+    /// Logs what was restored, and keeps it for the reports of the attempts.
+    pub fn report_late_repairs(&self, undone: Vec<LateRepair>) {
         for LateRepair { attempt, over } in undone {
             let task = attempt.as_ref().map(|attempt| attempt.task_id.to_string()).unwrap_or_default();
             for one in &over {
@@ -31,8 +32,8 @@ impl Mesh {
         }
     }
 
-    /// Reports it in the log of an attempt that has not ended.
-    pub(super) async fn report_undone(&self, attempt: &Running, held: &PendingAttempt) {
+    /// Reports the violations of an attempt, which has not ended yet, in its log.
+    pub(super) async fn report_undone(&self, attempt: &AttemptRef, held: &PendingAttempt) {
         let over = self.state().undone.remove(attempt).unwrap_or_default();
         let (outbox, to, agent_id) = (self.outbox().clone(), attempt.clone(), held.submit.agent_id.clone());
         let sink = Sink::new(move |event| {

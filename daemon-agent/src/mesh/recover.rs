@@ -1,22 +1,24 @@
-//! Continues after a restart: attempts that began and have no ending are ended, those that never began are begun.
+//! Recovers after a restart: attempts that were started and have no ending are ended, and those that were never started
+//! are queued.
 
 use std::collections::BTreeSet;
 
-use protocol::{Acked, ErrorCode, EventBody, Running, SessionId, TaskError, TaskSubmit, Welcome};
+use protocol::{Acked, AttemptRef, ErrorCode, EventBody, SessionId, TaskError, TaskSubmit, Welcome};
 
 use super::{Mesh, attempt_of, fenced, is_fenced};
 use crate::{journal::PendingAttempt, report::activity, session_log, task::StopCause};
 
 impl Mesh {
-    /// The Board has said what it has. Before this, no event of an attempt from before this start gets a seq.
+    /// Handles the Board's welcome, which says what the Board has. Until then, no attempt from before this start gets a
+    /// seq.
     pub async fn welcomed(&self, welcome: &Welcome) {
         let fences = &welcome.fence;
         self.fence(fences);
         let acked = welcome.acked.iter().map(|acked| {
             let Acked { task_id, attempt, seq } = acked.clone();
-            (Running { task_id, attempt }, seq)
+            (AttemptRef { task_id, attempt }, seq)
         });
-        let acked: Vec<(Running, u64)> = acked.collect();
+        let acked: Vec<(AttemptRef, u64)> = acked.collect();
         let first_time = !std::mem::replace(&mut self.state().ready, true);
         if !first_time {
             return self.acknowledged(acked).await;
@@ -36,8 +38,8 @@ impl Mesh {
             self.outbox().begin(&attempt.attempt(), &attempt.submit.agent_id);
         }
         self.announce_anew(&acked);
-        self.enter_all(&held.attempts).await;
-        // Ask before the numbers are moved on to those that the Board has.
+        self.log_ended_tasks(&held.attempts).await;
+        // Determined before the sequence numbers are advanced to those that the Board has.
         let begun = self.begun_before(&held.attempts, &acked).await;
         self.acknowledged(acked).await;
         let held = self.shared.context.journal.held();
@@ -78,7 +80,7 @@ impl Mesh {
 
     /// Forgets attempts that are over for the Board: an old copy of the journal or of an outbox may still name them.
     /// Events that the Board has not received stay, to be offered to it.
-    async fn drop_over(&self, over: &[Running], acked: &[(Running, u64)], live: &[Running]) {
+    async fn drop_over(&self, over: &[AttemptRef], acked: &[(AttemptRef, u64)], live: &[AttemptRef]) {
         for attempt in over.iter().filter(|attempt| !live.contains(attempt)) {
             self.settle(attempt).await;
             let known = acked.iter().find(|(one, _)| one == attempt).map_or(0, |(_, seq)| *seq);
@@ -88,9 +90,9 @@ impl Mesh {
         }
     }
 
-    /// Attempts that must never be begun again. A single lost record must not decide that, so this asks the journal,
-    /// the attempt's log, what the Board has recorded of it, and the session's log on this machine.
-    async fn begun_before(&self, held: &[PendingAttempt], acked: &[(Running, u64)]) -> BTreeSet<Running> {
+    /// Attempts that must never be started again. So that a single lost record cannot cause that, this asks the
+    /// journal, the attempt's log, what the Board has recorded of it, and the session's log on this machine.
+    async fn begun_before(&self, held: &[PendingAttempt], acked: &[(AttemptRef, u64)]) -> BTreeSet<AttemptRef> {
         let mut begun = BTreeSet::new();
         for held in held {
             let attempt = held.attempt();
@@ -103,19 +105,19 @@ impl Mesh {
         begun
     }
 
-    /// Whether the session's log, which lies outside of `state/`, says that this attempt was at work.
+    /// Whether the session's log, which is outside of `state/`, shows that this attempt was at work.
     pub(super) async fn is_logged(&self, submit: &TaskSubmit) -> bool {
         let path = self.home().session_log(&submit.agent_id, submit.session_id.as_str());
         let attempt = attempt_of(submit);
         let looked = tokio::task::spawn_blocking(move || session_log::names(&path, &attempt)).await;
         looked.unwrap_or_else(|error| {
-            tracing::error!(%error, "a session's log could not be looked at");
+            tracing::error!(%error, "a session's log could not be read");
             false
         })
     }
 
     /// Announces tasks of this machine again whose announcement was damaged before the Board had it.
-    fn announce_anew(&self, acked: &[(Running, u64)]) {
+    fn announce_anew(&self, acked: &[(AttemptRef, u64)]) {
         for (attempt, agent_id) in self.outbox().headless() {
             if acked.iter().any(|(one, _)| *one == attempt) {
                 continue;
@@ -130,19 +132,19 @@ impl Mesh {
     }
 
     /// Writes missing daily log entries of attempts whose ending is on disk: the daemon died between the two.
-    async fn enter_all(&self, held: &[PendingAttempt]) {
+    async fn log_ended_tasks(&self, held: &[PendingAttempt]) {
         let ended = self.outbox().attempts().into_iter().filter(|(_, ended)| *ended);
         for (attempt, _) in ended {
             let Some(held) = held.iter().find(|held| held.begun && held.attempt() == attempt) else { continue };
             let last = self.outbox().next(&attempt).saturating_sub(1);
             let batch = self.outbox().read(&attempt, last, 1);
             let event = batch.and_then(|batch| protocol::parse_event(batch.items.last()?).ok());
-            self.enter(event.and_then(|event| activity::task_summary(&held.submit, &event.body))).await;
+            self.add_daily_log_entry(event.and_then(|event| activity::task_summary(&held.submit, &event.body))).await;
         }
     }
 
     /// Ends an attempt that had begun, and reports that.
-    async fn end_begun(&self, attempt: Running, held: &PendingAttempt) {
+    async fn end_begun(&self, attempt: AttemptRef, held: &PendingAttempt) {
         self.report_undone(&attempt, held).await;
         let ending = match (self.outbox().is_damaged(&attempt), held.begun) {
             (true, _) => damaged(),
@@ -154,7 +156,7 @@ impl Mesh {
     }
 
     /// Records in the journal that the attempt is over.
-    pub(super) async fn settle(&self, attempt: &Running) {
+    pub(super) async fn settle(&self, attempt: &AttemptRef) {
         let settled = vec![attempt.clone()];
         if let Err(error) = self.blocking(move |journal| journal.ended(&settled)).await.flatten() {
             tracing::warn!("the journal cannot be written: {error}");
@@ -165,7 +167,7 @@ impl Mesh {
 fn restarted() -> EventBody {
     ending(
         ErrorCode::DaemonRestarted,
-        "The daemon was started again while the task ran; what it had begun was ended.",
+        "The daemon was restarted while the task ran; all processes of the task were ended.",
         "Look at what was done so far, then retry the task.",
     )
 }
@@ -174,8 +176,8 @@ fn restarted() -> EventBody {
 pub(super) fn forgotten() -> EventBody {
     ending(
         ErrorCode::DaemonRestarted,
-        "The viber had begun the task, but its journal no longer says so: it was damaged, or an old copy was put back. \
-         The task was not begun a second time.",
+        "The viber had started the task, but its journal no longer says so: it was damaged, or an old copy was restored. \
+         The task was not started a second time.",
         "Look at what was done so far, then retry the task.",
     )
 }
@@ -184,14 +186,14 @@ pub(super) fn forgotten() -> EventBody {
 fn damaged() -> EventBody {
     ending(
         ErrorCode::Internal,
-        "The report of this task was damaged on the viber's disk: part of it is lost, and how the task ended with it. \
-         Everything sound was sent.",
-        "Look at the session's log on the viber and at what was done, then retry if it is needed.",
+        "The report of this task was damaged on the viber's disk: part of it is lost, including how the task ended. \
+         Everything intact was sent.",
+        "Check the session's log on the viber and what was done, then retry if necessary.",
     )
 }
 
 fn withdrawn() -> StopCause {
-    StopCause::Stop("it was stopped before it was begun".to_owned())
+    StopCause::Stop("it was stopped before it was started".to_owned())
 }
 
 fn ending(code: ErrorCode, message: &str, suggestion: &str) -> EventBody {

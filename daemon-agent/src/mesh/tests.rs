@@ -57,16 +57,16 @@ impl Fixture {
         Self { mesh, _files: files, ..self }
     }
 
-    async fn welcomed(self, acked: &[(&Running, u64)]) -> Self {
+    async fn welcomed(self, acked: &[(&AttemptRef, u64)]) -> Self {
         let acked: Vec<Acked> = acked
             .iter()
             .map(|(of, seq)| Acked { task_id: of.task_id.clone(), attempt: of.attempt, seq: *seq })
             .collect();
-        self.told(json!({ "acked": acked })).await
+        self.welcomed_with(json!({ "acked": acked })).await
     }
 
     /// The Board sends a welcome with `more` than the usual.
-    async fn told(self, more: serde_json::Value) -> Self {
+    async fn welcomed_with(self, more: serde_json::Value) -> Self {
         let mut welcome = json!({"protocol": 1, "connEpoch": 1, "serverTime": self.mesh.clock().now(),
             "heartbeatSeconds": 10, "maxFrameBytes": 1 << 18, "window": {"events": 100, "bytes": 1 << 20}, "acked": [],
             "fence": [], "cmdsFrom": 1});
@@ -78,10 +78,10 @@ impl Fixture {
     async fn command(&mut self, command: Command) {
         let cmd_seq = self.next_cmd;
         self.next_cmd += 1;
-        assert_eq!(self.mesh.take(vec![Numbered { cmd_seq, command }]).await.expect("taken"), cmd_seq);
+        assert_eq!(self.mesh.take(vec![NumberedCommand { cmd_seq, command }]).await.expect("taken"), cmd_seq);
     }
 
-    async fn submit_to(&mut self, agent: &str, goal: &str, more: serde_json::Value) -> Running {
+    async fn submit_to(&mut self, agent: &str, goal: &str, more: serde_json::Value) -> AttemptRef {
         let now = self.mesh.clock().now().millis();
         let mut submit = json!({"taskId": TaskId::new(now), "attempt": 1, "sessionId": SessionId::new(now),
             "agentId": agent, "goal": goal});
@@ -92,7 +92,7 @@ impl Fixture {
         attempt
     }
 
-    async fn submit(&mut self, goal: &str) -> Running {
+    async fn submit(&mut self, goal: &str) -> AttemptRef {
         self.submit_to("echo", goal, json!({})).await
     }
 
@@ -100,7 +100,7 @@ impl Fixture {
         self.command(Command::StopAll { reason: "operator".to_owned() }).await;
     }
 
-    fn events(&self, attempt: &Running) -> Vec<Event> {
+    fn events(&self, attempt: &AttemptRef) -> Vec<Event> {
         let mut events: Vec<Event> = Vec::new();
         let after = |events: &Vec<Event>| events.last().map_or(1, |last| last.seq + 1);
         while let Some(batch) = self.mesh.outbox().read(attempt, after(&events), 1 << 20) {
@@ -109,14 +109,14 @@ impl Fixture {
         events
     }
 
-    fn names(&self, attempt: &Running) -> Vec<&'static str> {
+    fn names(&self, attempt: &AttemptRef) -> Vec<&'static str> {
         let mut names: Vec<_> = self.events(attempt).iter().map(|event| event.body.name()).collect();
         names.dedup();
         names
     }
 
     /// Waits until `attempt` has an event like this.
-    async fn until(&self, attempt: &Running, like: impl Fn(&EventBody) -> bool) -> Event {
+    async fn until(&self, attempt: &AttemptRef, like: impl Fn(&EventBody) -> bool) -> Event {
         let mut bell = self.mesh.outbox().bell();
         loop {
             bell.mark_unchanged();
@@ -127,7 +127,7 @@ impl Fixture {
         }
     }
 
-    async fn ending(&self, attempt: &Running) -> EventBody {
+    async fn ending(&self, attempt: &AttemptRef) -> EventBody {
         self.until(attempt, EventBody::is_terminal).await.body
     }
 
@@ -139,12 +139,12 @@ impl Fixture {
         }
     }
 
-    async fn started(&self, attempt: &Running) {
+    async fn started(&self, attempt: &AttemptRef) {
         self.until(attempt, |body| matches!(body, EventBody::Started { .. })).await;
     }
 
     /// Waits until its engine waits, so that nothing more comes of it by itself.
-    async fn waits(&self, attempt: &Running) {
+    async fn waits(&self, attempt: &AttemptRef) {
         self.until(attempt, |body| matches!(body, EventBody::Progress { .. })).await;
     }
 }
@@ -194,7 +194,7 @@ async fn failures_and_panics_end_a_task_by_name() {
     let mut fixture = Fixture::new().welcomed(&[]).await;
     for (agent, goal, more, expected, word) in [
         ("echo", "fail provider_auth", json!({}), ErrorCode::ProviderAuth, "asked"),
-        ("echo", "panic", json!({}), ErrorCode::Internal, "broke"),
+        ("echo", "panic", json!({}), ErrorCode::Internal, "engine failed"),
         ("nobody", "hello", json!({}), ErrorCode::NotFound, "nobody"),
         ("broken", "hello", json!({}), ErrorCode::BadRequest, "nmae"),
         ("asking", "hello", json!({}), ErrorCode::BadRequest, "mode: always_ask"),
@@ -271,11 +271,11 @@ async fn commands_are_applied_once() {
     .expect("a submit");
     let command = Command::Submit(Box::new(again));
     assert_eq!(
-        fixture.mesh.take(vec![Numbered { cmd_seq: 1, command: command.clone() }]).await.expect("a duplicate"),
+        fixture.mesh.take(vec![NumberedCommand { cmd_seq: 1, command: command.clone() }]).await.expect("a duplicate"),
         1
     );
     assert_eq!((fixture.events(&attempt).len(), fixture.mesh.load()), (before, (0, 0)));
-    assert!(fixture.mesh.take(vec![Numbered { cmd_seq: 9, command: command.clone() }]).await.is_err());
+    assert!(fixture.mesh.take(vec![NumberedCommand { cmd_seq: 9, command: command.clone() }]).await.is_err());
     fixture.command(command).await;
     assert_eq!((fixture.events(&attempt).len(), fixture.mesh.load()), (before, (0, 0)), "the attempt is over");
 }
@@ -305,8 +305,8 @@ async fn closing_waits_and_cutting_says_why() {
     let mut fixture = Fixture::new().welcomed(&[]).await;
     let attempt = fixture.submit("wait").await;
     fixture.started(&attempt).await;
-    fixture.mesh.cut();
-    fixture.mesh.close().await;
+    fixture.mesh.stop_running();
+    fixture.mesh.finish_running().await;
     assert_eq!(code(&fixture.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
 }
 
@@ -322,7 +322,7 @@ async fn a_local_task_is_announced_and_ended_after_a_kill() {
 
 /// A fixture where an attempt runs, the attempt, and the size of the journal right before the attempt was recorded as
 /// begun. A copy of its home is what a kill would leave.
-async fn at_work() -> (Fixture, Running, usize) {
+async fn at_work() -> (Fixture, AttemptRef, usize) {
     let mut fixture = Fixture::new().welcomed(&[]).await;
     let attempt = fixture.submit("wait").await;
     fixture.waits(&attempt).await;
@@ -358,7 +358,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) {
 }
 
 /// Checks that the attempt was ended with a reason, and that nothing of it was begun again.
-async fn not_begun_again(fixture: &Fixture, attempt: &Running, how: &str) {
+async fn not_begun_again(fixture: &Fixture, attempt: &AttemptRef, how: &str) {
     let started = |fixture: &Fixture| fixture.names(attempt).iter().filter(|name| **name == "task:started").count();
     let before = started(fixture);
     let (found, _) = code(&fixture.ending(attempt).await).unwrap_or_else(|| panic!("{how}: an error"));
@@ -456,7 +456,7 @@ async fn a_journal_that_is_damaged_gone_or_old_begins_nothing_twice() {
             "sessionId": SessionId::new(1), "agentId": "echo", "goal": "wait"}))
         .expect("a submit");
         let next = found.mesh.last_cmd_seq() + 1;
-        let command = Numbered { cmd_seq: next, command: Command::Submit(Box::new(again)) };
+        let command = NumberedCommand { cmd_seq: next, command: Command::Submit(Box::new(again)) };
         found.mesh.take(vec![command]).await.expect("taken");
         assert_eq!(found.mesh.load(), (0, 0), "{how}");
         let kept = std::fs::read_dir(found.mesh.home().damaged()).is_ok_and(|kept| kept.count() == 1);
@@ -472,7 +472,7 @@ async fn an_old_state_folder_begins_nothing_that_the_board_has_seen_the_end_of()
     // A backup of this moment is restored after both were over for the Board, or unwanted.
     let over = json!({"over": [{"taskId": a.task_id, "attempt": 1}], "stopped": [{"taskId": b.task_id, "attempt": 1}],
         "acked": [{"taskId": a.task_id, "attempt": 1, "seq": 9}, {"taskId": b.task_id, "attempt": 1, "seq": 1}]});
-    let mut found = copy_of(&fixture, |_| {}).told(over).await;
+    let mut found = copy_of(&fixture, |_| {}).welcomed_with(over).await;
     assert!(matches!(found.ending(&b).await, EventBody::Stopped { .. }));
     assert_eq!((found.mesh.outbox().next(&a), found.mesh.load()), (0, (0, 0)), "let go of");
     found.command(Command::Drain { drained: false }).await;

@@ -35,7 +35,7 @@ impl From<ModelError> for TaskError {
     }
 }
 
-/// Who was asked what: details for the failure's message.
+/// The provider and the request: details for the failure's message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallContext {
     pub provider: String,
@@ -55,12 +55,11 @@ impl CallContext {
     }
 
     fn accident(&self, message: String) -> ModelError {
-        let suggestion =
-            format!("Retry the task; if it keeps failing, check whether {} has a disturbance.", self.provider);
+        let suggestion = format!("Retry the task; if it keeps failing, check whether {} has an outage.", self.provider);
         ModelError { retryable: true, suggestion: Some(suggestion), ..plain(ErrorCode::ProviderUnavailable, message) }
     }
 
-    /// The stream ended without content: an overflow if the request cannot have fitted, otherwise an accident.
+    /// The stream ended without content: an overflow if the request cannot have fitted, otherwise a transient failure.
     pub fn empty(&self) -> ModelError {
         if self.estimate > self.window {
             return self.overflow("the model answered with an empty stream", None);

@@ -1,4 +1,4 @@
-//! One call over HTTP: send, read, give up when nothing arrives any more.
+//! One model call over HTTP: sends the request, reads the stream, and gives up after a time without any bytes.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -56,6 +56,7 @@ pub(super) struct HttpProvider {
     clock: Clock,
     first: Duration,
     idle: Duration,
+    trailer: Duration,
 }
 
 impl HttpProvider {
@@ -63,8 +64,8 @@ impl HttpProvider {
         let origin = CallContext { provider: id.to_owned(), ..CallContext::default() };
         let bad = |message: String| plain(ErrorCode::BadRequest, message);
         let base_url = provider.base_url.trim_end_matches('/').to_owned();
-        let mut url =
-            reqwest::Url::parse(&base_url).map_err(|error| bad(format!("{id}: baseUrl is no address: {error}")))?;
+        let mut url = reqwest::Url::parse(&base_url)
+            .map_err(|error| bad(format!("{id}: baseUrl is not a valid address: {error}")))?;
         if url.set_username("").and_then(|()| url.set_password(None)).is_err() || !url.has_host() {
             return Err(bad(format!("{id}: baseUrl names no host")));
         }
@@ -94,6 +95,7 @@ impl HttpProvider {
             clock: Clock::system(),
             first,
             idle: IDLE_TIMEOUT,
+            trailer: TRAILER_TIMEOUT,
         })
     }
 
@@ -153,7 +155,7 @@ impl HttpProvider {
         let mut reader = ResponseReader::new(self.api, origin.clone());
         loop {
             let patience = match (reader.finished(), reader.begun()) {
-                (true, _) => TRAILER_TIMEOUT,
+                (true, _) => self.trailer,
                 (false, true) => self.idle,
                 (false, false) => self.first,
             };
@@ -268,8 +270,8 @@ fn headers(api: ProviderApi, key: Option<&str>, origin: &CallContext) -> Result<
     }
     let Some(key) = key else { return Ok(headers) };
     let text = if api == ProviderApi::Anthropic { key.to_owned() } else { format!("Bearer {key}") };
-    let mut value =
-        HeaderValue::from_str(&text).map_err(|_| origin.auth("the key holds characters that no key has"))?;
+    let mut value = HeaderValue::from_str(&text)
+        .map_err(|_| origin.auth("the key contains characters that are not allowed in a key"))?;
     value.set_sensitive(true);
     if api == ProviderApi::Anthropic {
         headers.insert("x-api-key", value)

@@ -1,4 +1,4 @@
-//! From an agent's `provider/model` to something that can be called.
+//! Resolves an agent's `provider/model` to a client that can be called.
 
 use protocol::{ErrorCode, TaskError};
 use tokio::sync::mpsc;

@@ -1,4 +1,4 @@
-//! From a response's bytes to an answer: framing, then the decoder for the provider's format.
+//! Turns a response's bytes into an answer: framing, then the decoder for the provider's format.
 
 mod framing;
 

@@ -1,4 +1,5 @@
-//! A scripted provider for tests: a minimal HTTP/1.1 server that answers as told, byte for byte, and notices hang-ups.
+//! A scripted provider for tests: a minimal HTTP/1.1 server that answers as scripted, byte for byte, and
+//! notices when a client disconnects.
 
 use std::{
     collections::BTreeMap,

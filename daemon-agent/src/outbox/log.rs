@@ -229,7 +229,7 @@ impl AttemptLog {
     }
 
     /// The file that records that the engine is about to start, and whether that was recorded before.
-    pub fn begins(&self) -> (PathBuf, bool) {
+    pub fn begun_marker(&self) -> (PathBuf, bool) {
         (self.folder.join(BEGUN_FILE), self.begun)
     }
 
@@ -383,7 +383,7 @@ fn instead(seq: u64, at: Instant, ended: bool, bytes: usize, agent_id: &str) -> 
         code: ErrorCode::Internal,
         message: format!("The task ended, but its report of {bytes} bytes is too large for the Board."),
         retryable: true,
-        suggestion: Some("The session's log on the viber holds what was said.".to_owned()),
+        suggestion: Some("The session's log on the viber contains what was said.".to_owned()),
         details: None,
     };
     Event { seq, at, body: EventBody::Error { error } }

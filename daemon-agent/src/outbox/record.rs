@@ -1,4 +1,5 @@
-//! Records of append-only files: a length, a checksum, the payload. What a crash tore off at the end is detected.
+//! Records of append-only files: a length, a checksum, the payload. A record that a crash left
+//! incomplete at the end is detected.
 
 /// Bytes before a payload: u32 length, u32 CRC-32 of everything after it, u64 first seq, u64 last seq; little-endian.
 pub const HEADER_BYTES: usize = 24;
@@ -55,7 +56,7 @@ fn checksum(length: u32, rest: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The sound records from the start of `bytes` up to the first unsound one, each with its offset.
+/// The valid records from the start of `bytes` up to the first invalid one, each with its offset.
 pub fn scan(bytes: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     let mut at = 0;
     std::iter::from_fn(move || {

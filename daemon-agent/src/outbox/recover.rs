@@ -104,7 +104,7 @@ impl AttemptLog {
             self.keep_original(&path, first, found.damaged, now);
         }
         if found.torn {
-            tracing::warn!(file = %path.display(), bytes = bytes.len() - found.sound.len(), "the end of an outbox file was torn and is cut off");
+            tracing::warn!(file = %path.display(), bytes = bytes.len() - found.sound.len(), "the last record of an outbox file was incomplete and is removed");
             // A record was being written when the process died, so the attempt was at work.
             self.begun |= found.last > 0;
         }
@@ -113,7 +113,7 @@ impl AttemptLog {
             fs::rename(&path, path.with_extension("unsound")).map_err(|error| at(&path, &error))?;
         } else {
             if found.damaged > 0 {
-                // A second name keeps the original: this writes a new file under the first one.
+                // A hard link keeps the original: this writes a new file under the original's name.
                 write_private(&path, &found.sound).map_err(|error| at(&path, &error))?;
             } else if found.sound.len() < bytes.len() {
                 OpenOptions::new().write(true).open(&path)?.set_len(found.sound.len() as u64)?;
@@ -131,9 +131,11 @@ impl AttemptLog {
         let file = path.display();
         match damaged::copy_aside(&self.kept(), path, &self.label(first), now) {
             Ok(kept) => {
-                tracing::error!(%file, kept = %kept.display(), bytes, "an outbox file was damaged; what is sound is sent");
+                tracing::error!(%file, kept = %kept.display(), bytes, "an outbox file was damaged; its intact records are sent");
             }
-            Err(error) => tracing::error!(%file, bytes, "an outbox file was damaged, and cannot be kept: {error}"),
+            Err(error) => {
+                tracing::error!(%file, bytes, "an outbox file was damaged, and its original cannot be kept: {error}");
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! They are kept for a while, for people, but neither announced nor sent: after repeated attempts the Board would end
 //! the connection, which affects everything else.
 
-use protocol::Running;
+use protocol::AttemptRef;
 
 use super::{AttemptLog, Outbox};
 
@@ -14,7 +14,7 @@ const MAX_TOTAL_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Outbox {
     /// The Board refused the attempt's events. Blocks.
-    pub fn refuse(&self, attempt: &Running) {
+    pub fn refuse(&self, attempt: &AttemptRef) {
         let now = self.shared.clock.now();
         let marked = self.logs().get_mut(attempt).map(|log| log.refuse(now));
         if let Some(Err(error)) = marked {
@@ -24,7 +24,7 @@ impl Outbox {
     }
 
     /// Whether the Board refused the attempt's events.
-    pub fn is_refused(&self, attempt: &Running) -> bool {
+    pub fn is_refused(&self, attempt: &AttemptRef) -> bool {
         self.logs().get(attempt).is_some_and(|log| log.refused.is_some())
     }
 
@@ -33,7 +33,7 @@ impl Outbox {
         let now = self.shared.clock.now().millis();
         let mut logs = self.logs();
         let over = |log: &AttemptLog| log.refused.filter(|_| log.ended).map(|at| at.millis());
-        let mut refused: Vec<(i64, Running)> =
+        let mut refused: Vec<(i64, AttemptRef)> =
             logs.iter().filter_map(|(attempt, log)| Some((over(log)?, attempt.clone()))).collect();
         refused.sort();
         let mut bytes: u64 = refused.iter().filter_map(|(_, attempt)| logs.get(attempt)).map(AttemptLog::bytes).sum();

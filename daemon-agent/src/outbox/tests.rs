@@ -4,9 +4,9 @@ use protocol::{AgentEvent, Event, Instant, TaskId, TaskResult};
 
 use super::*;
 
-fn attempt() -> Running {
+fn attempt() -> AttemptRef {
     let task_id: TaskId = "task_00000000000070008000000000000002".parse().expect("an id");
-    Running { task_id, attempt: 1 }
+    AttemptRef { task_id, attempt: 1 }
 }
 
 fn open(folder: &tempfile::TempDir, quota: Quota) -> Outbox {
@@ -29,7 +29,7 @@ fn completed() -> EventBody {
 }
 
 /// Everything from `from` on, checked to be contiguous.
-fn all(outbox: &Outbox, attempt: &Running, mut from: u64) -> Vec<Event> {
+fn all(outbox: &Outbox, attempt: &AttemptRef, mut from: u64) -> Vec<Event> {
     let mut events: Vec<Event> = Vec::new();
     while let Some(batch) = outbox.read(attempt, from, 3000) {
         assert_eq!(batch.from, from);
@@ -147,7 +147,7 @@ async fn readers_hear_the_bell() {
 async fn a_full_viber_keeps_room_for_every_ending() {
     let folder = tempfile::tempdir().expect("a folder");
     let outbox = open(&folder, Quota { task: 1 << 20, viber: 60_000, reserve: 20_000 });
-    let attempts = [1, 2].map(|n| Running { task_id: TaskId::new(n), attempt: 1 });
+    let attempts = [1, 2].map(|n| AttemptRef { task_id: TaskId::new(n), attempt: 1 });
     for attempt in &attempts {
         outbox.begin(attempt, "a");
     }
@@ -386,8 +386,8 @@ async fn whole_files_that_are_zeros_folders_links_or_missing_are_gaps() {
             let events = all(&outbox, &attempt(), 1);
             assert!(events.last().expect("events").body.is_terminal(), "{how} {which}");
             let gaps = events.iter().filter(|event| event.first_seq() != event.seq || is_damage(event)).count();
-            let told = !(which == 2 && matches!(how, "missing" | "empty"));
-            assert_eq!(gaps, usize::from(told), "{how} {which}");
+            let is_reported = !(which == 2 && matches!(how, "missing" | "empty"));
+            assert_eq!(gaps, usize::from(is_reported), "{how} {which}");
         }
     }
 }

@@ -59,18 +59,18 @@ fn places(agent: &str, home: &Home, name: &str) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let told = || tracing::warn!(file = %path.display(), "not read into the prompt: it is a link or not a plain file");
+    let warn = || tracing::warn!(file = %path.display(), "not read into the prompt: it is a link or not a plain file");
     let file = match open_plain(path, OFlags::NOFOLLOW) {
         Ok(file) => file,
         Err(error) => {
             if error.kind() == ErrorKind::InvalidInput {
-                told();
+                warn();
             }
             return None;
         }
     };
     if file.metadata().ok()?.nlink() > 1 {
-        told();
+        warn();
         return None;
     }
     let mut bytes = Vec::new();

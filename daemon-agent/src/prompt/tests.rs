@@ -22,13 +22,13 @@ fn agent() -> Agent {
         temperature: None,
         max_tokens: None,
         context_window: None,
-        mode: protocol::Mode::AlwaysExecute,
+        mode: protocol::AgentMode::AlwaysExecute,
         tools: vec![],
         spaces: vec!["/src/app".into()],
         reach: std::sync::Arc::default(),
         env: vec![],
         system_prompt: Some("Speak like a pirate.".to_owned()),
-        limits: protocol::Limits::default(),
+        limits: protocol::TaskLimits::default(),
         timeouts: Timeouts::default(),
         stream: None,
         not_in_effect: vec![],
@@ -215,8 +215,8 @@ async fn every_layer_of_a_request_is_measured() {
     };
     let tools = [ToolSpec { name: "grep", description: "find", parameters: json!({}) }];
     let asked = PromptParts { system: &system, submit: &with, recall: &recall, plan: "sessions/s/task.md" };
-    let told = context(&asked, &home, &tools, 20_000);
-    let layers = told["layers"].as_array().expect("layers");
+    let shown = context(&asked, &home, &tools, 20_000);
+    let layers = shown["layers"].as_array().expect("layers");
     let names: Vec<_> = layers.iter().map(|layer| layer["layer"].as_str().expect("a name")).collect();
     assert_eq!(
         names,
@@ -225,8 +225,8 @@ async fn every_layer_of_a_request_is_measured() {
     let tokens = |name: &str| layers.iter().find(|layer| layer["layer"] == name).expect(name)["tokens"].clone();
     assert_eq!((tokens("history"), tokens("goal"), tokens("tools")), (json!(2), json!(3), json!(3)));
     let sum: u64 = layers.iter().filter_map(|layer| layer["tokens"].as_u64()).sum();
-    assert_eq!((&told["used"], &told["window"], &told["threshold"]), (&json!(sum), &json!(20_000), &json!(14_000)));
-    assert_eq!((&told["hint"], &told["source"]), (&json!(false), &json!("estimated")));
+    assert_eq!((&shown["used"], &shown["window"], &shown["threshold"]), (&json!(sum), &json!(20_000), &json!(14_000)));
+    assert_eq!((&shown["hint"], &shown["source"]), (&json!(false), &json!("estimated")));
     assert_eq!(layers[3]["items"][0]["name"], "workspace/sessions/s/task.md");
     let personal = layers[1]["items"].as_array().expect("files");
     assert_eq!(
@@ -236,7 +236,7 @@ async fn every_layer_of_a_request_is_measured() {
     );
     assert_eq!(layers[5]["items"][0]["truncated"]["of"], json!(900));
     assert_eq!(layers[5]["items"][1]["name"], "workspace/memory/2026-03-01.md");
-    let sent = told["memory"].as_array().expect("excerpts");
+    let sent = shown["memory"].as_array().expect("excerpts");
     assert_eq!((sent.len(), &sent[0]["text"]), (2, &json!("tabs")));
     assert!(serde_json::to_string(sent).expect("JSON").len() <= 16 * 1024);
     let strange = recalled(&[("a", &"\u{1}".repeat(9_000), None)]);

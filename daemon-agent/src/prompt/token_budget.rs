@@ -42,7 +42,7 @@ pub fn context(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec], window:
     let layers = layers(asked, home, tools);
     let used: u64 = layers.iter().map(|layer| layer.tokens).sum();
     let threshold = window * COMPACTION_PERCENT / 100;
-    let layers: Vec<Value> = layers.into_iter().map(PromptLayer::told).collect();
+    let layers: Vec<Value> = layers.into_iter().map(PromptLayer::into_json).collect();
     let fields = [
         ("window", json!(window)),
         ("threshold", json!(threshold)),
@@ -50,7 +50,7 @@ pub fn context(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec], window:
         ("source", json!("estimated")),
         ("hint", json!(used >= threshold)),
         ("layers", json!(layers)),
-        ("memory", json!(told(asked.recall))),
+        ("memory", json!(sent_excerpts(asked.recall))),
     ];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -100,7 +100,7 @@ impl PromptLayer {
         Self { layer, tokens, items }
     }
 
-    fn told(mut self) -> Value {
+    fn into_json(mut self) -> Value {
         let more = self.items.len().saturating_sub(MAX_ITEMS);
         if more > 0 {
             let rest: u64 = self.items.drain(MAX_ITEMS..).filter_map(|item| item["tokens"].as_u64()).sum();
@@ -138,7 +138,7 @@ fn spec(tool: &ToolSpec) -> u64 {
 }
 
 /// The excerpts, as far as there is room for them.
-fn told(recall: &Recall) -> Vec<Excerpt> {
+fn sent_excerpts(recall: &Recall) -> Vec<Excerpt> {
     let (mut all, mut room) = (Vec::new(), MAX_EXCERPT_BYTES);
     for item in &recall.0 {
         let mut excerpt = item.excerpt.clone();

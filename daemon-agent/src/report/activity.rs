@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use protocol::{AgentStreamEvent, EventBody, Running, TaskSubmit, text::head};
+use protocol::{AgentStreamEvent, AttemptRef, EventBody, TaskSubmit, text::head};
 
 use super::Sink;
 use crate::memory::{SummaryOutcome, TaskSummary};
@@ -44,7 +44,7 @@ impl ActivityRecorder {
         let mut task_summary = task_summary(submit, ending)?;
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         task_summary.decisions.clone_from(&seen.decisions);
-        task_summary.artifacts = seen.artifacts.iter().map(|(_, told)| told.clone()).collect();
+        task_summary.artifacts = seen.artifacts.iter().map(|(_, line)| line.clone()).collect();
         task_summary.plan.clone_from(&seen.plan);
         Some(task_summary)
     }
@@ -59,7 +59,7 @@ pub fn task_summary(submit: &TaskSubmit, ending: &EventBody) -> Option<TaskSumma
         _ => return None,
     };
     Some(TaskSummary {
-        attempt: Running { task_id: submit.task_id.clone(), attempt: submit.attempt },
+        attempt: AttemptRef { task_id: submit.task_id.clone(), attempt: submit.attempt },
         session_id: submit.session_id.to_string(),
         agent_id: submit.agent_id.clone(),
         goal: head(&submit.goal, MAX_ITEM_BYTES).to_owned(),
@@ -85,11 +85,11 @@ impl Activity {
             AgentStreamEvent::Artifact { artifact } => {
                 let title = artifact.title.as_deref().unwrap_or(&artifact.id);
                 let place = artifact.reference.as_deref().map(|place| format!(" ({})", head(place, MAX_ITEM_BYTES)));
-                let told = format!("{}{}", head(title, MAX_ITEM_BYTES), place.unwrap_or_default());
+                let line = format!("{}{}", head(title, MAX_ITEM_BYTES), place.unwrap_or_default());
                 // The same artifact again is a new version of it.
                 self.artifacts.retain(|(id, _)| *id != artifact.id);
                 if self.artifacts.len() < MAX_ITEMS {
-                    self.artifacts.push((artifact.id.clone(), told));
+                    self.artifacts.push((artifact.id.clone(), line));
                 }
             }
             AgentStreamEvent::Plan { plan } if plan["hash"].is_string() => {

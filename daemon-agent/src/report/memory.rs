@@ -10,7 +10,7 @@ use std::{
 };
 
 use protocol::{
-    AgentStreamEvent, MemorySearch, Note, NoteBecame, NoteKind, Policy, TaskSubmit,
+    AgentStreamEvent, MemorySearch, Note, NoteKind, NoteOutcome, Policy, TaskSubmit,
     limits::MAX_EVENT_BYTES,
     plan::{MAX_PLAN_BYTES, fences},
     text::{head, printable},
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::Sink;
 use crate::{
     memory::{CURATED_NAMES, Memory},
-    workspace::{Author, EditState},
+    workspace::{Author, LocalWriteState},
 };
 
 /// Most attempts to apply a change when somebody else keeps writing to the file.
@@ -84,7 +84,7 @@ impl MemoryEditor {
         self.emit(standing, (&wanted, base), &notes, PROPOSAL_NOTE).await?;
         *held(&self.0.written) = Some(wanted);
         let note =
-            Note { note: PROPOSAL_NOTE.to_owned(), kind: NoteKind::Memory, became: NoteBecame::Proposed, why: None };
+            Note { note: PROPOSAL_NOTE.to_owned(), kind: NoteKind::Memory, became: NoteOutcome::Proposed, why: None };
         let mut notes = held(&self.0.notes);
         if notes.len() < MAX_NOTES && !notes.contains(&note) {
             notes.push(note);
@@ -93,23 +93,23 @@ impl MemoryEditor {
     }
 
     /// Remembers `note`.
-    pub async fn remember(&self, note: &str, kind: NoteKind) -> Result<NoteBecame, String> {
+    pub async fn remember(&self, note: &str, kind: NoteKind) -> Result<NoteOutcome, String> {
         let text = printable(note).trim().to_owned();
         let done = if text.is_empty() {
-            Err("a note has at least a word".to_owned())
+            Err("a note must have at least one word".to_owned())
         } else if text.len() > MAX_NOTE_BYTES {
             Err(format!("a note has at most {MAX_NOTE_BYTES} bytes"))
         } else if held(&self.0.notes).len() >= MAX_NOTES {
             Err(format!("a task has at most {MAX_NOTES} notes"))
         } else {
             match kind {
-                NoteKind::Daily => self.jot(&text).await,
+                NoteKind::Daily => self.add_daily_note(&text).await,
                 NoteKind::Memory => self.change(&text).await,
             }
         };
         let (became, why) = match &done {
             Ok(became) => (*became, None),
-            Err(why) => (NoteBecame::Refused, Some(head(why, MAX_NOTE_LINE_BYTES).to_owned())),
+            Err(why) => (NoteOutcome::Refused, Some(head(why, MAX_NOTE_LINE_BYTES).to_owned())),
         };
         let first = text.lines().next().unwrap_or_default();
         let mut notes = held(&self.0.notes);
@@ -124,7 +124,7 @@ impl MemoryEditor {
         let all = suggestions(answer);
         let mut wrong = Vec::new();
         if all.len() > MAX_SUGGESTIONS {
-            wrong.push(format!("an answer holds at most {MAX_SUGGESTIONS} suggestions for the memory"));
+            wrong.push(format!("an answer may contain at most {MAX_SUGGESTIONS} suggestions for the memory"));
         }
         for note in all.into_iter().take(MAX_SUGGESTIONS) {
             if let Err(why) = self.remember(note, NoteKind::Memory).await {
@@ -139,9 +139,9 @@ impl MemoryEditor {
         let asked = MemorySearch { agent_id: self.0.agent.clone(), query: query.to_owned(), limit };
         let found = self.0.memory.search(&asked).await?;
         if found.items.is_empty() {
-            return Ok(format!("Nothing is found; {} passages are known. Try other words.", found.known));
+            return Ok(format!("Nothing was found; {} passages are known. Try other words.", found.known));
         }
-        let one = |(n, item): (usize, &protocol::Remembered)| {
+        let one = |(n, item): (usize, &protocol::RecalledPassage)| {
             let at = item.at.map(|at| format!(", {}", head(&at.to_string(), 16))).unwrap_or_default();
             let title = if item.title.is_empty() { String::new() } else { format!(": {}", item.title) };
             format!("{}. {}{at}{title}\n{}", n + 1, item.path, item.excerpt)
@@ -155,20 +155,20 @@ impl MemoryEditor {
         (!notes.is_empty()).then(|| json!({ "notes": *notes }))
     }
 
-    async fn jot(&self, note: &str) -> Result<NoteBecame, String> {
-        let (path, hash) = self.0.memory.jot(note, Author::Agent).await?;
+    async fn add_daily_note(&self, note: &str) -> Result<NoteOutcome, String> {
+        let (path, hash) = self.0.memory.add_note(note, Author::Agent).await?;
         self.tell(&path, &hash).await;
-        Ok(NoteBecame::Applied)
+        Ok(NoteOutcome::Applied)
     }
 
     /// Adds a note to `MEMORY.md`, or proposes to.
-    async fn change(&self, note: &str) -> Result<NoteBecame, String> {
+    async fn change(&self, note: &str) -> Result<NoteOutcome, String> {
         let _turn = self.0.turn.lock().await;
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let (path, now, base) = self.now().await?;
             let wanted = with(&now, note);
             if wanted == now {
-                return Ok(NoteBecame::Known);
+                return Ok(NoteOutcome::Known);
             }
             if self.0.policy == Policy::Propose {
                 return self.propose(path, &now, base, note).await;
@@ -177,17 +177,17 @@ impl MemoryEditor {
             let put = move || workspace.put(path, base.as_deref(), text.as_bytes(), Author::Agent);
             let written = tokio::task::spawn_blocking(put).await.map_err(|error| error.to_string())?;
             match written {
-                Ok(written) if written.state == EditState::Applied => {
+                Ok(written) if written.state == LocalWriteState::Applied => {
                     self.0.memory.wrote(None, &format!("workspace/{path}"));
                     self.tell(path, &written.hash.unwrap_or_default()).await;
-                    return Ok(NoteBecame::Applied);
+                    return Ok(NoteOutcome::Applied);
                 }
-                // Somebody wrote in between: try again with the current content.
+                // Another writer changed the file in between: try again with the current content.
                 Ok(_) => {}
                 Err(refused) => return Err(format!("{path} cannot be written: {refused}")),
             }
         }
-        Err("MEMORY.md is being changed by somebody else; try again".to_owned())
+        Err("another writer keeps changing MEMORY.md; try again".to_owned())
     }
 
     /// Proposes the current file with all notes of this attempt that wait.
@@ -197,17 +197,17 @@ impl MemoryEditor {
         now: &str,
         base: Option<String>,
         note: &str,
-    ) -> Result<NoteBecame, String> {
+    ) -> Result<NoteOutcome, String> {
         let mut notes = held(&self.0.proposed).clone();
         if notes.iter().any(|known| known == note) {
-            return Ok(NoteBecame::Known);
+            return Ok(NoteOutcome::Known);
         }
         notes.push(note.to_owned());
         let from = held(&self.0.written).clone();
         let about = if from.is_some() { PROPOSAL_NOTE } else { "" };
         self.emit(path, (&from.unwrap_or_else(|| now.to_owned()), base), &notes, about).await?;
         *held(&self.0.proposed) = notes;
-        Ok(NoteBecame::Proposed)
+        Ok(NoteOutcome::Proposed)
     }
 
     /// Proposes `text` with `notes`; `about` says what else it contains.
@@ -220,10 +220,10 @@ impl MemoryEditor {
     ) -> Result<(), String> {
         let proposal = notes.iter().fold(text.to_owned(), |text, note| with(&text, note));
         let first = notes.iter().filter_map(|note| note.lines().next()).map(|line| head(line, MAX_NOTE_LINE_BYTES));
-        let told: Vec<&str> = Some(about).filter(|about| !about.is_empty()).into_iter().chain(first).collect();
-        let memory = json!({ "proposal": proposal, "base": base, "path": path, "note": head(&told.join("\n"), 4 * MAX_NOTE_LINE_BYTES) });
+        let note: Vec<&str> = Some(about).filter(|about| !about.is_empty()).into_iter().chain(first).collect();
+        let memory = json!({ "proposal": proposal, "base": base, "path": path, "note": head(&note.join("\n"), 4 * MAX_NOTE_LINE_BYTES) });
         if proposal.len() > MAX_PROPOSAL_BYTES || memory.to_string().len() > MAX_CONTENT_BYTES {
-            return Err(format!("{path} is too long for a proposal: somebody has to shorten it first"));
+            return Err(format!("{path} is too long for a proposal: a person has to shorten it first"));
         }
         self.0.sink.emit(AgentStreamEvent::Memory { memory }).await;
         Ok(())

@@ -13,7 +13,7 @@ use protocol::{
 use serde_json::{Value, json};
 
 use super::Sink;
-use crate::workspace::{Author, EditState, Workspace};
+use crate::workspace::{Author, LocalWriteState, Workspace};
 
 /// The name of a plan's file: in its session's folder, or in the workspace for sessions that began on the machine.
 pub const PLAN_FILE: &str = "task.md";
@@ -139,7 +139,7 @@ impl PlanEditor {
     pub async fn change(
         &self,
         note: &str,
-        change: impl Fn(&str) -> Result<String, plan::Refused> + Send,
+        change: impl Fn(&str) -> Result<String, plan::PlanError> + Send,
     ) -> Result<PlanOutcome, String> {
         let _turn = self.0.turn.lock().await;
         for _ in 0..MAX_WRITE_ATTEMPTS {
@@ -154,7 +154,7 @@ impl PlanEditor {
             let (mut hash, moved) = (now.hash.clone(), apply != now.markdown);
             if moved {
                 match self.put(now.hash.as_deref(), &apply, Author::Agent).await? {
-                    // Somebody wrote in between: try again with the current content.
+                    // Another writer changed the file in between: try again with the current content.
                     None => continue,
                     Some(written) => {
                         self.tell(&apply, &written).await;
@@ -169,7 +169,7 @@ impl PlanEditor {
             self.propose(wanted, hash, note).await?;
             return Ok(if moved { PlanOutcome::Both } else { PlanOutcome::Proposed });
         }
-        Err("the plan's file is being changed by somebody else; look at it and try again".to_owned())
+        Err("another writer keeps changing the plan's file; read it and try again".to_owned())
     }
 
     async fn propose(&self, wanted: String, base: Option<String>, note: &str) -> Result<(), String> {
@@ -178,7 +178,7 @@ impl PlanEditor {
             plan["note"] = protocol::text::head(note.trim(), MAX_NOTE_BYTES).into();
         }
         if plan.to_string().len() > MAX_CONTENT_BYTES {
-            return Err("the plan holds too many characters that are none".to_owned());
+            return Err("the plan contains too many control characters to be reported".to_owned());
         }
         *held(&self.0.proposed) = Some(wanted);
         self.0.sink.emit(AgentStreamEvent::Plan { plan }).await;
@@ -194,7 +194,7 @@ impl PlanEditor {
                 return Ok(hash);
             }
         }
-        Err(format!("{path} is being changed by somebody else"))
+        Err(format!("another writer keeps changing {path}"))
     }
 
     /// A file of the session beside its plan.
@@ -214,7 +214,7 @@ impl PlanEditor {
     }
 }
 
-/// `now` with the states of its steps taken from `wanted`, and nothing else of it.
+/// `now` with only the statuses of its steps taken from `wanted`.
 fn ticked(now: &str, wanted: &str) -> String {
     let (mut steps, wanted) = (Steps::of(now), Steps::of(wanted));
     for step in &mut steps.steps {
@@ -250,7 +250,7 @@ async fn put(
     let (base, text) = (base.map(str::to_owned), text.to_owned());
     let written = tokio::task::spawn_blocking(move || workspace.put(&path, base.as_deref(), text.as_bytes(), by)).await;
     match written {
-        Ok(Ok(written)) => Ok(written.hash.filter(|_| written.state == EditState::Applied)),
+        Ok(Ok(written)) => Ok(written.hash.filter(|_| written.state == LocalWriteState::Applied)),
         Ok(Err(refused)) => Err(format!("the plan's file cannot be written: {refused}")),
         Err(error) => Err(format!("the plan's file cannot be written: {error}")),
     }

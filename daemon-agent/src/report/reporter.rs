@@ -5,7 +5,9 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AgentEvent, AgentStreamEvent, EventBody, NoticeLevel, Running, Stream, limits::DELTAS_PER_SECOND};
+use protocol::{
+    AgentEvent, AgentStreamEvent, AttemptRef, EventBody, NoticeLevel, ReportedDetail, limits::DELTAS_PER_SECOND,
+};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -24,9 +26,9 @@ pub struct Reporter {
 }
 
 struct Shared {
-    attempt: Running,
+    attempt: AttemptRef,
     agent_id: String,
-    stream: Stream,
+    stream: ReportedDetail,
     outbox: Outbox,
     shaper: EventFitter,
     waiting: Mutex<WaitingText>,
@@ -44,9 +46,9 @@ struct WaitingText {
 impl Reporter {
     /// Reports events of `attempt` to `outbox` until `done`.
     pub fn start(
-        attempt: Running,
+        attempt: AttemptRef,
         agent_id: &str,
-        stream: Stream,
+        stream: ReportedDetail,
         (outbox, shaper): (Outbox, EventFitter),
         done: CancellationToken,
     ) -> Self {
@@ -137,9 +139,9 @@ impl Reporter {
             AgentStreamEvent::TextDelta { .. } | AgentStreamEvent::Step { .. } | AgentStreamEvent::Notice { .. }
         );
         match self.shared.stream {
-            Stream::None => always,
-            Stream::Text => always || text,
-            Stream::Full => true,
+            ReportedDetail::None => always,
+            ReportedDetail::Text => always || text,
+            ReportedDetail::Full => true,
         }
     }
 
@@ -199,15 +201,15 @@ mod tests {
     struct Fixture {
         _folder: tempfile::TempDir,
         outbox: Outbox,
-        attempt: Running,
+        attempt: AttemptRef,
         reporter: Reporter,
     }
 
-    fn fixture(stream: Stream) -> Fixture {
+    fn fixture(stream: ReportedDetail) -> Fixture {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Clock::fixed(protocol::Instant(1));
         let outbox = Outbox::open(folder.path().join("o"), Quota::default(), clock).expect("an outbox");
-        let attempt = Running { task_id: TaskId::new(1), attempt: 1 };
+        let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
         outbox.begin(&attempt, "a");
         let shaper = EventFitter::new(Home::at(folder.path()), attempt.task_id.clone());
         let done = CancellationToken::new();
@@ -238,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_delta_goes_at_once_and_the_others_together() {
-        let fixture = fixture(Stream::Full);
+        let fixture = fixture(ReportedDetail::Full);
         let sink = fixture.reporter.sink();
         let mut bell = fixture.outbox.bell();
         for word in ["a", "b", "c"] {
@@ -253,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_passed_by_what_came_later() {
-        let fixture = fixture(Stream::Full);
+        let fixture = fixture(ReportedDetail::Full);
         let sink = fixture.reporter.sink();
         let state = AgentStreamEvent::StateChange { state: protocol::ActivityState::Tool, waiting: None };
         for event in
@@ -267,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_was_asked_for_is_reported() {
-        for (stream, expected) in [(Stream::None, 0), (Stream::Text, 1), (Stream::Full, 2)] {
+        for (stream, expected) in [(ReportedDetail::None, 0), (ReportedDetail::Text, 1), (ReportedDetail::Full, 2)] {
             let fixture = fixture(stream);
             fixture.reporter.sink().emit(text("a")).await;
             fixture.reporter.sink().emit(output("1", "x")).await;

@@ -1,11 +1,11 @@
-//! Where engines and tools report to.
+//! The destination of what engines and tools report.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use protocol::AgentStreamEvent;
 
-/// Where an engine reports to: appends to the attempt's log on disk and rings the adapters. Text and reasoning deltas
-/// are coalesced behind it, so an engine may call it as often as it likes.
+/// Where an engine reports to: appends to the attempt's log on disk and notifies the adapters. Text and reasoning
+/// deltas are coalesced behind it, so an engine may call it as often as it likes.
 #[derive(Clone)]
 pub struct Sink(Arc<EmitFn>);
 

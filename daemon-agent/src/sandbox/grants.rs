@@ -1,5 +1,5 @@
-//! Folders that commands write to: where a path leads if commands may have placed links on its way, and how a folder is
-//! granted except for a part of it.
+//! Folders that commands may write to: resolves a path although commands may have placed links on its way, and grants a
+//! folder except for parts of it.
 
 use std::{
     collections::VecDeque,

@@ -86,7 +86,7 @@ pub fn confine(places: &ResolvedRules, network: Network) -> anyhow::Result<()> {
         closed.extend(places.protect.iter().filter(|protect| protect.parent() != Some(path)).cloned());
         closed.retain(|hole| hole != path);
         if closed.iter().any(|hole| hole.starts_with(path)) {
-            // Nobody can work in a folder that cannot be listed; a list shows names, never contents.
+            // Programs need to list the folder that they work in; a listing shows names, never contents.
             ruleset = grant(ruleset, path, AccessFs::ReadDir.into())?;
         }
         for path in grants::around(path, &closed) {

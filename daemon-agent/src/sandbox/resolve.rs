@@ -19,7 +19,7 @@ pub struct ResolvedRules {
     pub write: Vec<PathBuf>,
     /// Hidden places that may be read.
     pub read: Vec<PathBuf>,
-    /// The daemon's own files: nobody opens them.
+    /// The daemon's own files, which no command may open.
     pub private: Vec<PathBuf>,
     /// Secrets of the user.
     pub hidden: Vec<PathBuf>,

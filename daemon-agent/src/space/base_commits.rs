@@ -28,8 +28,8 @@ pub async fn remember(home: &Home, session: &SessionId, agent: &Agent, now: Inst
     }
     let mut heads = read(home, session);
     let before = heads.0.len();
-    for (root, told) in agent.spaces.iter().zip(agent.info().spaces) {
-        let id = id(&told);
+    for (root, reported) in agent.spaces.iter().zip(agent.info().spaces) {
+        let id = id(&reported);
         if heads.0.contains_key(&id) {
             continue;
         }
@@ -55,7 +55,9 @@ pub fn of(space: &Space, session: &SessionId) -> Option<Since> {
 async fn head(space: &Space) -> Option<String> {
     let git = Git::of(space).await.ok()?;
     match git.try_ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], 200).await.ok()? {
-        Some(told) => Some(String::from_utf8(told.bytes).ok()?.trim().to_owned()).filter(|commit| is_commit(commit)),
+        Some(output) => {
+            Some(String::from_utf8(output.bytes).ok()?.trim().to_owned()).filter(|commit| is_commit(commit))
+        }
         None => Some(String::new()),
     }
 }

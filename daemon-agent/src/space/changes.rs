@@ -28,7 +28,7 @@ impl ComparisonBase {
     /// The beginning of the session's work if it is known and still exists, otherwise the last commit.
     pub async fn of(space: &Space, git: &Git, session: Option<&SessionId>) -> Result<Self, SpaceError> {
         let head = git.try_ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], 200).await?;
-        let head = head.map(|told| String::from_utf8_lossy(&told.bytes).trim().to_owned());
+        let head = head.map(|output| String::from_utf8_lossy(&output.bytes).trim().to_owned());
         let mut since = session.and_then(|session| base_commits::of(space, session));
         if let Some(known) = since.as_ref().filter(|since| !since.commit.is_empty()) {
             let commit = format!("{}^{{commit}}", known.commit);
@@ -47,8 +47,8 @@ impl ComparisonBase {
 
 /// The name of the empty tree, whichever hash the repository uses.
 async fn empty(git: &Git) -> Result<String, SpaceError> {
-    let told = git.ask(&["hash-object", "-t", "tree", "/dev/null"], 200).await?;
-    Ok(String::from_utf8_lossy(&told.bytes).trim().to_owned())
+    let output = git.ask(&["hash-object", "-t", "tree", "/dev/null"], 200).await?;
+    Ok(String::from_utf8_lossy(&output.bytes).trim().to_owned())
 }
 
 impl Space {
@@ -66,9 +66,10 @@ impl Space {
             "--",
             ".",
         ];
-        let told = git.ask(&args, MAX_LIST_BYTES).await?;
-        let mut status = branch(&told.bytes);
-        let conflicts = conflicts(&told.bytes, self.root.strip_prefix(&git.repository().top).unwrap_or(Path::new("")));
+        let output = git.ask(&args, MAX_LIST_BYTES).await?;
+        let mut status = branch(&output.bytes);
+        let conflicts =
+            conflicts(&output.bytes, self.root.strip_prefix(&git.repository().top).unwrap_or(Path::new("")));
         let args = [
             "diff",
             "--raw",
@@ -83,16 +84,16 @@ impl Space {
             "--",
             ".",
         ];
-        let told = git.ask(&args, MAX_LIST_BYTES).await?;
-        let mut cut = told.cut;
-        let mut changes = tracked(&told.bytes);
+        let output = git.ask(&args, MAX_LIST_BYTES).await?;
+        let mut cut = output.cut;
+        let mut changes = tracked(&output.bytes);
         let clashing = changes.iter_mut().filter(|change| conflicts.contains(&change.path));
         clashing.for_each(|change| change.kind = ChangeKind::Conflict);
         let args = ["ls-files", "--others", "--exclude-standard", "-z", "--", "."];
-        let told = git.ask(&args, MAX_LIST_BYTES).await?;
-        cut |= told.cut;
-        let mut names = words(&told.bytes);
-        if told.cut {
+        let output = git.ask(&args, MAX_LIST_BYTES).await?;
+        cut |= output.cut;
+        let mut names = words(&output.bytes);
+        if output.cut {
             // The last word is incomplete.
             names.pop();
         }
@@ -233,9 +234,9 @@ mod tests {
                     :000000 100644 0000000 587be6b A\0-x\0:100644 000000 587be6b 0000000 D\0\xff.txt\0\
                     -\t-\tbin\x000\t0\t\0a.txt\0c d.txt\x003\t0\t-x\x000\t7\t\xff.txt\0";
         let changes = tracked(raw);
-        let told: Vec<_> = changes.iter().map(|one| (one.path.as_str(), one.kind, one.added, one.removed)).collect();
+        let output: Vec<_> = changes.iter().map(|one| (one.path.as_str(), one.kind, one.added, one.removed)).collect();
         assert_eq!(
-            told,
+            output,
             [
                 ("bin", ChangeKind::Changed, None, None),
                 ("c d.txt", ChangeKind::Renamed, Some(0), Some(0)),
@@ -252,9 +253,9 @@ mod tests {
         let status = branch(headers);
         assert_eq!(status.branch.as_deref(), Some("main"));
         assert_eq!(status.upstream, Some(Upstream { name: "origin/main".into(), ahead: 2, behind: 1 }));
-        let told = b"1 .M N... 100644 100644 100644 1 2 u x\x002 R. N... 100644 100644 100644 1 2 R100 in/new\0u U a b c d e f g old\0\
+        let output = b"1 .M N... 100644 100644 100644 1 2 u x\x002 R. N... 100644 100644 100644 1 2 R100 in/new\0u U a b c d e f g old\0\
                      u UU N... 100644 100644 100644 100644 1 2 3 in/a b.txt\0u UU N... 0 0 0 0 1 2 3 out/c\0u short\0";
-        assert_eq!(conflicts(told, Path::new("in")), HashSet::from(["a b.txt".to_owned()]));
+        assert_eq!(conflicts(output, Path::new("in")), HashSet::from(["a b.txt".to_owned()]));
         assert_eq!(branch(b"# branch.oid (initial)\0# branch.head (detached)\0# branch.ab \0").branch, None);
     }
 }

@@ -105,15 +105,15 @@ fn check_file(repository: &Repository, file: &Path) -> Result<bool, SpaceError> 
 
 async fn list(git: &Git, which: &[&str]) -> Result<Vec<Setting>, SpaceError> {
     let args = [&["config", "--list", "--show-origin", "-z"], which].concat();
-    let told = git.ask(&args, MAX_LIST_BYTES).await;
-    let told = told.map_err(|trouble| match trouble {
+    let output = git.ask(&args, MAX_LIST_BYTES).await;
+    let output = output.map_err(|trouble| match trouble {
         SpaceError::Git(why) => SpaceError::Unreadable(why),
         other => other,
     })?;
-    if told.cut {
+    if output.cut {
         return Err(SpaceError::Unreadable("it contains too much".to_owned()));
     }
-    settings(&told.bytes).ok_or_else(|| SpaceError::Unreadable("it is not UTF-8 text".to_owned()))
+    settings(&output.bytes).ok_or_else(|| SpaceError::Unreadable("it is not UTF-8 text".to_owned()))
 }
 
 /// Parses `origin NUL key [LF value] NUL`, repeated.
@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn what_a_configuration_includes_is_found() {
-        let told = b"file:/r/.git/config\0include.path\nmore\0file:/r/.git/config\0core.bare\0\
+        let output = b"file:/r/.git/config\0include.path\nmore\0file:/r/.git/config\0core.bare\0\
                      command line:\0includeIf.gitdir:/x.y/.path\n/etc/x\0file:/r/a\0include.path\n~/x\0";
-        let found: Vec<_> = settings(told).expect("text").iter().filter_map(include).collect();
+        let found: Vec<_> = settings(output).expect("text").iter().filter_map(include).collect();
         assert_eq!(found, [Path::new("/r/.git/more"), Path::new("/etc/x"), Path::new("/")]);
         assert!(settings(b"file:/x\0filter.\xff.clean\nx\0").is_none());
     }

@@ -60,10 +60,10 @@ impl Space {
         ];
         args.extend(which.from.as_deref());
         args.push(&which.path);
-        let told = git.ask(&args, MAX_DIFF_BYTES).await?;
-        if !told.bytes.is_empty() {
-            let binary = is_binary(&told.bytes);
-            return Ok(DiffText { bytes: told.bytes, cut: told.cut, binary });
+        let output = git.ask(&args, MAX_DIFF_BYTES).await?;
+        if !output.bytes.is_empty() {
+            let binary = is_binary(&output.bytes);
+            return Ok(DiffText { bytes: output.bytes, cut: output.cut, binary });
         }
         let known = git.ask(&["ls-files", "-z", "--", &which.path], MAX_DIFF_BYTES).await?;
         if !known.bytes.is_empty() {

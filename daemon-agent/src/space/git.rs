@@ -1,9 +1,9 @@
 //! Asks the machine's `git` about an untrusted repository.
 //!
 //! A repository can name programs, other places and endless work in more ways than anybody has listed. So git runs
-//! confined by the kernel (`look`), under the supervisor that ends what does not end. The settings here do not provide
-//! safety: they make answers the same everywhere, and spare honest repositories an error about something that could not
-//! have been started anyway.
+//! confined by the kernel (`confined_git`), under a supervisor that kills it at its time limit. The settings here do
+//! not provide safety: they make answers the same everywhere, and spare honest repositories an error about something
+//! that could not have been started anyway.
 
 use std::{
     ffi::OsString,
@@ -22,14 +22,14 @@ use tokio::{
 
 use super::{
     Space, SpaceError, configuration,
-    look::{LookError, LookOptions},
-    queue::LOOK_QUEUE,
+    confined_git::{ConfinedGitError, ConfinedGitOptions},
+    queue::INSPECTION_QUEUE,
     repository::Repository,
 };
 use crate::hold::{self, CommandSpec, HoldOptions, SupervisedCommand};
 
-/// How long all questions of one look may take together.
-pub const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long all git commands of one inspection may take together.
+pub const INSPECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Settings that a filter can have. A filter without programs leaves files as they are.
 const FILTER_KEYS: [&str; 4] = ["clean", "smudge", "process", "required"];
 
@@ -43,7 +43,7 @@ const GIT_SETTINGS: [(&str, &str); 26] = [
     ("core.untrackedCache", "false"),
     // Larger files are reported as binary: nobody reads their differences.
     ("core.bigFileThreshold", "8m"),
-    // Lets large honest repositories fit into the memory of a look, without threads, which are not allowed.
+    // Lets large honest repositories fit into the memory of an inspection, without threads, which are not allowed.
     ("core.packedGitWindowSize", "8m"),
     ("core.packedGitLimit", "64m"),
     ("core.deltaBaseCacheLimit", "16m"),
@@ -84,7 +84,7 @@ const GIT_ENVIRONMENT: [(&str, &str); 15] = [
     ("HOME", "/nonexistent"),
 ];
 
-/// A repository that can be asked questions.
+/// A repository that git can be asked about.
 pub struct Git {
     program: PathBuf,
     folder: PathBuf,
@@ -104,15 +104,15 @@ pub struct GitOutput {
 }
 
 impl Git {
-    /// Prepares questions about the repository of `space`; together they take at most [`LOOK_TIMEOUT`].
+    /// Prepares an inspection of the repository of `space`, which takes at most [`INSPECTION_TIMEOUT`].
     pub async fn of(space: &Space) -> Result<Self, SpaceError> {
         if !space.private.is_empty() {
             return Err(SpaceError::HoldsHome);
         }
-        let place = LOOK_QUEUE.enter().await?;
-        let until = Instant::now() + LOOK_TIMEOUT;
+        let place = INSPECTION_QUEUE.enter().await?;
+        let until = Instant::now() + INSPECTION_TIMEOUT;
         let root = space.root.clone();
-        // The thread keeps the place in the queue: it cannot be ended, and counts as a look for as long as it works.
+        // The thread holds the permit: it cannot be cancelled, and counts as an inspection for as long as it works.
         let found = tokio::task::spawn_blocking(move || {
             let repository = Repository::of(&root, until)?;
             let program = program(std::env::var_os("PATH"), &repository.top).ok_or(SpaceError::NoGit)?;
@@ -130,11 +130,11 @@ impl Git {
         &self.repository
     }
 
-    /// Asks a question; a failing command is an error in git's own words.
+    /// Runs a git command; a failing one is an error with git's own message.
     pub async fn ask(&self, args: &[&str], most: usize) -> Result<GitOutput, SpaceError> {
-        let told = self.run(args, most, true).await?;
-        if told.cut || told.code == Some(0) {
-            return Ok(told);
+        let output = self.run(args, most, true).await?;
+        if output.cut || output.code == Some(0) {
+            return Ok(output);
         }
         let why = self.run(args, 4 * 1024, false).await?;
         if why.code == Some(0) {
@@ -143,22 +143,22 @@ impl Git {
         Err(self.reason(&String::from_utf8_lossy(&why.bytes)))
     }
 
-    /// Like [`Git::ask`], where failure is an answer too.
+    /// Like [`Git::ask`], but a failing command is `None`.
     pub async fn try_ask(&self, args: &[&str], most: usize) -> Result<Option<GitOutput>, SpaceError> {
-        let told = self.run(args, most, true).await?;
-        Ok((told.cut || told.code == Some(0)).then_some(told))
+        let output = self.run(args, most, true).await?;
+        Ok((output.cut || output.code == Some(0)).then_some(output))
     }
 
     async fn run(&self, args: &[&str], most: usize, quiet: bool) -> Result<GitOutput, SpaceError> {
         let mut words: Vec<OsString> = vec!["--no-pager".into(), "--no-optional-locks".into()];
         words.extend(args.iter().map(OsString::from));
-        let look = LookOptions {
+        let confined = ConfinedGitOptions {
             folder: self.folder.clone(),
             read: self.repository.read.clone(),
             program: self.program.clone(),
             args: words,
         };
-        let argv = std::iter::once(hold::own_program().into()).chain(look.to_args()).collect();
+        let argv = std::iter::once(hold::own_program().into()).chain(confined.to_args()).collect();
         let options = HoldOptions { quiet, argv, ..HoldOptions::default() };
         let command = CommandSpec { supervisor: hold::own_program(), options, env: self.environment() };
         let started = timeout_at(self.until, SupervisedCommand::start(command)).await.map_err(|_| SpaceError::Slow)?;
@@ -184,7 +184,7 @@ impl Git {
             Some(ended) => ended,
             None => held.stopped().await,
         };
-        if let Some(failure) = ended.code.and_then(LookError::of) {
+        if let Some(failure) = ended.code.and_then(ConfinedGitError::of) {
             return Err(not_started(failure));
         }
         if ended.signal == Some(Signal::XCPU.as_raw()) {
@@ -228,13 +228,13 @@ impl Git {
     }
 }
 
-fn not_started(failure: LookError) -> SpaceError {
+fn not_started(failure: ConfinedGitError) -> SpaceError {
     match failure {
-        LookError::NoLandlock => SpaceError::NoConfinement("Landlock"),
-        LookError::NoSeccomp => SpaceError::NoConfinement("seccomp"),
-        LookError::Moved => SpaceError::Elsewhere("the folder".to_owned()),
-        LookError::NotStarted => SpaceError::NoGit,
-        LookError::Usage => SpaceError::Git("it was asked wrongly".to_owned()),
+        ConfinedGitError::NoLandlock => SpaceError::NoConfinement("Landlock"),
+        ConfinedGitError::NoSeccomp => SpaceError::NoConfinement("seccomp"),
+        ConfinedGitError::Moved => SpaceError::Elsewhere("the folder".to_owned()),
+        ConfinedGitError::NotStarted => SpaceError::NoGit,
+        ConfinedGitError::Usage => SpaceError::Git("it was started with invalid arguments".to_owned()),
     }
 }
 

@@ -10,7 +10,7 @@ const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 const MAX_AUTHOR_BYTES: usize = 120;
 /// Longest first line of a commit message that is reported, bytes.
 const MAX_SUBJECT_BYTES: usize = 300;
-/// Largest offset: nobody pages further back here.
+/// Largest offset: the Board's pages go no further back.
 const MAX_OFFSET: u64 = 1_000_000;
 
 impl Space {
@@ -47,9 +47,9 @@ impl Space {
             "--",
             ".",
         ];
-        let told = git.ask(&args, MAX_LIST_BYTES).await?;
-        log.commits = commits(&told.bytes);
-        log.more = told.cut || log.commits.len() > limit;
+        let output = git.ask(&args, MAX_LIST_BYTES).await?;
+        log.commits = commits(&output.bytes);
+        log.more = output.cut || log.commits.len() > limit;
         log.commits.truncate(limit);
         Ok(log)
     }
@@ -97,11 +97,11 @@ mod tests {
         let text = format!(
             "\0{a}\0A B\x001795203363\0second \x01 body\0\na.txt\0{b}\0\0{b}\0\x001795203362\0\0\0{c}\0C\0x\0third\0\nx\0"
         );
-        let told = commits(text.as_bytes());
-        let short = told.iter().map(|one| (&one.hash[..1], one.author.as_str(), one.subject.as_str(), one.files));
+        let output = commits(text.as_bytes());
+        let short = output.iter().map(|one| (&one.hash[..1], one.author.as_str(), one.subject.as_str(), one.files));
         let short: Vec<_> = short.collect();
         assert_eq!(short, [("a", "A B", "second \u{1} body", 2), ("b", "", "", 0), ("c", "C", "third", 1)]);
-        assert_eq!(told[0].at, Instant(1_795_203_363_000));
+        assert_eq!(output[0].at, Instant(1_795_203_363_000));
         for end in 0..text.len() {
             assert!(commits(&text.as_bytes()[..end]).len() <= 3);
         }

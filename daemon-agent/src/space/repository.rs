@@ -1,9 +1,9 @@
-//! Which repository a space lies in, its own or that of a folder above it, and what git may read to look at it.
+//! Finds the repository that a space lies in, its own or that of a folder above it, and what git may read of it.
 //!
 //! Git is told where everything is and searches nothing itself: what a repository's configuration says about other
 //! places does not matter. A repository that leads out of the space is refused with the reason. That is a courtesy to
 //! whoever reads the reason: links can be created right after they were checked, and even then nothing else can be read
-//! (`look`).
+//! (`confined_git`).
 
 use std::{
     ffi::OsStr,
@@ -31,7 +31,7 @@ const CHECKED_FOLDERS: [&str; 7] = ["", "info", "objects", "objects/info", "obje
 /// Files in folders above a space that decide how its files are treated.
 const RULE_FILES: [&str; 2] = [".gitignore", ".gitattributes"];
 
-/// Where git looks.
+/// The folders that git works with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     /// The folder that contains `.git`.

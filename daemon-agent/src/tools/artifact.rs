@@ -26,9 +26,9 @@ async fn add(context: &ToolContext, args: &Value) -> Result<String, String> {
     };
     let own = |name| Ok::<_, String>(args.optional_text(name)?.map(str::to_owned));
     let new = NewArtifact { id: args.text("id")?.to_owned(), title: own("title")?, kind: own("type")?, from };
-    let told = context.collector.add(new).await?;
-    let size = told.size.map_or_else(String::new, |size| format!(", {size} bytes"));
-    Ok(format!("Kept as {}{size}. The people see it beside the conversation.", told.id))
+    let added = context.collector.add(new).await?;
+    let size = added.size.map_or_else(String::new, |size| format!(", {size} bytes"));
+    Ok(format!("Saved as {}{size}. People see it beside the conversation.", added.id))
 }
 
 /// Opens a file that the agent may read, or one in the task's own folder.

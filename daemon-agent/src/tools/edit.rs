@@ -36,7 +36,7 @@ pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
     let (path, old, new) = (args.text("path")?, args.text("oldText")?, args.text("newText")?);
     let all = args.flag("all")?;
     if old.is_empty() {
-        return Err("argument \"oldText\" is empty; use write_file to make a file".into());
+        return Err("argument \"oldText\" is empty; use write_file to create a file".into());
     }
     if old == new {
         return Err("arguments \"oldText\" and \"newText\" are equal".into());
@@ -55,7 +55,7 @@ pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
     }
     let target = roots.target(path)?;
     if !target.is_unchanged(&found.stat) {
-        return Err(format!("{path} was changed by someone else meanwhile: read it again"));
+        return Err(format!("{path} was changed by another writer meanwhile: read it again"));
     }
     roots.put(&target, changed.as_bytes())?;
     let times = if count == 1 { String::new() } else { format!(" in {count} places, the first") };
@@ -79,7 +79,7 @@ fn replace(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usize
             let lines: Vec<_> = places.iter().take(10).map(|at| line_of(text, *at).to_string()).collect();
             let count = places.len();
             let lines = lines.join(", ");
-            Err(format!("oldText stands there {count} times (lines {lines}): give more lines around it, or set all"))
+            Err(format!("oldText occurs {count} times (lines {lines}): give more lines around it, or set all"))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `remember` and `search_memory`: taking notes for later, and finding earlier ones.
 
-use protocol::{NoteBecame, NoteKind};
+use protocol::{NoteKind, NoteOutcome};
 use serde_json::Value;
 
 use super::ToolOutcome;
@@ -14,7 +14,7 @@ const DEFAULT_RESULTS: u32 = 8;
 /// Runs `remember {note, kind?}`.
 pub async fn remember(editor: &MemoryEditor, args: &Value) -> ToolOutcome {
     let Some(note) = args["note"].as_str() else {
-        return ToolOutcome::refused("say `note`: what is to be remembered");
+        return ToolOutcome::refused("give `note`: the text to remember");
     };
     let kind = match args["kind"].as_str() {
         None | Some("" | "daily") => NoteKind::Daily,
@@ -25,12 +25,12 @@ pub async fn remember(editor: &MemoryEditor, args: &Value) -> ToolOutcome {
         }
     };
     match editor.remember(note, kind).await {
-        Ok(NoteBecame::Applied) if kind == NoteKind::Daily => ToolOutcome::done("It is in today's log."),
-        Ok(NoteBecame::Applied) => ToolOutcome::done("It is in MEMORY.md."),
-        Ok(NoteBecame::Proposed) => {
+        Ok(NoteOutcome::Applied) if kind == NoteKind::Daily => ToolOutcome::done("It is in today's log."),
+        Ok(NoteOutcome::Applied) => ToolOutcome::done("It is in MEMORY.md."),
+        Ok(NoteOutcome::Proposed) => {
             ToolOutcome::done("It is proposed for MEMORY.md: an operator decides about it. Go on.")
         }
-        Ok(NoteBecame::Known | NoteBecame::Refused) => ToolOutcome::done("MEMORY.md says that already."),
+        Ok(NoteOutcome::Known | NoteOutcome::Refused) => ToolOutcome::done("MEMORY.md says that already."),
         Err(why) => ToolOutcome::refused(why),
     }
 }
@@ -38,7 +38,7 @@ pub async fn remember(editor: &MemoryEditor, args: &Value) -> ToolOutcome {
 /// Runs `search_memory {query, limit?}`.
 pub async fn search(editor: &MemoryEditor, args: &Value) -> ToolOutcome {
     let Some(query) = args["query"].as_str().filter(|query| !query.trim().is_empty()) else {
-        return ToolOutcome::refused("say `query`: a few words that stand in what you look for");
+        return ToolOutcome::refused("give `query`: a few words that occur in what you are looking for");
     };
     let limit = args["limit"]
         .as_u64()

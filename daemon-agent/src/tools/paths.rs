@@ -44,9 +44,9 @@ pub struct Roots {
     /// Whether the first declared space exists, or none was declared.
     starts: bool,
     /// Notified of writes, so that changes of the workspace are attributed to the agent.
-    told: Option<Workspace>,
-    /// What must not be written in the workspace, and where the workspace really is.
-    closed: ProtectedPaths,
+    write_listener: Option<Workspace>,
+    /// What must not be written in the workspace, and the real path of the workspace.
+    protected: ProtectedPaths,
     workspace: PathBuf,
 }
 
@@ -59,7 +59,7 @@ struct Root {
     handle: OwnedFd,
 }
 
-/// A path, split into a root and the way from it.
+/// A path, split into a root and the rest below it.
 #[derive(Clone, Debug)]
 struct RootedPath {
     root: usize,
@@ -110,8 +110,8 @@ impl Roots {
             hidden: Vec::new(),
             missing: Vec::new(),
             starts: true,
-            told: None,
-            closed: ProtectedPaths::default(),
+            write_listener: None,
+            protected: ProtectedPaths::default(),
             workspace: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
         };
         let spaces = spaces.iter().map(|space| (space.as_path(), grants.real(space)));
@@ -130,13 +130,13 @@ impl Roots {
     }
 
     /// Notifies this workspace of writes.
-    pub fn told(self, workspace: Workspace) -> Self {
-        Self { told: Some(workspace), ..self }
+    pub fn with_write_listener(self, workspace: Workspace) -> Self {
+        Self { write_listener: Some(workspace), ..self }
     }
 
     /// Refuses writing to these paths of the workspace.
-    pub fn closed(self, closed: ProtectedPaths) -> Self {
-        Self { closed, ..self }
+    pub fn with_protected_paths(self, protected: ProtectedPaths) -> Self {
+        Self { protected, ..self }
     }
 
     /// The folder where relative paths start.
@@ -212,7 +212,7 @@ impl Roots {
             return Err("the path is empty".into());
         }
         if path.contains('\0') {
-            return Err("the path holds a NUL character".into());
+            return Err("the path contains a NUL character".into());
         }
         if path.len() > MAX_PATH_BYTES {
             return Err(format!("the path is longer than {MAX_PATH_BYTES} bytes"));
@@ -227,7 +227,7 @@ impl Roots {
             Some(RootedPath { root, way: way.to_owned() })
         };
         let places = self.roots.iter().enumerate().filter_map(within);
-        // The shortest way comes from the innermost root.
+        // The shortest rest belongs to the innermost root.
         places.min_by_key(|place| place.way.as_os_str().len()).ok_or_else(|| self.outside(&path.to_string_lossy()))
     }
 
@@ -283,13 +283,13 @@ impl Roots {
     }
 
     /// Why `path`, without links, must not be written although it lies where an agent may write.
-    fn closed_to(&self, path: &Path) -> Option<String> {
+    fn write_refusal(&self, path: &Path) -> Option<String> {
         let way = path.strip_prefix(&self.workspace).ok()?;
         // Protected names are text.
-        let way = way.to_str().filter(|way| self.closed.holds(way))?;
+        let way = way.to_str().filter(|way| self.protected.holds(way))?;
         Some(if CURATED_NAMES.contains(&way) {
             format!("changes of {way} are proposed to the operators: use `remember`")
-        } else if self.closed.files.iter().any(|file| file == way) {
+        } else if self.protected.files.iter().any(|file| file == way) {
             "changes of this session's plan are proposed to the operators: use `update_plan`".to_owned()
         } else {
             format!("{way} belongs to another session")
@@ -306,7 +306,7 @@ impl Roots {
             Some(Errno::XDEV | Errno::LOOP) => self.outside(path),
             Some(Errno::NOENT) => format!("{path} does not exist"),
             Some(Errno::NOTDIR) => format!("{path} does not exist: a part of it is not a folder"),
-            Some(Errno::ACCESS | Errno::PERM) => format!("{path} may not be touched: permission denied"),
+            Some(Errno::ACCESS | Errno::PERM) => format!("{path} cannot be accessed: permission denied"),
             Some(Errno::NAMETOOLONG) => format!("{path}: the name is too long"),
             Some(Errno::NOSPC | Errno::DQUOT) => format!("{path} could not be written: the disk is full"),
             _ => format!("{path}: {error}"),

@@ -1,6 +1,6 @@
 //! `update_plan`: the agent keeps its plan up to date while it works, as a whole or step by step.
 
-use protocol::plan::{self, Steps, Todo};
+use protocol::plan::{self, PlanTodo, Steps};
 use serde_json::{Value, json};
 
 use super::ToolOutcome;
@@ -15,7 +15,7 @@ pub async fn run(editor: &PlanEditor, args: &Value) -> ToolOutcome {
     let note = args["note"].as_str().unwrap_or_default();
     match editor.change(note, |now| asked.make(now)).await {
         Err(why) => ToolOutcome::refused(why),
-        Ok(became) => ToolOutcome::done(told(became, &editor.now().await.markdown)),
+        Ok(became) => ToolOutcome::done(describe(became, &editor.now().await.markdown)),
     }
 }
 
@@ -35,7 +35,7 @@ impl PlanRequest {
         }
         if let Some(steps) = args["steps"].as_array() {
             if steps.len() > plan::MAX_STEPS {
-                return Err(plan::Refused::TooManySteps(steps.len()).to_string());
+                return Err(plan::PlanError::TooManySteps(steps.len()).to_string());
             }
             let steps = steps.iter().map(step).collect::<Result<Vec<_>, _>>()?;
             return Ok(Self::Plan(match text("goal") {
@@ -52,7 +52,7 @@ impl PlanRequest {
                 let status = text("status").map(|word| status(&word).ok_or_else(|| unknown(&word))).transpose()?;
                 let title = text("title");
                 if status.is_none() && title.is_none() {
-                    return Err("say `status` (or `title`) for the step".to_owned());
+                    return Err("give `status` (or `title`) for the step".to_owned());
                 }
                 Ok(Self::Step { step, status, title })
             }
@@ -61,7 +61,7 @@ impl PlanRequest {
         }
     }
 
-    fn make(&self, now: &str) -> Result<String, plan::Refused> {
+    fn make(&self, now: &str) -> Result<String, plan::PlanError> {
         match self {
             Self::Plan(value @ Value::String(_)) => plan::markdown_of(value, now),
             Self::Plan(value) => {
@@ -81,7 +81,7 @@ impl PlanRequest {
                 let number = step.parse::<usize>().ok().filter(|n| (1..=count).contains(n)).map(|n| n - 1);
                 let by_id = steps.steps.iter().position(|known| known.id == *step);
                 let by_title = || steps.steps.iter().position(|known| known.title.eq_ignore_ascii_case(step.trim()));
-                let at = by_id.or(number).or_else(by_title).ok_or(plan::Refused::NoSuchStep)?;
+                let at = by_id.or(number).or_else(by_title).ok_or(plan::PlanError::NoSuchStep)?;
                 let found = &mut steps.steps[at];
                 found.status = status.unwrap_or(found.status);
                 found.title = title.clone().unwrap_or_else(|| found.title.clone());
@@ -104,7 +104,7 @@ fn step(value: &Value) -> Result<Value, String> {
         step["status"] = status(&word).ok_or_else(|| unknown(&word))?.as_str().into();
     }
     if let Some(todos) = value.get("todos").filter(|todos| !todos.is_null()) {
-        serde_json::from_value::<Vec<Todo>>(todos.clone()).map_err(|error| format!("`todos`: {error}"))?;
+        serde_json::from_value::<Vec<PlanTodo>>(todos.clone()).map_err(|error| format!("`todos`: {error}"))?;
         step["todos"] = todos.clone();
     }
     Ok(step)
@@ -116,7 +116,7 @@ fn unknown(word: &str) -> String {
 }
 
 /// The model's answer: the outcome, and the plan's steps with their ids.
-fn told(became: PlanOutcome, now: &str) -> String {
+fn describe(became: PlanOutcome, now: &str) -> String {
     let what = match became {
         PlanOutcome::Same => "The plan says that already.",
         PlanOutcome::Applied => "The plan is updated.",

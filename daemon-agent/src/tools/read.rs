@@ -24,25 +24,25 @@ pub fn run(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<Strin
     let path = args.text("path")?;
     let first = args.count("offset")?.unwrap_or(1);
     let limit = args.count("limit")?.unwrap_or(MAX_LINES).min(MAX_LINES);
-    let told = |error: io::Error| format!("{path}: {error}");
+    let explain = |error: io::Error| format!("{path}: {error}");
 
     let (file, found) = roots.read(path)?;
     let mut file = DeadlineReader { inner: file, deadline };
     let mut start = Vec::new();
-    file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut start).map_err(told)?;
+    file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut start).map_err(explain)?;
     if start.contains(&0) {
         return Err(format!("{path} is a binary file of {} bytes", found.stat.st_size));
     }
     let mut reader = BufReader::with_capacity(64 * 1024, start.chain(file));
     let mut shown = TruncatedLines::default();
     let mut number = 0;
-    while let Some(line) = next_line(&mut reader).map_err(told)? {
+    while let Some(line) = next_line(&mut reader).map_err(explain)? {
         number += 1;
         if number < first {
             continue;
         }
         if number - first >= limit || !shown.push(&format!("{number:>6}\t{line}")) {
-            let rest = format!("[more lines follow: go on with offset {number}]");
+            let rest = format!("[more lines follow: continue with offset {number}]");
             return Ok(shown.end(Some(&rest)));
         }
     }

@@ -36,7 +36,7 @@ const TASK_VARIABLE: &str = "OPENVIBER_TASK_ID";
 const ATTEMPT_VARIABLE: &str = "OPENVIBER_ATTEMPT";
 /// The variable with the folder for artifacts.
 const ARTIFACTS_VARIABLE: &str = "OPENVIBER_ARTIFACTS";
-/// How long to read output after everything is dead; if a process outside still holds the pipe, the rest is left.
+/// How long to read output after all processes have ended, because a process outside may still hold the pipe.
 const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A checked call.
@@ -64,14 +64,14 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
     }
     let seconds = call.seconds;
     // First, because this repairs what an earlier command left where this one must not write.
-    let closed = match protection::keep(toolbox).await {
-        Ok(closed) => closed,
+    let protection = match protection::keep(toolbox).await {
+        Ok(protection) => protection,
         Err(why) => return ToolOutcome::refused(why),
     };
     let command = match prepare(toolbox, call) {
         Ok(command) => command,
         Err(why) => {
-            closed.release();
+            protection.release();
             return ToolOutcome::refused(why);
         }
     };
@@ -79,7 +79,7 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
     let (mut held, pipe) = match timeout(START_TIMEOUT, SupervisedCommand::start(command)).await {
         Ok(Ok(started)) => started,
         Ok(Err(error)) => {
-            closed.put_back(toolbox).await;
+            protection.put_back(toolbox).await;
             return ToolOutcome::refused(error.to_string());
         }
         Err(_) => return ToolOutcome::refused("the command could not be started: the file system does not respond"),
@@ -111,16 +111,16 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
     };
     let mut fields = describe(&ended, cut, seconds);
     if !whole {
-        let note = "something outside still holds the output open; what came later is missing";
+        let note = "a process outside the command still holds its output open; later output is missing";
         fields.insert("note".into(), note.into());
     }
-    for note in closed.put_back(toolbox).await {
+    for note in protection.put_back(toolbox).await {
         let before = fields.get("note").and_then(Value::as_str).map(|before| format!("{before}; ")).unwrap_or_default();
         fields.insert("note".into(), format!("{before}{note}").into());
     }
     if !confinement::look(&toolbox.hold).layers.namespaces {
         for path in toolbox.context.home.close_again() {
-            tracing::warn!(path = %path.display(), "a command opened this to others; it is closed again");
+            tracing::warn!(path = %path.display(), "a command made this accessible to others; its permissions are restored");
         }
     }
     let ok = cut.is_none() && ended.code == Some(0);
@@ -164,7 +164,7 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {
         _ => return Err(wrong("command", "a command line", command)),
     };
     if argv.iter().any(|word| word.contains('\0')) {
-        return Err("argument \"command\" holds a NUL character".into());
+        return Err("argument \"command\" contains a NUL character".into());
     }
     if argv.iter().any(|word| word.len() > MAX_COMMAND_BYTES) {
         return Err("argument \"command\" is longer than 120 KiB: write it to a file and run that".into());

@@ -12,7 +12,7 @@ pub fn of(name: &str) -> Option<ToolSpec> {
         "read_file" => (
             "read_file",
             "Read a text file. Lines come numbered, as in `cat -n`; the number and the tab are not part of the file. \
-             At most 2000 lines a call: go on with `offset`.",
+             At most 2000 lines per call: continue with `offset`.",
             json!({
                 "path": path("The file"),
                 "offset": { "type": "integer", "minimum": 1, "description": "First line to read, counted from 1." },
@@ -22,19 +22,19 @@ pub fn of(name: &str) -> Option<ToolSpec> {
         ),
         "write_file" => (
             "write_file",
-            "Create a file or replace its whole content. Missing folders are made. To change a part of a file, use \
+            "Create a file or replace its whole content. Missing folders are created. To change a part of a file, use \
              edit_file.",
             json!({ "path": path("The file"), "content": text("The whole new content.") }),
             &["path", "content"],
         ),
         "edit_file" => (
             "edit_file",
-            "Replace text in a file. `oldText` must stand in the file exactly as given, with its white space, and only \
+            "Replace text in a file. `oldText` must occur in the file exactly as given, with its white space, and only \
              once, unless `all` is true. Read the file first.",
             json!({
                 "path": path("The file"),
                 "oldText": text("The text to replace, with enough lines around it to be unique."),
-                "newText": text("What stands there afterwards; empty to remove the text."),
+                "newText": text("The replacement; empty to remove the text."),
                 "all": flag("Replace every occurrence."),
             }),
             &["path", "oldText", "newText"],
@@ -79,7 +79,7 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             json!({
                 "command": text("The command line."),
                 "cwd": path("Where to run it; the working directory when absent"),
-                "timeout": { "type": "integer", "minimum": 1, "description": "Seconds until it is ended." },
+                "timeout": { "type": "integer", "minimum": 1, "description": "Timeout in seconds." },
             }),
             &["command"],
         ),
@@ -119,9 +119,9 @@ pub fn of(name: &str) -> Option<ToolSpec> {
                 "id": text("Its name, unique in this task: letters, digits, `.`, `-` and `_`."),
                 "title": text("What people read."),
                 "type": text("Such as text/markdown, text/csv, application/json, text/html or image/png."),
-                "content": text("The whole text, when it is no file."),
+                "content": text("The whole text, unless it is a file."),
                 "path": path("The file to hand over, when it is one"),
-                "ref": text("An address that is only shown, when it is neither."),
+                "ref": text("An address that is only shown, if there is neither content nor path."),
             }),
             &["id"],
         ),
@@ -138,9 +138,9 @@ pub fn of(name: &str) -> Option<ToolSpec> {
         ),
         "search_memory" => (
             "search_memory",
-            "Look for something in MEMORY.md, in the logs of former days and in your former conversations on this machine.",
+            "Search MEMORY.md, the daily logs and your earlier conversations on this machine.",
             json!({
-                "query": text("A few words that stand in what you look for."),
+                "query": text("A few words that occur in what you are looking for."),
                 "limit": { "type": "integer", "minimum": 1, "maximum": 20, "description": "How many passages; 8 when absent." },
             }),
             &["query"],

@@ -1,4 +1,4 @@
-//! Who made a change: remembered for a moment, so that what the watcher notices is attributed correctly.
+//! Remembers for a short time who made a change, so that what the watcher notices is attributed correctly.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use super::{lock, protect::Protection};
 
 /// How long a change is remembered: the watcher notices it far sooner.
 const ATTRIBUTION_WINDOW: Duration = Duration::from_secs(10);
-/// Most changes that are remembered: beyond that, nobody in particular is credited.
+/// Most changes that are remembered; further ones are attributed to `file`.
 const MAX_ATTRIBUTIONS: usize = 4_096;
 
 /// Who changed a file.
@@ -35,7 +35,7 @@ impl Author {
     }
 }
 
-/// Who changed what a moment ago, and what running commands must not change.
+/// Recent changes with their authors, and what running commands must not change.
 #[derive(Debug, Default)]
 pub struct Attribution {
     recent: Mutex<HashMap<String, (Option<String>, Author, Instant)>>,

@@ -1,4 +1,4 @@
-//! Delivers changes to those who want to know of them.
+//! Delivers changes to their subscribers.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use super::Author;
 /// Most files whose changes wait to be reported. A Board that comes back asks about the files it knows, so more need
 /// not wait.
 const MAX_WAITING_CHANGES: usize = 10_000;
-/// How far a listener may fall behind before it has to look for itself.
+/// How many changes a listener may fall behind before it has to read the files again.
 const MAX_LISTENER_LAG: usize = 1_024;
 
 /// A file that changed.
@@ -33,15 +33,15 @@ pub struct FileChange {
 pub struct ChangeFeed {
     waiting: Mutex<BTreeMap<String, FileChange>>,
     bell: watch::Sender<u64>,
-    told: broadcast::Sender<FileChange>,
+    listeners: broadcast::Sender<FileChange>,
     /// Whether a watcher is running and has seen the existing files.
     pub followed: watch::Sender<bool>,
 }
 
 impl Default for ChangeFeed {
     fn default() -> Self {
-        let (bell, told) = (watch::Sender::new(0), broadcast::Sender::new(MAX_LISTENER_LAG));
-        Self { waiting: Mutex::default(), bell, told, followed: watch::Sender::new(false) }
+        let (bell, listeners) = (watch::Sender::new(0), broadcast::Sender::new(MAX_LISTENER_LAG));
+        Self { waiting: Mutex::default(), bell, listeners, followed: watch::Sender::new(false) }
     }
 }
 
@@ -53,7 +53,7 @@ impl ChangeFeed {
         }
         for change in changes {
             // There may be no listener.
-            let _ = self.told.send(change.clone());
+            let _ = self.listeners.send(change.clone());
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if waiting.len() < MAX_WAITING_CHANGES || waiting.contains_key(&change.path) {
                 waiting.insert(change.path.clone(), change);
@@ -62,7 +62,7 @@ impl ChangeFeed {
         self.bell.send_modify(|n| *n = n.wrapping_add(1));
     }
 
-    /// Rings when there are changes for the Board.
+    /// Notifies when there are changes for the Board.
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.bell.subscribe()
     }
@@ -81,6 +81,6 @@ impl ChangeFeed {
 
     /// Every change from now on.
     pub fn listen(&self) -> broadcast::Receiver<FileChange> {
-        self.told.subscribe()
+        self.listeners.subscribe()
     }
 }

@@ -10,7 +10,7 @@ use rustix::{
 
 use super::{
     Author, TRASH_FOLDER, Workspace, WorkspaceError, WriteOutcome,
-    resolve::{ResolvedPath, alone, told},
+    resolve::{ResolvedPath, alone, from_errno},
     watch::find,
     write::{applied, conflict, own, settle},
 };
@@ -26,7 +26,7 @@ impl Workspace {
         let (trash, kept) = self.trash(place.name)?;
         let gone = self.leave(path, by);
         rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
-            .map_err(told)?;
+            .map_err(from_errno)?;
         gone.iter().for_each(|gone| self.shared.attribution.made(gone, None));
         settle(&trash)?;
         settle(&place.folder)?;
@@ -38,7 +38,7 @@ impl Workspace {
         path::file(path)?;
         own(to)?;
         let inside = to.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
-        if inside || path::likeness(path) == TRASH_FOLDER {
+        if inside || path::collision_key(path) == TRASH_FOLDER {
             return Err(WorkspaceError::Name(format!("{path:?} cannot become {to:?}")));
         }
         let source = match self.placed(path)? {
@@ -55,8 +55,8 @@ impl Workspace {
         let gone = self.leave(path, by);
         rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
             .map_err(|error| match error {
-                Errno::EXIST => WorkspaceError::Name(format!("{to:?} is there already")),
-                other => told(other),
+                Errno::EXIST => WorkspaceError::Name(format!("{to:?} exists already")),
+                other => from_errno(other),
             })?;
         for gone in gone {
             self.shared.attribution.made(&gone, None);
@@ -85,7 +85,7 @@ fn is_folder(place: &ResolvedPath<'_>) -> Result<bool, WorkspaceError> {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => Ok(true),
         Ok(_) => Err(WorkspaceError::NoFolder),
         Err(Errno::NOENT) => Ok(false),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(from_errno(error)),
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::{home::Home, workspace::EditState};
+    use crate::{home::Home, workspace::LocalWriteState};
 
     #[test]
     fn a_folder_goes_to_the_trash_and_to_another_name_once() {
@@ -108,15 +108,15 @@ mod tests {
         fs::create_dir(at("Other")).expect("made");
         for twice in [1, 2] {
             let written = workspace.rename_folder("notes", "kept/notes", Author::Board).expect("renamed");
-            assert_eq!(written.state, EditState::Applied, "{twice}");
+            assert_eq!(written.state, LocalWriteState::Applied, "{twice}");
         }
         assert_eq!(fs::read_to_string(at("kept/notes/deep/a.md")).expect("there"), "a");
         for to in ["Other", "other", "kept/notes/in", "../out", ".trash/x"] {
             assert!(workspace.rename_folder("kept/notes", to, Author::Board).is_err(), "{to}");
         }
         assert_eq!(
-            workspace.rename_folder("nothing", "something", Author::Board).expect("told").state,
-            EditState::Conflict
+            workspace.rename_folder("nothing", "something", Author::Board).expect("an answer").state,
+            LocalWriteState::Conflict
         );
         fs::write(at("file.md"), "x").expect("written");
         std::os::unix::fs::symlink(at("Other"), at("link")).expect("linked");
@@ -126,7 +126,7 @@ mod tests {
         for twice in [1, 2] {
             assert_eq!(
                 workspace.delete_folder("kept", Author::Board).expect("deleted").state,
-                EditState::Applied,
+                LocalWriteState::Applied,
                 "{twice}"
             );
         }
@@ -134,7 +134,10 @@ mod tests {
         assert_eq!(trash.len(), 1);
         assert_eq!(fs::read_to_string(trash[0].path().join("notes/deep/a.md")).expect("kept"), "a");
         let name = format!(".trash/{}", trash[0].file_name().display());
-        assert_eq!(workspace.rename_folder(&name, "back", Author::Board).expect("back").state, EditState::Applied);
+        assert_eq!(
+            workspace.rename_folder(&name, "back", Author::Board).expect("back").state,
+            LocalWriteState::Applied
+        );
         assert!(at("back/notes/deep/a.md").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Paths in a folder that are shown to nobody.
+//! Paths that are hidden from listings and searches.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl HiddenPaths {
                 let below = |closed: &String| {
                     path == closed || path.strip_prefix(closed.as_str()).is_some_and(|rest| rest.starts_with('/'))
                 };
-                path.split('/').any(|name| path::likeness(name) == GIT_FOLDER) || private.iter().any(below)
+                path.split('/').any(|name| path::collision_key(name) == GIT_FOLDER) || private.iter().any(below)
             }
         }
     }
@@ -45,7 +45,7 @@ impl HiddenPaths {
         match self {
             // Whoever knows the name of something in the trash may read it.
             Self::Own => Ok(()),
-            Self::Foreign(_) if self.hides(path) => Err(WorkspaceError::Name(format!("{path:?} is not shown"))),
+            Self::Foreign(_) if self.hides(path) => Err(WorkspaceError::Name(format!("{path:?} is hidden"))),
             Self::Foreign(_) => Ok(()),
         }
     }

@@ -1,9 +1,10 @@
 //! Protects files while a command runs that must not change them.
 //!
 //! Where a sandbox can make files read-only, it does, and existing files need no other care. Elsewhere, protected files
-//! are remembered before a command runs and put back after it; a note in `state/` covers a kill of the daemon. Nobody
-//! can tell then who made a change, so nothing is lost: what operators and agents' own tools wrote meanwhile stays,
-//! including what a command of another session may have written, and a copy of everything else is kept in the trash.
+//! are remembered before a command runs and put back after it; a note in `state/` covers the case that the daemon is
+//! killed meanwhile. The author of a change is not known then, so nothing is deleted: what operators and agents' own
+//! tools wrote meanwhile stays, including what a command of another session may have written, and a copy of everything
+//! else is kept in the trash.
 
 mod discard;
 mod inspect;
@@ -15,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use protocol::Running;
+use protocol::AttemptRef;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub use self::{
     note::{LateRepair, recover},
     protection::Protection,
 };
-use super::{Author, EditState, Workspace, WorkspaceError, hash, version_cache::FileStamp};
+use super::{Author, LocalWriteState, Workspace, WorkspaceError, hash, version_cache::FileStamp};
 
 /// The folder of the sessions' folders.
 pub const SESSIONS_FOLDER: &str = "sessions";
@@ -62,7 +63,7 @@ pub struct Violation {
     pub repair: Repair,
 }
 
-/// What became of a protected file.
+/// The outcome for a protected file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// Its former content is back.
@@ -77,16 +78,16 @@ pub enum Repair {
 }
 
 impl Violation {
-    /// What happened, and what became of it, in words.
+    /// What happened and its outcome, in words.
     pub fn words(&self) -> String {
         let path = &self.path;
         match self.repair {
-            Repair::Done => format!("{path} was changed and is put back"),
-            Repair::Failed => format!("{path} was changed and could not be put back"),
+            Repair::Done => format!("{path} was changed and has been restored"),
+            Repair::Failed => format!("{path} was changed and could not be restored"),
             Repair::Left => format!(
-                "{path} was replaced by somebody else, and the new file was not protected from the command; it stays as it is"
+                "{path} was replaced by another program, and the new file was not protected from the command; it stays as it is"
             ),
-            Repair::Cleared => format!("what lay in the place of {path} was no file; it is in the trash"),
+            Repair::Cleared => format!("what was in the place of {path} was not a file; it is in the trash"),
         }
     }
 }
@@ -125,7 +126,7 @@ impl Workspace {
         &self,
         closed: ProtectedPaths,
         walled: bool,
-        attempt: Option<Running>,
+        attempt: Option<AttemptRef>,
     ) -> Result<ProtectedFiles, WorkspaceError> {
         let _turn = self.shared.attribution.look();
         self.mend_ways(&closed);
@@ -213,7 +214,7 @@ impl ProtectedFiles {
                 Ok((others, true)) if self.watched.was_whole() => paths.extend(others),
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!("other sessions' folders cannot be looked at after a command: {error}");
+                    tracing::warn!("other sessions' folders cannot be examined after a command: {error}");
                 }
             }
         }
@@ -238,13 +239,13 @@ impl ProtectedFiles {
         {
             tracing::warn!(path, "the mode of a file that a command must not change is different: {error}");
         }
-        let told = |wrote, repair| Some(Violation { path: path.to_owned(), wrote, repair });
+        let violation = |wrote, repair| Some(Violation { path: path.to_owned(), wrote, repair });
         let (now, stamp) = match workspace.closed_now(path) {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(path, "a file that a command must not change cannot be read: {error}");
                 if before.as_ref().is_some_and(|before| before.content.is_none()) {
-                    return told(None, Repair::Failed);
+                    return violation(None, Repair::Failed);
                 }
                 (ClosedContent::Odd, None)
             }
@@ -274,11 +275,11 @@ impl ProtectedFiles {
         let repair = match done {
             Ok(()) => Repair::Done,
             Err(error) => {
-                tracing::warn!(path, "a file that a command must not change cannot be put back: {error}");
+                tracing::warn!(path, "a file that a command must not change cannot be restored: {error}");
                 Repair::Failed
             }
         };
-        told(content.and_then(|content| String::from_utf8(content).ok()), repair)
+        violation(content.and_then(|content| String::from_utf8(content).ok()), repair)
     }
 
     /// Restores the file at `path`; `now` is its current content, if that is text.
@@ -295,7 +296,7 @@ impl ProtectedFiles {
                 tracing::warn!(path, "what a command wrote into a protected file is not kept: {error}");
             }
             let written = workspace.put(path, Some(&hash::hex(now)), content, Author::File);
-            put = written.is_ok_and(|written| written.state == EditState::Applied);
+            put = written.is_ok_and(|written| written.state == LocalWriteState::Applied);
         }
         if !put {
             workspace.discard(path, now)?;

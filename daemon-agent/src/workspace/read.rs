@@ -17,11 +17,11 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 
 use super::{
     Workspace, WorkspaceError, hash,
-    resolve::{open, told, told_io},
+    resolve::{from_errno, from_io_error, open},
     version_cache::{CachedListing, FileStamp},
 };
 
-/// Largest file that is read for its hash, bytes: one that grows all the time would be read all the time.
+/// Largest file that is read for its hash, bytes: a larger one that keeps growing would be read over and over.
 const MAX_HASHED_BYTES: u64 = 64 * 1024 * 1024;
 /// What an entry takes as JSON besides its name and its size, bytes: `{"name":,"kind":"folder","size":,"mtime":"…Z"},`.
 const ENTRY_JSON_BYTES: usize = 72;
@@ -59,7 +59,7 @@ impl Workspace {
 
     /// The names in a folder. Whoever continues with a long list gets the same one, if the folder did not change.
     fn named(&self, path: &str, from: u64, folder: &OwnedFd) -> Result<Arc<Vec<(EntryKind, String)>>, WorkspaceError> {
-        let stamp = FileStamp::of(&rustix::fs::fstat(folder).map_err(told)?);
+        let stamp = FileStamp::of(&rustix::fs::fstat(folder).map_err(from_errno)?);
         if from > 0
             && let Some(names) = self.shared.versions.listed(path, &stamp)
         {
@@ -78,7 +78,7 @@ impl Workspace {
         self.hidden.admit(path)?;
         let (mut file, stat) = self.place(path)?.file()?.ok_or(WorkspaceError::Missing)?;
         let limit = limit.min(MAX_PIECE_BYTES);
-        if let Some(whole) = small(&mut file, &stat).map_err(told_io)? {
+        if let Some(whole) = small(&mut file, &stat).map_err(from_io_error)? {
             let from = whole.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
             let content = &whole[from..whole.len().min(from + limit as usize)];
             return Ok(piece(path, (hash::hex(&whole), whole.len() as u64), &stat, offset, content));
@@ -86,8 +86,8 @@ impl Workspace {
         let (hash, size) = self.version(path, &mut file, &stat)?;
         let mut content = Vec::new();
         if offset < size {
-            file.seek(SeekFrom::Start(offset)).map_err(told_io)?;
-            file.take(limit.min(size - offset)).read_to_end(&mut content).map_err(told_io)?;
+            file.seek(SeekFrom::Start(offset)).map_err(from_io_error)?;
+            file.take(limit.min(size - offset)).read_to_end(&mut content).map_err(from_io_error)?;
         }
         Ok(piece(path, (hash, size), &stat, offset, &content))
     }
@@ -98,7 +98,7 @@ impl Workspace {
         self.hidden.admit(path)?;
         let (file, stat) = self.place(path)?.file()?.ok_or(WorkspaceError::Missing)?;
         let mut bytes = Vec::new();
-        file.take(limit).read_to_end(&mut bytes).map_err(told_io)?;
+        file.take(limit).read_to_end(&mut bytes).map_err(from_io_error)?;
         Ok((bytes, FileStamp::of(&stat).size))
     }
 
@@ -112,7 +112,7 @@ impl Workspace {
         };
         let Some((file, _)) = found else { return Ok(None) };
         let mut bytes = Vec::new();
-        file.take(MAX_TEXT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(told_io)?;
+        file.take(MAX_TEXT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(from_io_error)?;
         if bytes.len() as u64 > MAX_TEXT_FILE_BYTES {
             return Err(WorkspaceError::TooLarge);
         }
@@ -130,7 +130,7 @@ impl Workspace {
         };
         let Some((file, stat)) = found.filter(|(_, stat)| stat.st_nlink == 1) else { return Ok(None) };
         let mut bytes = Vec::new();
-        file.take(most).read_to_end(&mut bytes).map_err(told_io)?;
+        file.take(most).read_to_end(&mut bytes).map_err(from_io_error)?;
         let stamp = FileStamp::of(&stat);
         Ok(Some(FileHead { bytes, size: stamp.size, mtime: stamp.mtime() }))
     }
@@ -138,8 +138,8 @@ impl Workspace {
     /// The names in a folder, sorted, folders first.
     pub(super) fn names(&self, folder: &OwnedFd, path: &str) -> Result<Vec<(EntryKind, String)>, WorkspaceError> {
         let mut all = Vec::new();
-        for entry in Dir::read_from(folder).map_err(told)? {
-            let entry = entry.map_err(told)?;
+        for entry in Dir::read_from(folder).map_err(from_errno)? {
+            let entry = entry.map_err(from_errno)?;
             let name = entry.file_name();
             let kind = match entry.file_type() {
                 FileType::Unknown => match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -172,8 +172,8 @@ impl Workspace {
         if large && let Some(hash) = self.shared.versions.known(path, &stamp) {
             return Ok((hash, stamp.size));
         }
-        let (hash, size) = hash::of(Read::by_ref(file).take(MAX_HASHED_BYTES)).map_err(told_io)?;
-        let after = FileStamp::of(&rustix::fs::fstat(&*file).map_err(told)?);
+        let (hash, size) = hash::of(Read::by_ref(file).take(MAX_HASHED_BYTES)).map_err(from_io_error)?;
+        let after = FileStamp::of(&rustix::fs::fstat(&*file).map_err(from_errno)?);
         // A file that changes while it is read will be read again.
         if large && after == stamp {
             self.shared.versions.keep(path, stamp, &hash);

@@ -26,7 +26,7 @@ impl Workspace {
     /// The root, opened anew: it may have been moved away and recreated.
     pub(super) fn root(&self) -> Result<OwnedFd, WorkspaceError> {
         rustix::fs::openat(CWD, &self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(told)
+            .map_err(from_errno)
     }
 
     /// Resolves a checked path.
@@ -35,7 +35,7 @@ impl Workspace {
         Ok(ResolvedPath { folder: open(&self.root()?, above, OFlags::PATH | OFlags::DIRECTORY)?, name })
     }
 
-    /// Resolves a checked path, creating missing folders on the way, closed to others.
+    /// Resolves a checked path, creating missing folders on the way; these are accessible to their owner only.
     pub(super) fn make_place<'a>(&self, path: &'a str) -> Result<ResolvedPath<'a>, WorkspaceError> {
         match self.place(path) {
             Err(WorkspaceError::Missing) => {}
@@ -49,7 +49,7 @@ impl Workspace {
                     alone(&folder, part, None)?;
                     match rustix::fs::mkdirat(&folder, part, Mode::from_raw_mode(0o700)) {
                         Ok(()) | Err(Errno::EXIST) => open(&folder, part, OFlags::PATH | OFlags::DIRECTORY)?,
-                        Err(error) => return Err(told(error)),
+                        Err(error) => return Err(from_errno(error)),
                     }
                 }
                 opened => opened?,
@@ -67,10 +67,10 @@ impl ResolvedPath<'_> {
             Err(WorkspaceError::Missing) => return Ok(None),
             found => found?,
         };
-        let stat = rustix::fs::fstat(&found).map_err(told)?;
+        let stat = rustix::fs::fstat(&found).map_err(from_errno)?;
         plain(&stat)?;
         // Through the descriptor, whatever its path leads to by now.
-        let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(told_io)?;
+        let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(from_io_error)?;
         Ok(Some((file, stat)))
     }
 }
@@ -83,28 +83,28 @@ pub fn open(root: &OwnedFd, way: &str, flags: OFlags) -> Result<OwnedFd, Workspa
     loop {
         match rustix::fs::openat2(root, way, flags | OFlags::CLOEXEC, Mode::empty(), rules) {
             Err(Errno::AGAIN | Errno::INTR) if tries < MAX_RESOLVE_ATTEMPTS => tries += 1,
-            opened => return opened.map_err(told),
+            opened => return opened.map_err(from_errno),
         }
     }
 }
 
 /// Refuses a new name that people, or other systems, could confuse with an existing one; `but` is about to be removed.
 pub fn alone(folder: &OwnedFd, name: &str, but: Option<&str>) -> Result<(), WorkspaceError> {
-    let wanted = protocol::path::likeness(name);
+    let wanted = protocol::path::collision_key(name);
     let listed = open(folder, "", OFlags::RDONLY | OFlags::DIRECTORY)?;
-    for entry in Dir::new(listed).map_err(told)? {
-        let entry = entry.map_err(told)?;
+    for entry in Dir::new(listed).map_err(from_errno)? {
+        let entry = entry.map_err(from_errno)?;
         let known = entry.file_name().to_string_lossy();
-        if known != name && Some(&*known) != but && protocol::path::likeness(&known) == wanted {
-            let why = format!("{known:?} is there already, and {name:?} could be taken for it");
+        if known != name && Some(&*known) != but && protocol::path::collision_key(&known) == wanted {
+            let why = format!("{known:?} exists already, and {name:?} could be confused with it");
             return Err(WorkspaceError::Name(why));
         }
     }
     Ok(())
 }
 
-/// The reason behind an error of the kernel.
-pub fn told(error: Errno) -> WorkspaceError {
+/// The workspace error for an error code of the kernel.
+pub fn from_errno(error: Errno) -> WorkspaceError {
     match error {
         Errno::XDEV | Errno::LOOP => WorkspaceError::Outside,
         Errno::NOENT => WorkspaceError::Missing,
@@ -116,9 +116,9 @@ pub fn told(error: Errno) -> WorkspaceError {
     }
 }
 
-/// The reason behind an error of the standard library.
-pub fn told_io(error: io::Error) -> WorkspaceError {
-    Errno::from_io_error(&error).map_or_else(|| WorkspaceError::Disk(error), told)
+/// The workspace error for an error of the standard library.
+pub fn from_io_error(error: io::Error) -> WorkspaceError {
+    Errno::from_io_error(&error).map_or_else(|| WorkspaceError::Disk(error), from_errno)
 }
 
 fn plain(stat: &Stat) -> Result<(), WorkspaceError> {

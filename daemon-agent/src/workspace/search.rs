@@ -9,7 +9,7 @@ use std::{
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, sinks};
-use protocol::{EntryKind, Found, Hit, path, text};
+use protocol::{EntryKind, FileMatch, FileMatches, path, text};
 use rustix::fs::OFlags;
 
 use super::{
@@ -42,13 +42,13 @@ struct Search {
     matcher: RegexMatcher,
     searcher: Searcher,
     until: Instant,
-    found: Found,
+    found: FileMatches,
 }
 
 impl Workspace {
     /// Files and folders whose names contain `query`, and lines of files that do; in each folder, names come before
     /// lines.
-    pub fn search(&self, query: &str) -> Result<Found, WorkspaceError> {
+    pub fn search(&self, query: &str) -> Result<FileMatches, WorkspaceError> {
         let query = query.trim();
         if query.is_empty() || query.len() > MAX_QUERY_BYTES || query.contains(['\n', '\r', '\0']) {
             return Err(WorkspaceError::Name(format!(
@@ -64,7 +64,8 @@ impl Workspace {
             .memory_map(MmapChoice::never())
             .heap_limit(Some(MAX_LINE_MEMORY_BYTES))
             .build();
-        let mut search = Search { matcher, searcher, until: Instant::now() + SEARCH_TIMEOUT, found: Found::default() };
+        let mut search =
+            Search { matcher, searcher, until: Instant::now() + SEARCH_TIMEOUT, found: FileMatches::default() };
         let root = self.root()?;
         let mut folders = vec![(String::new(), 0)];
         while let Some((way, depth)) = folders.pop() {
@@ -104,7 +105,7 @@ impl Search {
 
     fn name(&mut self, path: &str, name: &str, kind: EntryKind) {
         if self.place(name.as_bytes()).is_some() {
-            self.found.hits.push(Hit { path: path.to_owned(), kind, line: None, text: None });
+            self.found.hits.push(FileMatch { path: path.to_owned(), kind, line: None, text: None });
         }
     }
 
@@ -123,7 +124,7 @@ impl Search {
         self.found.cut |= hits.len() == most;
         for (number, line) in hits {
             let text = Some(self.around(&line));
-            self.found.hits.push(Hit { path: path.to_owned(), kind: EntryKind::File, line: Some(number), text });
+            self.found.hits.push(FileMatch { path: path.to_owned(), kind: EntryKind::File, line: Some(number), text });
         }
     }
 

@@ -54,7 +54,7 @@ impl Fixture {
 fn a_change_is_made_to_the_version_that_was_seen_alone() {
     let fixture = Fixture::new();
     let first = fixture.put("notes/today.md", None, "one");
-    assert_eq!(first, WriteOutcome { state: EditState::Applied, hash: Some(hex(b"one")) });
+    assert_eq!(first, WriteOutcome { state: LocalWriteState::Applied, hash: Some(hex(b"one")) });
     let mode = |path: &str| fs::metadata(fixture.at(path)).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode("notes"), 0o700);
     fs::set_permissions(fixture.at("notes/today.md"), fs::Permissions::from_mode(0o640)).expect("set");
@@ -63,20 +63,20 @@ fn a_change_is_made_to_the_version_that_was_seen_alone() {
     let second = fixture.put("notes/today.md", first.hash.as_deref(), "two");
     assert_eq!(
         (second.state, fixture.text("notes/today.md"), mode("notes/today.md")),
-        (EditState::Applied, "two".into(), 0o640)
+        (LocalWriteState::Applied, "two".into(), 0o640)
     );
     assert_eq!(
         fixture.put("notes/today.md", first.hash.as_deref(), "two").state,
-        EditState::Applied,
+        LocalWriteState::Applied,
         "it is so already"
     );
     let theirs = fixture.file("notes/today.md", "theirs");
     let stale = fixture.put("notes/today.md", second.hash.as_deref(), "three");
-    assert_eq!(stale, WriteOutcome { state: EditState::Conflict, hash: Some(theirs) });
-    assert_eq!(fixture.put("notes/today.md", None, "three").state, EditState::Conflict, "there is one");
+    assert_eq!(stale, WriteOutcome { state: LocalWriteState::Conflict, hash: Some(theirs) });
+    assert_eq!(fixture.put("notes/today.md", None, "three").state, LocalWriteState::Conflict, "there is one");
     assert_eq!(
         fixture.put("gone/x.md", Some(&hex(b"x")), "y"),
-        WriteOutcome { state: EditState::Conflict, hash: None }
+        WriteOutcome { state: LocalWriteState::Conflict, hash: None }
     );
     assert_eq!((fixture.text("notes/today.md"), fixture.names("notes")), ("theirs".into(), vec!["today.md".into()]));
     assert!(!fixture.at("gone").exists());
@@ -107,8 +107,8 @@ fn an_editor_in_the_same_file_loses_nothing() {
             base = hash;
             let line = format!("board {n}\n");
             match fixture.put("plan.md", Some(&base), &format!("{text}{line}")).state {
-                EditState::Applied => kept.push(line),
-                EditState::Conflict => conflicts += 1,
+                LocalWriteState::Applied => kept.push(line),
+                LocalWriteState::Conflict => conflicts += 1,
             }
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -134,16 +134,16 @@ fn a_deleted_file_waits_in_the_trash_and_comes_back_by_its_name() {
     let fixture = Fixture::new();
     let hash = fixture.file("a/b.md", "text");
     let delete = |base: &str| fixture.workspace.delete("a/b.md", base, Author::Board).expect("an answer");
-    assert_eq!(delete(&hex(b"other")), WriteOutcome { state: EditState::Conflict, hash: Some(hash.clone()) });
-    assert_eq!(delete(&hash), WriteOutcome { state: EditState::Applied, hash: None });
-    assert_eq!(delete(&hash).state, EditState::Applied, "it is gone already");
+    assert_eq!(delete(&hex(b"other")), WriteOutcome { state: LocalWriteState::Conflict, hash: Some(hash.clone()) });
+    assert_eq!(delete(&hash), WriteOutcome { state: LocalWriteState::Applied, hash: None });
+    assert_eq!(delete(&hash).state, LocalWriteState::Applied, "it is gone already");
     assert!(!fixture.at("a/b.md").exists() && !fixture.names("").contains(&TRASH_FOLDER.to_owned()));
     let kept = fixture.names(TRASH_FOLDER);
     assert!(matches!(&kept[..], [name] if name.ends_with("-b.md")), "{kept:?}");
     let kept = format!("{TRASH_FOLDER}/{}", kept[0]);
     assert!(fixture.workspace.put(&kept, Some(&hash), b"x", Author::Board).is_err());
     let back = fixture.workspace.rename(&kept, "c/b.md", &hash, Author::Board).expect("an answer");
-    assert_eq!((back.state, fixture.text("c/b.md")), (EditState::Applied, "text".into()));
+    assert_eq!((back.state, fixture.text("c/b.md")), (LocalWriteState::Applied, "text".into()));
 }
 
 #[test]
@@ -151,17 +151,17 @@ fn a_new_name_takes_nobodys_place() {
     let fixture = Fixture::new();
     let (hash, other) = (fixture.file("one.md", "1"), fixture.file("two.md", "2"));
     let rename = |to: &str, base: &str| fixture.workspace.rename("one.md", to, base, Author::Board);
-    assert_eq!(rename("three.md", &other).expect("an answer").state, EditState::Conflict);
+    assert_eq!(rename("three.md", &other).expect("an answer").state, LocalWriteState::Conflict);
     assert!(matches!(rename("two.md", &hash), Err(WorkspaceError::Name(_))));
     assert!(matches!(rename("TWO.md", &hash), Err(WorkspaceError::Name(_))), "it differs in its case alone");
-    assert_eq!(rename("One.md", &hash).expect("an answer").state, EditState::Applied, "its own may");
+    assert_eq!(rename("One.md", &hash).expect("an answer").state, LocalWriteState::Applied, "its own may");
     assert_eq!(
         fixture.workspace.rename("One.md", "in/1.md", &hash, Author::Board).expect("an answer").state,
-        EditState::Applied
+        LocalWriteState::Applied
     );
     assert_eq!(
         fixture.workspace.rename("One.md", "in/1.md", &hash, Author::Board).expect("twice is once").state,
-        EditState::Applied
+        LocalWriteState::Applied
     );
     assert_eq!(
         (fixture.text("in/1.md"), fixture.text("two.md"), fixture.names("")),

@@ -1,4 +1,4 @@
-//! Watches for changes on disk, whoever made them, and reports them within a moment.
+//! Watches for changes on disk, whoever made them, and reports them within milliseconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use super::{
     Workspace, WorkspaceError,
     changes::FileChange,
     hidden::is_own,
-    resolve::{open, told},
+    resolve::{from_errno, open},
     version_cache::FileStamp,
 };
 
@@ -172,7 +172,7 @@ impl SeenFiles {
             let mut found = BTreeMap::new();
             let looked = find(workspace, path, &mut found);
             if let Err(WorkspaceError::Disk(error)) = &looked {
-                tracing::debug!(path, "a changed file cannot be looked at: {error}");
+                tracing::debug!(path, "a changed file cannot be examined: {error}");
                 continue;
             }
             if matches!(looked, Ok(true)) {
@@ -194,7 +194,7 @@ impl SeenFiles {
                     continue;
                 }
                 let Some((hash, size, stamp)) = workspace.hashed(&path) else { continue };
-                let same = before.is_some_and(|(_, told)| told.as_deref() == Some(&hash));
+                let same = before.is_some_and(|(_, reported)| reported.as_deref() == Some(&hash));
                 self.0.insert(path.clone(), (stamp, Some(hash.clone())));
                 if !same {
                     let by = workspace.shared.attribution.whose(&path, Some(&hash));
@@ -260,7 +260,7 @@ pub(super) fn find(
                 _ => return Ok(false),
             },
             Err(rustix::io::Errno::NOENT) => return Ok(false),
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(from_errno(error)),
         }
     }
     let mut folders = vec![path.to_owned()];
@@ -322,8 +322,8 @@ mod tests {
             let mut heard = fixture.workspace.listen();
             loop {
                 fs::write(fixture.root.join("ready"), heard.len().to_string()).expect("written");
-                let told = tokio::time::timeout(Duration::from_millis(500), heard.recv()).await;
-                if told.is_ok() {
+                let changes = tokio::time::timeout(Duration::from_millis(500), heard.recv()).await;
+                if changes.is_ok() {
                     break;
                 }
                 fs::remove_file(fixture.root.join("ready")).expect("removed");
@@ -334,7 +334,7 @@ mod tests {
         }
 
         /// Waits for the changes of these paths.
-        async fn told(&self, paths: &[&str]) -> BTreeMap<String, (Option<String>, Author)> {
+        async fn changes_at(&self, paths: &[&str]) -> BTreeMap<String, (Option<String>, Author)> {
             let mut bell = self.workspace.changes_bell();
             let mut all = BTreeMap::new();
             let gather = async {
@@ -343,7 +343,7 @@ mod tests {
                     let _ = tokio::time::timeout(Duration::from_millis(50), bell.changed()).await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(20), gather).await.expect("told in time");
+            tokio::time::timeout(Duration::from_secs(20), gather).await.expect("reported in time");
             all
         }
     }
@@ -361,12 +361,12 @@ mod tests {
         fs::remove_file(fixture.root.join("gone.md")).expect("removed");
         fixture.workspace.put("board.md", None, b"board", Author::Board).expect("written");
         fixture.workspace.put("agent.md", None, b"agent", Author::Agent).expect("written");
-        let told = fixture.told(&["old.md", "gone.md", "board.md", "agent.md"]).await;
-        assert_eq!(told["old.md"], (Some(hex(b"new")), Author::File));
-        assert_eq!(told["gone.md"], (None, Author::File));
-        assert_eq!(told["board.md"], (Some(hex(b"board")), Author::Board));
-        assert_eq!(told["agent.md"], (Some(hex(b"agent")), Author::Agent));
-        assert_eq!(told.len(), 4, "no drafts: {told:?}");
+        let changes = fixture.changes_at(&["old.md", "gone.md", "board.md", "agent.md"]).await;
+        assert_eq!(changes["old.md"], (Some(hex(b"new")), Author::File));
+        assert_eq!(changes["gone.md"], (None, Author::File));
+        assert_eq!(changes["board.md"], (Some(hex(b"board")), Author::Board));
+        assert_eq!(changes["agent.md"], (Some(hex(b"agent")), Author::Agent));
+        assert_eq!(changes.len(), 4, "no drafts: {changes:?}");
     }
 
     #[tokio::test]
@@ -377,17 +377,17 @@ mod tests {
         fs::write(elsewhere.join("a.md"), "a").expect("written");
         fs::write(elsewhere.join("deep/b.md"), "b").expect("written");
         fs::rename(&elsewhere, fixture.root.join("came")).expect("moved");
-        let told = fixture.told(&["came/a.md", "came/deep/b.md"]).await;
-        assert_eq!(told["came/deep/b.md"], (Some(hex(b"b")), Author::File));
+        let changes = fixture.changes_at(&["came/a.md", "came/deep/b.md"]).await;
+        assert_eq!(changes["came/deep/b.md"], (Some(hex(b"b")), Author::File));
         fs::create_dir_all(fixture.root.join("x/y/z")).expect("made");
         fs::write(fixture.root.join("x/y/z/c.md"), "c").expect("written");
-        fixture.told(&["x/y/z/c.md"]).await;
+        fixture.changes_at(&["x/y/z/c.md"]).await;
         fs::write(fixture.root.join("x/y/z/c.md"), "c c").expect("written");
-        let told = fixture.told(&["x/y/z/c.md"]).await;
-        assert_eq!(told["x/y/z/c.md"].0, Some(hex(b"c c")));
+        let changes = fixture.changes_at(&["x/y/z/c.md"]).await;
+        assert_eq!(changes["x/y/z/c.md"].0, Some(hex(b"c c")));
         fs::rename(fixture.root.join("came"), &elsewhere).expect("moved");
-        let told = fixture.told(&["came/a.md", "came/deep/b.md"]).await;
-        assert_eq!(told["came/a.md"], (None, Author::File));
+        let changes = fixture.changes_at(&["came/a.md", "came/deep/b.md"]).await;
+        assert_eq!(changes["came/a.md"], (None, Author::File));
     }
 
     #[test]
@@ -405,9 +405,9 @@ mod tests {
         write("other.md", "22");
         write("new.md", "n");
         fs::remove_file(home.workspace().join("gone.md")).expect("removed");
-        let told: Vec<_> = seen.look(&workspace, &all, false).into_iter().map(|one| (one.path, one.hash)).collect();
+        let changes: Vec<_> = seen.look(&workspace, &all, false).into_iter().map(|one| (one.path, one.hash)).collect();
         let at = |path: &str, text: Option<&str>| (path.to_owned(), text.map(|text| hex(text.as_bytes())));
-        assert_eq!(told, [at("gone.md", None), at("new.md", Some("n")), at("other.md", Some("22"))]);
+        assert_eq!(changes, [at("gone.md", None), at("new.md", Some("n")), at("other.md", Some("22"))]);
         assert_eq!(seen.look(&workspace, &all, false), []);
     }
 }

@@ -12,9 +12,9 @@ use rustix::{
 };
 
 use super::{
-    Author, DRAFT_PREFIX, EditState, TRASH_FOLDER, Workspace, WorkspaceError, WriteOutcome, hash,
+    Author, DRAFT_PREFIX, LocalWriteState, TRASH_FOLDER, Workspace, WorkspaceError, WriteOutcome, hash,
     protect::make,
-    resolve::{ResolvedPath, alone, open, told, told_io},
+    resolve::{ResolvedPath, alone, from_errno, from_io_error, open},
 };
 use crate::{fault, leftovers};
 
@@ -67,7 +67,7 @@ impl Workspace {
         let Some(place) = self.placed(path)? else { return Ok(()) };
         let stat = self.current(path, &place)?.map(|(_, stat)| stat);
         let draft = DraftFile::write(&place.folder, stat.as_ref(), content)?;
-        // Somebody who writes meanwhile takes precedence.
+        // What another writer wrote meanwhile takes precedence.
         if self.exchange(path, &place, draft, base)? {
             // A mount or rule that protected the former file no longer protects anything.
             self.shared.attribution.made(path, Some(content));
@@ -85,7 +85,7 @@ impl Workspace {
         let draft = DraftFile::write(&folder, None, content)?;
         let place = ResolvedPath { folder: open(&folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name };
         if !create(&place, draft)? {
-            return Err(WorkspaceError::Name(format!("{path:?} is there already")));
+            return Err(WorkspaceError::Name(format!("{path:?} exists already")));
         }
         self.shared.attribution.made(path, Some(content));
         settle(&place.folder)
@@ -99,7 +99,7 @@ impl Workspace {
         if !plain || Mode::from_raw_mode(stat.st_mode) == mode {
             return Ok(());
         }
-        rustix::fs::chmodat(&place.folder, place.name, mode, AtFlags::empty()).map_err(told)
+        rustix::fs::chmodat(&place.folder, place.name, mode, AtFlags::empty()).map_err(from_errno)
     }
 
     /// Moves the version `base` of the file at `path` to the trash.
@@ -114,7 +114,7 @@ impl Workspace {
         let (trash, kept) = self.trash(place.name)?;
         self.shared.attribution.note(path, None, by);
         rustix::fs::renameat_with(&place.folder, place.name, &trash, kept.as_str(), RenameFlags::NOREPLACE)
-            .map_err(told)?;
+            .map_err(from_errno)?;
         let moved = ResolvedPath { folder: trash, name: &kept };
         let taken = self.current(path, &moved)?.map(|(hash, _)| hash);
         if taken.as_deref() != Some(base) {
@@ -155,7 +155,7 @@ impl Workspace {
             (_, found) => return Ok(conflict(found.map(|(hash, _)| hash))),
         };
         if there.is_some() && path != to {
-            return Err(WorkspaceError::Name(format!("{to:?} is there already")));
+            return Err(WorkspaceError::Name(format!("{to:?} exists already")));
         }
         let same_folder = path.rsplit_once('/').map(|(above, _)| above) == to.rsplit_once('/').map(|(above, _)| above);
         alone(&target.folder, target.name, same_folder.then_some(source.name))?;
@@ -163,8 +163,8 @@ impl Workspace {
         self.shared.attribution.note(to, Some(base.to_owned()), by);
         rustix::fs::renameat_with(&source.folder, source.name, &target.folder, target.name, RenameFlags::NOREPLACE)
             .map_err(|error| match error {
-                Errno::EXIST => WorkspaceError::Name(format!("{to:?} is there already")),
-                other => told(other),
+                Errno::EXIST => WorkspaceError::Name(format!("{to:?} exists already")),
+                other => from_errno(other),
             })?;
         self.shared.attribution.made(path, None);
         self.stands(to);
@@ -231,11 +231,12 @@ impl Workspace {
                 if self.current(path, place)?.is_none_or(|(hash, _)| hash != base) {
                     return Ok(false);
                 }
-                rustix::fs::renameat(&place.folder, draft.name.as_str(), &place.folder, place.name).map_err(told)?;
+                rustix::fs::renameat(&place.folder, draft.name.as_str(), &place.folder, place.name)
+                    .map_err(from_errno)?;
                 draft.done = true;
                 return Ok(true);
             }
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(from_errno(error)),
         }
         let displaced =
             ResolvedPath { folder: open(&place.folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name: &draft.name };
@@ -243,7 +244,7 @@ impl Workspace {
             Ok(Some((hash, _))) if hash == base => Ok(true),
             // Whatever came in between is put back, even if it is not a file.
             _ => {
-                swap(&draft).map_err(told)?;
+                swap(&draft).map_err(from_errno)?;
                 Ok(false)
             }
         }
@@ -264,17 +265,17 @@ impl<'a> DraftFile<'a> {
         let name = format!("{DRAFT_PREFIX}{}.tmp", uuid::Uuid::now_v7().simple());
         let note = leftovers::note_in(folder, &name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(0o666)).map_err(told)?;
+        let file = rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(0o666)).map_err(from_errno)?;
         let draft = Self { folder, name, done: false, _note: note };
         if let Some(old) = old {
             // Without set-user-id bits: new content must not inherit them.
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(told)?;
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(from_errno)?;
             let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
             // Only root may change the owner; for others it is the same already.
             let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
         }
         let mut file = File::from(file);
-        file.write_all(content).and_then(|()| file.sync_data()).map_err(told_io)?;
+        file.write_all(content).and_then(|()| file.sync_data()).map_err(from_io_error)?;
         Ok(draft)
     }
 }
@@ -296,14 +297,14 @@ fn create(place: &ResolvedPath<'_>, mut draft: DraftFile<'_>) -> Result<bool, Wo
             Ok(true)
         }
         Err(Errno::EXIST) => Ok(false),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(from_errno(error)),
     }
 }
 
 /// Makes the names in a folder durable.
 pub fn settle(folder: &OwnedFd) -> Result<(), WorkspaceError> {
     let folder = open(folder, "", OFlags::RDONLY | OFlags::DIRECTORY)?;
-    rustix::fs::fsync(&folder).map_err(told)
+    rustix::fs::fsync(&folder).map_err(from_errno)
 }
 
 /// Checks the path of a file to create: only the daemon itself writes to the trash and to drafts.
@@ -311,16 +312,16 @@ pub fn own(path: &str) -> Result<(), WorkspaceError> {
     path::file(path)?;
     let first = path.split('/').next().unwrap_or(path);
     let hidden = path.split('/').any(|name| super::hidden::is_own(name, false));
-    if hidden || path::likeness(first) == TRASH_FOLDER {
-        return Err(WorkspaceError::Name(format!("{first:?} is kept for the daemon")));
+    if hidden || path::collision_key(first) == TRASH_FOLDER {
+        return Err(WorkspaceError::Name(format!("{first:?} is reserved for the daemon")));
     }
     Ok(())
 }
 
 pub fn applied(hash: Option<String>) -> WriteOutcome {
-    WriteOutcome { state: EditState::Applied, hash }
+    WriteOutcome { state: LocalWriteState::Applied, hash }
 }
 
 pub fn conflict(hash: Option<String>) -> WriteOutcome {
-    WriteOutcome { state: EditState::Conflict, hash }
+    WriteOutcome { state: LocalWriteState::Conflict, hash }
 }

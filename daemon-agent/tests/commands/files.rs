@@ -11,7 +11,7 @@ async fn a_file_is_written_read_in_parts_and_edited() {
     let told = good(machine.call("write_file", json!({ "path": "docs/a.txt", "content": text })).await);
     assert!(told.starts_with("Created docs/a.txt (3000 lines"), "{told}");
     let read = good(machine.call("read_file", json!({ "path": "docs/a.txt" })).await);
-    assert!(read.starts_with("     1\tline 1\n") && read.ends_with("[more lines follow: go on with offset 2001]"));
+    assert!(read.starts_with("     1\tline 1\n") && read.ends_with("[more lines follow: continue with offset 2001]"));
     let read = good(machine.call("read_file", json!({ "path": "docs/a.txt", "offset": 2999, "limit": 5 })).await);
     assert_eq!(read, "  2999\tline 2999\n  3000\tline 3000");
     assert!(

@@ -16,7 +16,7 @@ use daemon_agent::{
     tools::{ToolContext, ToolOutcome, Toolbox},
     workspace::Workspace,
 };
-use protocol::{AgentStreamEvent, Limits, Mode, TaskId};
+use protocol::{AgentMode, AgentStreamEvent, TaskId, TaskLimits};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -61,13 +61,13 @@ impl Machine {
             temperature: None,
             max_tokens: None,
             context_window: None,
-            mode: Mode::AlwaysExecute,
+            mode: AgentMode::AlwaysExecute,
             tools: toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             spaces: vec![space],
             reach: std::sync::Arc::default(),
             env: vec!["CARGO_MANIFEST_DIR".into()],
             system_prompt: None,
-            limits: Limits::default(),
+            limits: TaskLimits::default(),
             timeouts: Timeouts::default(),
             stream: None,
             not_in_effect: Vec::new(),

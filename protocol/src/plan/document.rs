@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{MAX_STEPS, MAX_TODOS, Status, Step, Steps, Todo, is_step_id};
+use super::{MAX_STEPS, MAX_TODOS, PlanTodo, Status, Step, Steps, is_step_id};
 
 /// A plan as it is in its file.
 #[derive(Clone, Debug)]
@@ -63,8 +63,8 @@ impl<'a> Document<'a> {
     pub fn steps(&self) -> Steps {
         let goal = self.goal.as_ref().map(|(_, goal)| goal.clone()).unwrap_or_default();
         let steps = self.blocks.iter().map(|block| {
-            let todos = block.todos.iter().map(|(_, item)| Todo { title: item.title.clone(), status: item.status });
-            let todos: Vec<Todo> = todos.collect();
+            let todos = block.todos.iter().map(|(_, item)| PlanTodo { title: item.title.clone(), status: item.status });
+            let todos: Vec<PlanTodo> = todos.collect();
             Step {
                 id: block.id.clone(),
                 title: block.item.title.clone(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Status, Step, Steps, Todo,
+    PlanTodo, Status, Step, Steps,
     document::{Block, Document, Item, indent, split_id},
 };
 
@@ -249,7 +249,7 @@ fn fresh(step: &Step, place: usize, prefix: &str) -> String {
     text
 }
 
-fn todo_line(todo: &Todo, prefix: &str) -> String {
+fn todo_line(todo: &PlanTodo, prefix: &str) -> String {
     let below: String = prefix.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     // A title that ends like an id would lose it.
     let guard = if split_id(&todo.title).1.is_some() { " <!-- id: t -->" } else { "" };
@@ -257,8 +257,8 @@ fn todo_line(todo: &Todo, prefix: &str) -> String {
     format!("{below}- [{}]{space}{}{guard}\n", todo.status.mark(), todo.title)
 }
 
-fn todo(item: &Item) -> Todo {
-    Todo { title: item.title.clone(), status: item.status }
+fn todo(item: &Item) -> PlanTodo {
+    PlanTodo { title: item.title.clone(), status: item.status }
 }
 
 fn marked(line: &str, item: &Item, status: Status) -> String {

@@ -1,4 +1,4 @@
-//! Plans as people, agents and programs write them, and as they may not be.
+//! Plans as people, agents and programs write them, and plans that are refused.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -56,8 +56,8 @@ fn one_tick_changes_one_byte() {
     assert_eq!(plan.clone().onto(FILE).expect("fits"), FILE.replace("2. [ ] Open", "2. [x] Open"));
     plan.steps[3].status = Status::Pending;
     plan.steps[2].todos = Some(vec![
-        Todo { title: "Kiosk type-checks".into(), status: Status::Done },
-        Todo { title: "50 runs".into(), status: Status::Failed },
+        PlanTodo { title: "Kiosk type-checks".into(), status: Status::Done },
+        PlanTodo { title: "50 runs".into(), status: Status::Failed },
     ]);
     assert_eq!(plan.onto(FILE).expect("fits"), FILE.replace("- [ ] 50 runs", "- [!] 50 runs"));
 }
@@ -107,10 +107,10 @@ fn foreign_ids_are_text_and_masses_are_refused() {
     assert_eq!((plan.steps.len(), ids.len()), (5, 5), "{plan:?}");
     assert!(ids.iter().all(|id| is_step_id(id)));
     let many: Vec<_> = (0..100_000).map(|n| json!({"title": n.to_string()})).collect();
-    assert_eq!(markdown_of(&json!({"goal": "", "steps": many}), ""), Err(Refused::TooManySteps(100_000)));
-    assert!(matches!(markdown_of(&json!("- [ ] x\n".repeat(100_000)), ""), Err(Refused::TooLarge(_))));
+    assert_eq!(markdown_of(&json!({"goal": "", "steps": many}), ""), Err(PlanError::TooManySteps(100_000)));
+    assert!(matches!(markdown_of(&json!("- [ ] x\n".repeat(100_000)), ""), Err(PlanError::TooLarge(_))));
     for other in [json!(null), json!(7), json!([]), json!({"a": 1}), json!({"steps": "x"}), json!({"steps": [1]})] {
-        assert_eq!(markdown_of(&other, ""), Err(Refused::NotAPlan), "{other}");
+        assert_eq!(markdown_of(&other, ""), Err(PlanError::NotAPlan), "{other}");
     }
 }
 
@@ -119,7 +119,7 @@ fn a_long_file_is_read_in_part_and_edited_as_text_only() {
     let text = "- [ ] x\n".repeat(100_000);
     let document = Document::parse(&text);
     assert_eq!((document.steps().steps.len(), document.beyond()), (MAX_STEPS, 100_000 - MAX_STEPS));
-    assert_eq!(Steps::default().onto(&text), Err(Refused::AsTextOnly));
+    assert_eq!(Steps::default().onto(&text), Err(PlanError::AsTextOnly));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn any_title() -> impl Strategy<Value = String> {
 
 fn any_steps() -> impl Strategy<Value = Steps> {
     let todos = proptest::option::of(proptest::collection::vec(
-        (any_title(), any_status()).prop_map(|(title, status)| Todo { title, status }),
+        (any_title(), any_status()).prop_map(|(title, status)| PlanTodo { title, status }),
         0..3,
     ));
     let id = prop_oneof![Just(String::new()), "s[1-6]", "[a-z]{1,4}", any::<String>()];

@@ -1,11 +1,12 @@
-//! What no daemon of the suite does by itself: announcing, lying about what runs, being too late, growing old.
+//! Cases that the real daemon of the test suite does not produce: announced tasks, false reports of what runs, late
+//! reports, expiry.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicI64},
 };
 
-use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Events, Hello, Instant, Running, TaskId, TeamId};
+use protocol::{AgentEvent, AgentStreamEvent, AttemptRef, Event, EventBody, Events, Hello, Instant, TaskId, TeamId};
 use serde_json::{json, value::RawValue};
 
 use super::{
@@ -183,7 +184,7 @@ async fn what_the_board_declared_gives_way_to_what_happened() {
     let lab = Lab::new().await;
     let task = lab.submit("go").await;
     lab.report(&task.id, 1, vec![EventBody::Accepted {}, started()]).await;
-    let one = [Running { task_id: task.id.clone(), attempt: 1 }];
+    let one = [AttemptRef { task_id: task.id.clone(), attempt: 1 }];
     let verdict = reconcile::AttemptVerdict::DaemonRestarted;
     let Connection { team, viber, epoch, .. } = &lab.connection;
     let seen = reconcile::LastSeen { team, viber, epoch: *epoch };
@@ -200,7 +201,7 @@ async fn what_the_board_declared_gives_way_to_what_happened() {
 #[tokio::test]
 async fn a_false_claim_is_written_down() {
     let lab = Lab::new().await;
-    let claim = [Running { task_id: TaskId::new(7), attempt: 1 }];
+    let claim = [AttemptRef { task_id: TaskId::new(7), attempt: 1 }];
     reconcile::claims(&lab.board, &lab.connection, &claim).await.expect("looked up");
     let sql = "SELECT COUNT(*) AS n FROM audit WHERE team_id = $1 AND action = 'link.false_claim'";
     let row = lab.reader().await.row(sql, &[]).await.expect("a read").expect("a row");
@@ -221,7 +222,7 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     let names: Vec<_> = left[0].items.iter().map(|item| (item.seq, item.report().first)).collect();
     assert_eq!(names, [(4, 1), (5, 5)]);
     assert_eq!(lab.parts(&task).await[1], [Part::Text { text: "all done".into() }]);
-    // A daemon that never heard the ack sends it all again: a repeat, not a lie.
+    // A daemon that did not get the ack sends everything again: a repetition, not a contradiction.
     let again = lab.report(&task.id, 1, said).await.expect("heard");
     assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));
     retention::trim_events(&lab.board).await.expect("a sweep");
@@ -237,7 +238,7 @@ async fn a_sessions_first_task_is_handed_over_and_what_follows_is_read() {
     let LinkMessage::Commands { inline, more } = registration.next_message().await else { panic!("no commands") };
     let handed: Vec<_> = inline.iter().map(|one| (one.cmd_seq, &one.task.id)).collect();
     assert_eq!((handed, more), (vec![(1, &firsts[0].id), (2, &firsts[1].id)], false));
-    // More of them than a link is handed, then one that has a history.
+    // More inline commands than may wait for a link, then a task that has a history.
     for _ in 0..5 {
         lab.submit("dust").await;
     }

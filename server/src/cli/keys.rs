@@ -1,4 +1,4 @@
-//! Commands about keys: replacing them while the Board serves, and what to do after a break-in.
+//! Commands about keys: rotating them while the Board serves, and revoking access after a break-in.
 
 use std::{path::Path, time::Duration};
 
@@ -34,13 +34,13 @@ pub enum KeysCommand {
     },
     /// After a break-in: sign everybody out and revoke every token and invitation
     RevokeAll {
-        /// Only of this team; without it, of the whole Board
+        /// Only in this team; without this, on the whole Board
         #[arg(long, value_name = "SLUG")]
         team: Option<String>,
-        /// The vibers' credentials too: every machine has to join again, and its tasks are lost
+        /// Also revoke the vibers' credentials: every machine has to join again, and its tasks are lost
         #[arg(long)]
         vibers: bool,
-        /// Do it; without this, only say what would be taken back
+        /// Revoke; without this, only show what would be revoked
         #[arg(long)]
         yes: bool,
     },
@@ -48,7 +48,7 @@ pub enum KeysCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Accept the audit as it is, when you know why doctor complains about its head; this is recorded in it
+    /// Accept the audit as it is, when you know why doctor reports its head; the audit records this
     Accept {
         /// The reason, for those who read the audit later
         #[arg(long, value_name = "TEXT")]
@@ -72,7 +72,7 @@ pub async fn audit(config: &Config, command: AuditCommand) -> Result<(), CliErro
     let board = open::board(config).await?;
     let accepted = actions::audit::accept(&board, "audit.accept", &reason).await;
     open::close(&board).await;
-    say(format_args!("the audits of {} teams are accepted as they are", accepted?));
+    say(format_args!("accepted the audits of {} teams as they are", accepted?));
     Ok(())
 }
 
@@ -105,12 +105,12 @@ fn refuse_outside(config: &Config, running: Option<&RunningBoard>) -> Result<(),
 /// Has a running Board read its keys again, and waits until it signs with the new one.
 async fn tell(data: &Path, running: Option<RunningBoard>, kid: &str) -> Result<(), CliError> {
     let Some(board) = running else {
-        remark("no Board serves from this folder: the next one that does signs with it");
+        remark("no Board is running on this data folder; the next one signs with it");
         return Ok(());
     };
     if !board.reload(data) {
         return Err(CliError::Failed(format!(
-            "the Board that serves from this folder could not be told: send its process ({}) a SIGHUP",
+            "the Board running on this data folder could not be notified: send its process ({}) a SIGHUP",
             board.pid
         )));
     }
@@ -120,9 +120,11 @@ async fn tell(data: &Path, running: Option<RunningBoard>, kid: &str) -> Result<(
         }
     };
     if tokio::time::timeout(RELOAD_TIMEOUT, signs).await.is_err() {
-        return Err(CliError::Failed("the Board was told, and does not sign with the new key yet: see its log".into()));
+        return Err(CliError::Failed(
+            "the Board was notified, but does not sign with the new key yet: see its log".into(),
+        ));
     }
-    say("the Board that serves signs with it now");
+    say("the running Board signs with it now");
     Ok(())
 }
 
@@ -132,11 +134,11 @@ fn rotate_audit(config: &Config) -> Result<(), CliError> {
     // The first key is made together with its marker file.
     folder.keys_or_first(now).map_err(bad)?;
     let keys = folder.rotate(now).map_err(bad)?;
-    say(format_args!("sealing the audit with {}; older keys stay, to check older rows", keys.sealing()));
+    say(format_args!("sealing the audit with {}; older keys are kept to verify older rows", keys.sealing()));
     if let Some(board) = serve_lock::running(&config.data)
         && !board.reload(&config.data)
     {
-        return Err(CliError::Failed(format!("send the Board that serves (process {}) a SIGHUP", board.pid)));
+        return Err(CliError::Failed(format!("send the running Board (process {}) a SIGHUP", board.pid)));
     }
     Ok(())
 }
@@ -150,9 +152,9 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
     let there = actions::revoke_all::count(&board, team.as_ref()).await?;
     if !yes {
         open::close(&board).await;
-        say("This would take back:");
+        say("This would revoke:");
         table(there, vibers, team.is_none());
-        return Err(CliError::Usage("nothing was taken back: --yes does it".into()));
+        return Err(CliError::Usage("nothing was revoked; add --yes to revoke".into()));
     }
     let running = serve_lock::running(&config.data);
     let outside = refuse_outside(config, running.as_ref()).err();
@@ -164,7 +166,7 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
     let done = actions::revoke_all::revoke_all(&board, &By::console(), team.as_ref(), vibers).await;
     open::close(&board).await;
     let done = AccessCounts { people: there.people, ..done? };
-    say("Taken back:");
+    say("Revoked:");
     table(AccessCounts { vibers: if vibers { done.vibers } else { there.vibers }, ..done }, vibers, team.is_none());
     say("Open pages, streams and links end within 5 seconds.");
     if let Some(keys) = fresh {
@@ -181,20 +183,25 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
 }
 
 fn table(counts: AccessCounts, vibers: bool, whole: bool) {
-    let scope =
-        if whole { "" } else { " (also where they belong to other teams: a login is a person's, not a team's)" };
+    let scope = if whole {
+        ""
+    } else {
+        " (this includes their access to other teams: a login belongs to a person, not to a team)"
+    };
     say(format_args!("  {} logins of {} people{scope}", counts.logins, counts.people));
     say(format_args!("  {} API tokens", counts.tokens));
-    say(format_args!("  {} join tokens that were not used", counts.join_tokens));
-    say(format_args!("  {} invitations that were not taken", counts.invitations));
+    say(format_args!("  {} join tokens (unused)", counts.join_tokens));
+    say(format_args!("  {} invitations (open)", counts.invitations));
     if whole {
         say("  the setup link, if there is one");
     }
     match vibers {
         true => say(format_args!("  the credentials of {} vibers", counts.vibers)),
-        false => say(format_args!("  not the credentials of {} vibers: --vibers takes those too", counts.vibers)),
+        false => {
+            say(format_args!("  not the credentials of {} vibers: add --vibers to revoke those too", counts.vibers))
+        }
     }
-    say("Passwords stay: viber-board operator password sets a new one.");
+    say("Passwords are unchanged: viber-board operator password sets a new one.");
 }
 
 fn bad(bad: BadKey) -> CliError {

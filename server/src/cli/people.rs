@@ -20,7 +20,7 @@ use crate::{
     domain::{By, Operator, Role, Team, Token},
     secret::Secret,
     state::Board,
-    web::links,
+    web::urls,
 };
 
 #[derive(Debug, Subcommand)]
@@ -97,9 +97,9 @@ pub enum TeamCommand {
     },
     /// Show all teams
     List,
-    /// Show how much a team stores and may store, or change the limit
+    /// Show a team's storage usage and limit, or change the limit
     Quota(super::quota::QuotaArgs),
-    /// Suspend a team: its work is stopped, and nobody and no viber gets in
+    /// Suspend a team: its tasks are stopped, and neither people nor vibers can connect
     Suspend {
         #[command(flatten)]
         team: TeamArgs,
@@ -163,7 +163,7 @@ pub async fn setup_link(config: &Config) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let code = actions::setup::new_code(&board).await?;
     let url = serve_lock::address(&config.data).unwrap_or_else(|| config.base_url());
-    say(format_args!("{url}{}", links::setup(code.reveal())));
+    say(format_args!("{url}{}", urls::setup(code.reveal())));
     open::close(&board).await;
     Ok(())
 }
@@ -251,7 +251,7 @@ pub async fn team(config: &Config, command: TeamCommand) -> Result<(), CliError>
         TeamCommand::Delete { team, yes } => {
             let team = find_team(&board, team.slug()).await?;
             if !yes && std::io::stdin().is_terminal() {
-                remark(format_args!("This deletes everything of {}. Type {} to go on.", team.name, team.slug));
+                remark(format_args!("This deletes everything of {}. Type {} to continue.", team.name, team.slug));
                 if read_line()? != team.slug {
                     return Err(CliError::Failed("nothing was deleted".into()));
                 }

@@ -24,7 +24,7 @@ use crate::{
     state::Board,
     web::{
         self,
-        socket::{Patient, REQUEST_HEAD_TIMEOUT},
+        socket::{REQUEST_HEAD_TIMEOUT, SocketAcceptor},
     },
 };
 
@@ -143,7 +143,7 @@ async fn greet(board: &Board) -> Result<(), CliError> {
     if let Some(code) = actions::setup::first_start(board).await? {
         console::say(format_args!(
             "Open this once to make the first account: {url}{}",
-            web::links::setup(code.reveal())
+            web::urls::setup(code.reveal())
         ));
     }
     Ok(())
@@ -191,12 +191,12 @@ async fn listen(board: &Board, listener: std::net::TcpListener, tls: Option<Rust
         Some(tls) => {
             let mut server = axum_server::from_tcp(listener)?.handle(handle);
             limit(server.http_builder());
-            server.acceptor(Patient(RustlsAcceptor::new(tls))).serve(service).await
+            server.acceptor(SocketAcceptor(RustlsAcceptor::new(tls))).serve(service).await
         }
         None => {
             let mut server = axum_server::from_tcp(listener)?.handle(handle);
             limit(server.http_builder());
-            server.acceptor(Patient(DefaultAcceptor::new())).serve(service).await
+            server.acceptor(SocketAcceptor(DefaultAcceptor::new())).serve(service).await
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Wrong passwords cost patience: per account from one address, per account, and per address.
+//! Rate limits on sign-in attempts: per account from one address, per account, and per address. An attempt is charged
+//! before the password is checked, and refunded when it was right.
 //!
 //! Nobody can lock somebody else out: an address that signed in to the account before does not wait for strangers.
 
@@ -10,58 +11,58 @@ use std::{
 
 use crate::rate_limit::{Bucket, Limit};
 
-/// One address guessing one account: ten, then ten in a quarter of an hour.
+/// Attempts from one address on one account: ten, then ten in a quarter of an hour.
 const PAIR_ATTEMPTS: Limit = Limit { burst: 10, refill: 1, period_ms: 90_000 };
-/// One account, guessed from anywhere.
+/// Attempts on one account from all addresses.
 const ACCOUNT_ATTEMPTS: Limit = Limit { burst: 30, refill: 1, period_ms: 30_000 };
-/// One address, guessing anybody.
+/// Attempts from one address on all accounts.
 const ADDRESS_ATTEMPTS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
-/// One address trying join tokens. They cannot be guessed: this only bounds what trying costs, and a whole rack may join
-/// from behind one address.
+/// Join tokens tried from one address. They cannot be guessed: the limit only bounds what the checks cost, and a whole rack
+/// may join from behind one address.
 const JOIN_ATTEMPTS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
-/// Refused upgrades of one account that are noted: a page that tries for ever must not fill the audit.
+/// Refused upgrades of one account that are written to the audit: a page that retries for ever must not fill it.
 const REFUSAL_NOTES: Limit = Limit { burst: 5, refill: 1, period_ms: 60_000 };
 /// Buckets that are kept; full ones are dropped first.
 const MAX_BUCKETS: usize = 20_000;
 
-/// Counts wrong tries. Memory of this process only: a restart forgives.
+/// Counts failed attempts, in the memory of this process only: a restart resets them.
 #[derive(Debug, Default)]
 pub struct LoginLimits {
     buckets: Mutex<HashMap<String, Bucket>>,
 }
 
-/// A try that was paid for in advance, by the names of its buckets; given back when the password was right.
+/// An attempt that was charged in advance, by the names of its buckets. It is refunded when the password was right.
 #[derive(Debug)]
 #[must_use]
-pub struct Try(Vec<String>);
+pub struct ChargedAttempt(Vec<String>);
 
 impl LoginLimits {
-    /// Pays for one try at `now` (monotonic milliseconds), or says in how many seconds one is possible.
+    /// Charges one attempt at `now` (monotonic milliseconds); the error is the number of seconds until one is possible.
     ///
     /// `known`: this address signed in to this account before.
-    pub fn attempt(&self, account: &str, address: &str, known: bool, now: i64) -> Result<Try, u64> {
-        // The account's name may be long and is not for keeping.
+    pub fn attempt(&self, account: &str, address: &str, known: bool, now: i64) -> Result<ChargedAttempt, u64> {
+        // The account's name may be long, and should not stay in memory.
         let (account, address) = (crate::secret::hash(account), network(address));
         let mut limits =
             vec![(format!("p {account} {address}"), PAIR_ATTEMPTS), (format!("a {address}"), ADDRESS_ATTEMPTS)];
         if !known {
             limits.push((format!("u {account}"), ACCOUNT_ATTEMPTS));
         }
-        self.pay(limits, now)
+        self.charge(limits, now)
     }
 
-    /// The same for one try at joining with a token.
-    pub fn join(&self, address: &str, now: i64) -> Result<Try, u64> {
-        self.pay(vec![(format!("j {}", network(address)), JOIN_ATTEMPTS)], now)
+    /// The same for one attempt to join with a token.
+    pub fn join(&self, address: &str, now: i64) -> Result<ChargedAttempt, u64> {
+        self.charge(vec![(format!("j {}", network(address)), JOIN_ATTEMPTS)], now)
     }
 
-    /// Whether another refused upgrade of this account is noted.
+    /// Whether another refused upgrade of this account may be written to the audit.
     pub fn may_note(&self, account: &str, now: i64) -> bool {
-        self.pay(vec![(format!("n {account}"), REFUSAL_NOTES)], now).is_ok()
+        self.charge(vec![(format!("n {account}"), REFUSAL_NOTES)], now).is_ok()
     }
 
-    /// All of the limits, or none.
-    fn pay(&self, limits: Vec<(String, Limit)>, now: i64) -> Result<Try, u64> {
+    /// Charges all of the limits, or none.
+    fn charge(&self, limits: Vec<(String, Limit)>, now: i64) -> Result<ChargedAttempt, u64> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = limits.iter().filter_map(|(name, _)| Some(buckets.get_mut(name)?.wait(1, now)));
         let wait_ms = waits.max().unwrap_or(0);
@@ -75,17 +76,17 @@ impl LoginLimits {
                 buckets.clear();
             }
         }
-        let pay = |(name, limit): (String, Limit)| {
+        let charge = |(name, limit): (String, Limit)| {
             buckets.entry(name.clone()).or_insert_with(|| Bucket::new(limit, now)).spend(1, now);
             name
         };
-        Ok(Try(limits.into_iter().map(pay).collect()))
+        Ok(ChargedAttempt(limits.into_iter().map(charge).collect()))
     }
 
-    /// The password was right, or was never looked at: the try costs nothing.
-    pub fn forgive(&self, paid: Try) {
+    /// Refunds an attempt whose password was right, or was never checked.
+    pub fn refund(&self, charged: ChargedAttempt) {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in paid.0 {
+        for name in charged.0 {
             if let Some(bucket) = buckets.get_mut(&name) {
                 bucket.give_back(1);
             }
@@ -151,8 +152,8 @@ mod tests {
     fn right_passwords_cost_nothing_and_a_64_is_one_address() {
         let limits = LoginLimits::default();
         for _ in 0..200 {
-            let paid = limits.attempt("ines", "2001:db8::1", false, 0).expect("free");
-            limits.forgive(paid);
+            let charged = limits.attempt("ines", "2001:db8::1", false, 0).expect("free");
+            limits.refund(charged);
         }
         for n in 0..10 {
             assert_eq!(guess(&limits, "ines", &format!("2001:db8::{n}"), 0), Ok(()));

@@ -18,7 +18,7 @@ pub const MAX_PASSWORD_BYTES: usize = 1024;
 pub const MIN_PASSWORD_CHARS: usize = 8;
 /// Hashes that are computed at the same time: each takes 19 MiB and a core.
 const MAX_CONCURRENT_HASHES: usize = 2;
-/// Callers that may wait for their turn; others are told to come back later.
+/// Callers that may wait for a hash; further ones are refused with `Busy`.
 const MAX_WAITING_CALLERS: usize = 6;
 
 /// Hashes and checks passwords.

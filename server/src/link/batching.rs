@@ -1,5 +1,5 @@
-//! When what a viber told becomes durable: at once, but for deltas (pieces of text) that follow each other fast. Those
-//! wait a little for their like, because a commit costs the same for one as for many.
+//! When the events of a viber are committed: at once, except for deltas (pieces of text) that follow each other quickly.
+//! Those are collected for up to `DELTA_WAIT`, because a commit costs the same for one event as for many.
 
 use std::borrow::Cow;
 
@@ -7,19 +7,19 @@ use protocol::Events;
 use serde::Deserialize;
 use tokio::time::{Duration, Instant};
 
-/// From one commit of deltas to the next: the ack of a delta comes so much later at most. Viewers see them together
-/// anyway (`hub::FLUSH_INTERVAL`), and a daemon's window holds what comes meanwhile.
+/// The shortest time between two commits of deltas, and so the longest delay of a delta's ack. Viewers get deltas in
+/// batches anyway (`hub::FLUSH_INTERVAL`), and the daemon's window has room for those that come meanwhile.
 const DELTA_WAIT: Duration = Duration::from_millis(20);
-/// So many bytes don't wait.
-const BATCH_BYTES: usize = 64 * 1024;
+/// A batch larger than this is committed at once.
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
-/// What is known of the events in a link's inbox.
+/// The events in a link's inbox, as far as it matters for when they are committed.
 #[derive(Debug)]
 pub struct DeltaBatch {
-    /// An event is no delta, or there are bytes enough.
+    /// The batch is committed at once: an event is not a delta, or the batch is large enough.
     is_due: bool,
     bytes: usize,
-    /// Deltas wait until then.
+    /// Until when deltas may wait.
     until: Instant,
 }
 
@@ -28,10 +28,10 @@ impl DeltaBatch {
         Self { is_due: false, bytes: 0, until: now }
     }
 
-    /// Events came.
+    /// Adds events that arrived.
     pub fn add(&mut self, events: &Events) {
         self.bytes += events.items.iter().map(|item| item.get().len()).sum::<usize>();
-        self.is_due |= self.bytes > BATCH_BYTES || !events.items.iter().all(|item| is_delta(item.get()));
+        self.is_due |= self.bytes > MAX_BATCH_BYTES || !events.items.iter().all(|item| is_delta(item.get()));
     }
 
     /// Until when the events may wait; `None` when they may not.
@@ -39,17 +39,17 @@ impl DeltaBatch {
         (!self.is_due && now < self.until).then_some(self.until)
     }
 
-    /// All events become durable now.
+    /// Starts a new batch: the events of this one are committed now.
     pub fn begin(&mut self, now: Instant) {
         *self = Self::new(now + DELTA_WAIT);
     }
 }
 
-/// Whether an event is one of many that only add to what is there. One that cannot be read is none: whatever is wrong
-/// with it is told at once.
+/// Whether an event is a delta: one of many that each add a piece to the same text. An event that cannot be parsed is not,
+/// so that the error is reported at once.
 fn is_delta(item: &str) -> bool {
     #[derive(Deserialize)]
-    struct Told<'a> {
+    struct Item<'a> {
         #[serde(borrow)]
         event: Kind<'a>,
     }
@@ -58,8 +58,8 @@ fn is_delta(item: &str) -> bool {
         #[serde(borrow)]
         r#type: Cow<'a, str>,
     }
-    let told = serde_json::from_str::<Told<'_>>(item);
-    told.is_ok_and(|told| matches!(&*told.event.r#type, "text-delta" | "reasoning-delta" | "tool-output"))
+    let parsed = serde_json::from_str::<Item<'_>>(item);
+    parsed.is_ok_and(|item| matches!(&*item.event.r#type, "text-delta" | "reasoning-delta" | "tool-output"))
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
         }
         batch.begin(now);
         assert!(batch.waits_until(now).is_some(), "nothing of before is left");
-        batch.add(&events(&[&DELTA.replace('x', &"x".repeat(BATCH_BYTES))]));
+        batch.add(&events(&[&DELTA.replace('x', &"x".repeat(MAX_BATCH_BYTES))]));
         assert_eq!(batch.waits_until(now), None);
     }
 }

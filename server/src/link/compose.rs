@@ -1,11 +1,11 @@
-//! Composes commands when they are sent: the row says which task, the session says the rest. What a command refers to never
-//! changes, so sending it again says the same.
+//! Composes commands when they are sent, from the stored row and its session. What a command refers to never changes, so
+//! that a repeated command is the same.
 
 use std::collections::HashSet;
 
 use protocol::{
-    AgentInfo, ArtifactRef, Command, EditId, Instant, Numbered, SessionId, TaskId, TaskSubmit, TeamId, Turn, ViberId,
-    WorkspaceWrite, WriteOp, limits,
+    AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, SessionId, TaskId, TaskSubmit, TeamId, Turn,
+    ViberId, WorkspaceWrite, WriteOp, limits,
 };
 use serde_json::{Value, json};
 
@@ -28,14 +28,14 @@ const MAX_ARTIFACTS: usize = 50;
 const MAX_VERSIONS_READ: u64 = 500;
 
 /// The next commands after `cmd_seq`, in order.
-pub(super) async fn next(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<Vec<Numbered>> {
+pub(super) async fn next(board: &Board, connection: &Connection, cmd_seq: u64) -> Result<Vec<NumberedCommand>> {
     let Connection { team, viber, .. } = connection;
     let (mut composed, mut withdrawn) = (Vec::new(), Vec::new());
     {
         let mut tx = board.db.reader_of(team).await?;
         for stored in db::commands::after(&mut tx, viber, cmd_seq, COMMANDS_PER_READ).await? {
             let command = compose(&mut tx, viber, &stored, &mut withdrawn).await?;
-            composed.push(Numbered { cmd_seq: stored.cmd_seq, command });
+            composed.push(NumberedCommand { cmd_seq: stored.cmd_seq, command });
         }
     }
     if !withdrawn.is_empty() {
@@ -44,7 +44,7 @@ pub(super) async fn next(board: &Board, connection: &Connection, cmd_seq: u64) -
     Ok(composed)
 }
 
-/// One command. A submission that must not be begun any more becomes a stop, and is added to `withdrawn`.
+/// One command. A submission that must no longer start becomes a stop, and is added to `withdrawn`.
 async fn compose(
     tx: &mut TeamTx<'_>,
     viber: &ViberId,
@@ -56,7 +56,7 @@ async fn compose(
     Ok(match (stored.kind.as_str(), &stored.task_id, stored.attempt) {
         ("task:submit", Some(id), Some(attempt)) => {
             let source = SubmitSource::read(tx, viber, id, &body, stored).await?;
-            // At most once: what the daemon had before, or what nobody wants any more, is not begun.
+            // At most once: an attempt that the daemon had before, or that is no longer wanted, must not start.
             let is_wanted = |task: &Task| {
                 task.attempt == attempt && task.delivery == Some(Delivery::Offered) && task.viber_id == *viber
             };
@@ -84,15 +84,14 @@ async fn compose(
 }
 
 /// The command of a task that began its session: there is neither a history nor any other context.
-pub(super) fn inline(command: InlineCommand) -> Numbered {
+pub(super) fn inline(command: InlineCommand) -> NumberedCommand {
     let context = SessionContext { policies: command.policies, ..SessionContext::default() };
     let whole = submission(*command.task, Vec::new(), context);
-    Numbered { cmd_seq: command.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
+    NumberedCommand { cmd_seq: command.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
 }
 
-/// An edit of a file. One that is over before it is sent (a daemon that lost its disk gets all commands again) is sent
-/// without its content, and is therefore refused: even if the file is again what the author saw, nobody wants the edit any
-/// longer.
+/// An edit of a file. One that has ended before it is sent (a daemon that lost its disk gets all commands again) is sent
+/// without its content and is therefore refused: it must not be applied, even if the file is again what the author saw.
 async fn write(tx: &mut TeamTx<'_>, body: &Value) -> Result<WorkspaceWrite> {
     let id: Option<EditId> = body["editId"].as_str().and_then(|id| id.parse().ok());
     let id = id.ok_or_else(|| Error::Internal("a workspace:write names no edit".into()))?;
@@ -139,10 +138,10 @@ impl SubmitSource {
         let session: SessionId = session.ok_or_else(|| Error::Internal("a task:submit names no session".into()))?;
         let below = body["upToSeq"].as_u64().unwrap_or_default() + 1;
         let (task, agents, earlier) = tx
-            .three(
-                db::tasks::load_ask(id),
-                db::vibers::agents_ask(viber),
-                db::messages::history_ask(&session, below, stored.created_at, TASKS_PER_READ),
+            .query_three(
+                db::tasks::load_query(id),
+                db::vibers::agents_query(viber),
+                db::messages::history_query(&session, below, stored.created_at, TASKS_PER_READ),
             )
             .await?;
         Ok(task.map(|task| Self { task, agents, earlier }))

@@ -1,12 +1,12 @@
-//! How fast a viber may speak: beyond it the Board stops reading, and lets the network hold it back.
+//! Rate limits on what a viber sends. Beyond them the Board stops reading, and TCP's flow control slows the viber down.
 
 use protocol::limits::{BYTES_PER_SECOND, EVENTS_PER_SECOND};
 
 use crate::rate_limit::{Bucket, Limit};
 
-/// Seconds of the sustained rate that may come at once.
+/// The burst: this many seconds of the sustained rate may arrive at once.
 const BURST_SECONDS: i64 = 2;
-/// Seconds of the sustained rate that come within one second only from somebody who attacks.
+/// The flood limit: this many seconds of the sustained rate within one second only come from an attacker.
 const FLOOD_SECONDS: i64 = 10;
 
 /// What is left of the allowances of one link.
@@ -18,9 +18,9 @@ pub struct IngestLimits {
 
 #[derive(Clone, Debug)]
 struct Allowance {
-    /// May be overdrawn: reading rests until that is made up for.
+    /// May be overdrawn: reading pauses until it is refilled.
     sustained: Bucket,
-    /// Overdrawn, it is a flood.
+    /// When this is overdrawn, the viber floods the Board.
     flood: Bucket,
 }
 
@@ -30,7 +30,7 @@ impl IngestLimits {
         Self { events: Allowance::new(EVENTS_PER_SECOND, now), bytes: Allowance::new(BYTES_PER_SECOND, now) }
     }
 
-    /// A frame came. `false`: so much at once is an attack.
+    /// Counts a frame. `false`: this much at once is an attack.
     pub fn spend(&mut self, events: usize, bytes: usize, now: i64) -> bool {
         // Every frame costs something, whatever is in it.
         let events = self.events.spend(events.max(1), now);
@@ -38,7 +38,7 @@ impl IngestLimits {
         events && bytes
     }
 
-    /// How long reading rests, milliseconds; 0 when it goes on.
+    /// How long reading pauses, milliseconds; 0 when it does not.
     pub fn rest(&mut self, now: i64) -> u64 {
         self.events.sustained.wait(0, now).max(self.bytes.sustained.wait(0, now))
     }

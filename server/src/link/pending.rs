@@ -1,4 +1,5 @@
-//! What a connection has to do beside recording: one thing at a time, and what waits merges with its like.
+//! Work of a connection besides recording events. One piece of work runs at a time; pieces of the same kind that wait are
+//! merged into one.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -6,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{EditId, Numbered, Running, ViberState, WorkspaceWritten};
+use protocol::{AttemptRef, EditId, NumberedCommand, ViberState, WorkspaceWritten};
 
 use super::compose;
 use crate::{
@@ -19,16 +20,16 @@ use crate::{
     state::Board,
 };
 
-/// Changed files that may wait. Others are left out: whoever looks at one asks for it.
+/// File reports that may wait. More are dropped: the Board asks for a file when somebody looks at it.
 const MAX_PENDING_FILES: usize = 10_000;
 
-/// A change that the database refused for now is tried again after this time.
+/// Work that the database could not do for now is retried after this time.
 pub const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// Something under way.
+/// Work in progress.
 pub type BoxedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// All that waits.
+/// The work that waits, at most one piece of each kind.
 #[derive(Debug, Default)]
 pub struct PendingWork {
     waiting: BTreeMap<Kind, Pending>,
@@ -46,34 +47,39 @@ enum Kind {
     Commands,
 }
 
-/// One of each kind is all that waits.
+/// A piece of work.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pending {
-    /// The daemon has commands up to here on disk.
+    /// The daemon has commands up to this number on disk.
     Acked(u64),
+    /// The lists that the daemon reports: agents, skills, jobs …
     Lists(Box<ViberState>),
-    Claims(Vec<Running>),
-    Settle(Vec<Running>),
-    /// What became of changes of files.
+    /// Attempts that the daemon names and the connection does not know.
+    Claims(Vec<AttemptRef>),
+    /// Attempts that the daemon no longer has.
+    Settle(Vec<AttemptRef>),
+    /// The outcomes of edits of files.
     Written(Vec<WorkspaceWritten>),
-    /// Files that are others now, by path.
+    /// Reports of changed files, by path.
     Heard(BTreeMap<String, FileReport>),
     /// There may be new commands.
     Commands,
 }
 
-/// What a piece of work came to.
-pub enum Done {
+/// The outcome of a piece of work.
+pub enum WorkOutcome {
+    /// There is nothing to send.
     Nothing,
-    Commands(Vec<Numbered>),
-    /// The Board has what became of these changes.
+    /// These commands are to be sent.
+    Commands(Vec<NumberedCommand>),
+    /// The outcomes of these edits are stored, and are to be acknowledged.
     Written(Vec<EditId>),
-    /// The database is away: once more.
-    Again(Pending),
+    /// The database was unavailable: the work is to be retried.
+    Retry(Pending),
 }
 
 impl PendingWork {
-    /// Adds what came last.
+    /// Adds work that is newer than all that waits.
     pub fn add(&mut self, newer: Pending) {
         match self.waiting.entry(newer.kind()) {
             Entry::Vacant(place) => {
@@ -83,13 +89,17 @@ impl PendingWork {
         }
     }
 
-    /// Puts back what could not be done, below what came meanwhile.
+    /// Puts back work that has to be retried. What was added meanwhile is newer and takes precedence.
     pub fn restore(&mut self, older: Pending) {
-        let newer = self.waiting.insert(older.kind(), older);
-        newer.into_iter().for_each(|newer| self.add(newer));
+        let kind = older.kind();
+        let merged = match self.waiting.remove(&kind) {
+            Some(newer) => older.followed_by(newer),
+            None => older,
+        };
+        self.waiting.insert(kind, merged);
     }
 
-    /// Takes what the daemon has acknowledged: whoever commits anyway commits that too.
+    /// Takes the acknowledged commands, to be stored in a change that is made anyway.
     pub fn take_acked(&mut self) -> Option<u64> {
         match self.waiting.remove(&Kind::Acked) {
             Some(Pending::Acked(cmd_seq)) => Some(cmd_seq),
@@ -97,27 +107,27 @@ impl PendingWork {
         }
     }
 
-    /// Begins the next one, if there is one. Commands are composed after `sent`, the last one that was sent, and only
-    /// when there is room for them.
+    /// Starts the next piece of work, if there is one. Commands are composed after number `sent`, the last one that was
+    /// sent, and only when the send queue has room for them.
     pub fn next(
         &mut self,
         board: &Board,
         connection: &Connection,
         sent: u64,
         has_room: bool,
-    ) -> Option<BoxedWork<Done>> {
+    ) -> Option<BoxedWork<WorkOutcome>> {
         let work = self.take(has_room)?;
         let (board, own) = (board.clone(), connection.clone());
         Some(Box::pin(async move {
             match work.carry_out(&board, &own, sent).await {
-                Ok(done) => done,
+                Ok(outcome) => outcome,
                 Err(Error::Unavailable { .. } | Error::Conflict { .. }) => {
                     tokio::time::sleep(RETRY_AFTER).await;
-                    Done::Again(work)
+                    WorkOutcome::Retry(work)
                 }
                 Err(error) => {
-                    tracing::error!(%error, "something that a viber told could not be kept");
-                    Done::Nothing
+                    tracing::error!(%error, "something that a viber reported could not be stored");
+                    WorkOutcome::Nothing
                 }
             }
         }))
@@ -130,9 +140,9 @@ impl PendingWork {
 }
 
 impl Pending {
-    /// A file is another one now.
-    pub fn heard(heard: FileReport) -> Self {
-        Self::Heard(BTreeMap::from([(heard.path.clone(), heard)]))
+    /// The report of one changed file.
+    pub fn heard(report: FileReport) -> Self {
+        Self::Heard(BTreeMap::from([(report.path.clone(), report)]))
     }
 
     fn kind(&self) -> Kind {
@@ -147,7 +157,7 @@ impl Pending {
         }
     }
 
-    /// Takes in what came later of the same kind.
+    /// Merges newer work of the same kind into this. File reports beyond [`MAX_PENDING_FILES`] are dropped.
     fn merge(&mut self, newer: Self) {
         match (self, newer) {
             (Self::Acked(cmd_seq), Self::Acked(newer)) => *cmd_seq = newer.max(*cmd_seq),
@@ -155,18 +165,34 @@ impl Pending {
             (Self::Claims(all), Self::Claims(newer)) | (Self::Settle(all), Self::Settle(newer)) => all.extend(newer),
             (Self::Written(all), Self::Written(newer)) => all.extend(newer),
             (Self::Heard(all), Self::Heard(newer)) => {
-                for (path, heard) in newer {
+                for (path, report) in newer {
                     if all.len() < MAX_PENDING_FILES || all.contains_key(&path) {
-                        all.insert(path, heard);
+                        all.insert(path, report);
                     }
                 }
             }
-            // Commands are read when it is their turn; two kinds never meet.
+            // Commands are read from the database when it is their turn; two kinds are never merged.
             _ => {}
         }
     }
 
-    async fn carry_out(&self, board: &Board, own: &Connection, sent: u64) -> Result<Done> {
+    /// The same for work that has to be retried. No newer file report is dropped: older ones fill the room that is left.
+    fn followed_by(mut self, newer: Self) -> Self {
+        match (&mut self, newer) {
+            (Self::Heard(older), Self::Heard(mut newer)) => {
+                for (path, report) in std::mem::take(older) {
+                    if newer.len() < MAX_PENDING_FILES {
+                        newer.entry(path).or_insert(report);
+                    }
+                }
+                *older = newer;
+            }
+            (older, newer) => older.merge(newer),
+        }
+        self
+    }
+
+    async fn carry_out(&self, board: &Board, own: &Connection, sent: u64) -> Result<WorkOutcome> {
         match self {
             Self::Acked(cmd_seq) => reconcile::ack_commands(board, own, *cmd_seq).await?,
             Self::Lists(lists) => reconcile::lists(board, own, lists).await?,
@@ -177,16 +203,16 @@ impl Pending {
             }
             Self::Written(written) => {
                 file_reports::written(board, own, written).await?;
-                return Ok(Done::Written(written.iter().map(|one| one.edit_id.clone()).collect()));
+                return Ok(WorkOutcome::Written(written.iter().map(|one| one.edit_id.clone()).collect()));
             }
             Self::Heard(heard) => file_reports::heard(board, own, heard.values().cloned().collect()).await?,
-            Self::Commands => return Ok(Done::Commands(compose::next(board, own, sent).await?)),
+            Self::Commands => return Ok(WorkOutcome::Commands(compose::next(board, own, sent).await?)),
         }
-        Ok(Done::Nothing)
+        Ok(WorkOutcome::Nothing)
     }
 }
 
-/// A list that was told again is told anew; the others stay.
+/// Replaces each list that the newer report contains; the others stay.
 fn replace(lists: &mut ViberState, newer: ViberState) {
     let ViberState { agents, skills, jobs, providers, damage, confinement } = newer;
     lists.agents = agents.or(lists.agents.take());
@@ -205,8 +231,8 @@ mod tests {
 
     const TASK: &str = "task_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3";
 
-    fn running(attempt: u32) -> Running {
-        Running { task_id: TASK.parse().expect("an id"), attempt }
+    fn running(attempt: u32) -> AttemptRef {
+        AttemptRef { task_id: TASK.parse().expect("an id"), attempt }
     }
 
     fn file(path: &str, size: u64) -> Pending {
@@ -217,7 +243,7 @@ mod tests {
         Some(names.iter().map(|name| AgentInfo { name: (*name).into(), ..AgentInfo::default() }).collect())
     }
 
-    /// All that waits, in the order in which it is done.
+    /// All work that waits, in the order in which it is done.
     fn all(mut pending: PendingWork) -> Vec<Pending> {
         std::iter::from_fn(|| pending.take(true)).collect()
     }
@@ -292,6 +318,18 @@ mod tests {
         let [Pending::Heard(heard)] = &all(pending)[..] else { panic!("one kind waits") };
         assert_eq!((heard.len(), heard["7"].size, heard["8"].size), (MAX_PENDING_FILES, 2, 1));
         assert!(!heard.contains_key(&MAX_PENDING_FILES.to_string()));
+    }
+
+    #[test]
+    fn newer_reports_stay_when_older_ones_fill_the_queue() {
+        let mut older = file("0", 1);
+        (1..MAX_PENDING_FILES).for_each(|n| older.merge(file(&n.to_string(), 1)));
+        let mut pending = PendingWork::default();
+        pending.add(file("new", 2));
+        pending.add(file("7", 2));
+        pending.restore(older);
+        let [Pending::Heard(heard)] = &all(pending)[..] else { panic!("one kind waits") };
+        assert_eq!((heard.len(), heard["new"].size, heard["7"].size, heard["8"].size), (MAX_PENDING_FILES, 2, 2, 1));
     }
 
     #[test]

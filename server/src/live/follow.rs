@@ -176,19 +176,19 @@ impl Follower {
     /// Reads the task's row. Returns `false` when the task is gone and the stream over.
     async fn look(&mut self) -> Result<bool, DbError> {
         self.rows = *self.changes.borrow_and_update();
-        let task;
-        (task, self.prefetched) = {
+        let (task, prefetched) = {
             let mut tx = self.board.db.reader_of(&self.team).await?;
-            let row = db::tasks::load_ask(&self.id);
+            let row = db::tasks::load_query(&self.id);
             // Without a position in the tail the events are read next: together with the row.
             if self.abreast || self.from.is_some() {
-                (tx.ask(row).await?, None)
+                (tx.query(row).await?, None)
             } else {
-                let kept = db::events::after_ask(&self.id, self.at.attempt, self.at.seq, self.runs);
-                let (task, kept) = tx.both(row, kept).await?;
+                let kept = db::events::after_query(&self.id, self.at.attempt, self.at.seq, self.runs);
+                let (task, kept) = tx.query_two(row, kept).await?;
                 (task, Some(kept.parse(&self.id, self.at.attempt, self.at.seq)?))
             }
         };
+        self.prefetched = prefetched;
         let Some(task) = task.map(Box::new) else {
             self.end(StreamEnd::Deleted);
             return Ok(false);

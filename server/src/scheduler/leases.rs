@@ -63,18 +63,18 @@ impl Duty for Leases {
 impl Leases {
     async fn check_all(&mut self, board: &Board) -> Result<(), Error> {
         let now = board.hub.lease_time(board.clock.monotonic());
-        let standing = vibers::standing(&mut *board.db.reader().await?).await?;
-        let good: HashSet<&ViberId> = standing.iter().map(|viber| &viber.id).collect();
+        let leases = vibers::leases(&mut *board.db.reader().await?).await?;
+        let good: HashSet<&ViberId> = leases.iter().map(|viber| &viber.id).collect();
         for link in board.hub.connected_vibers() {
             if !good.contains(&link.viber) {
                 board.hub.close(&link.viber, limits::close::AUTH);
             }
         }
         self.silent.retain(|viber, _| good.contains(viber));
-        for viber in &standing {
+        for viber in &leases {
             self.judge(board, viber, now).await?;
         }
-        self.seconds_left = (1 + standing.len() / MAX_VIBERS_PER_SECOND).min(MAX_SECONDS_BETWEEN_CHECKS);
+        self.seconds_left = (1 + leases.len() / MAX_VIBERS_PER_SECOND).min(MAX_SECONDS_BETWEEN_CHECKS);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use crate::{domain, error::Error, state::Board};
 
 /// Where the API lives.
 pub const PREFIX: &str = "/api/v1";
-/// The one call that keeps its answer in the transaction of its change.
+/// The one call whose stored response is written in the transaction of its change.
 const SUBMIT_PATH: &str = "/api/v1/tasks";
 
 /// The API's routes behind their gate with the public description, and the routes whose bodies may be large.
@@ -43,7 +43,7 @@ pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
     (calls, gated(artifacts::uploads()))
 }
 
-/// What a body names and the team does not have is answered like an unknown address, with 404. Only pages say which
+/// An id in a body that the team does not have is answered with 404, like an unknown address. Only pages say which
 /// field it was.
 fn foreign(error: Error) -> Error {
     match error {
@@ -107,7 +107,7 @@ impl Modify for Credentials {
         components.add_security_scheme("token", SecurityScheme::Http(token.build()));
         let cookie = ApiKeyValue::with_description("__Host-vb", "An operator's sign-in");
         components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
-        let team = ApiKeyValue::with_description("X-Team", "The team's slug; needed beside the cookie");
+        let team = ApiKeyValue::with_description("X-Team", "The team's slug; required with the cookie");
         components.add_security_scheme("team", SecurityScheme::ApiKey(ApiKey::Header(team)));
     }
 }
@@ -116,7 +116,7 @@ impl Modify for Credentials {
 #[derive(utoipa::IntoResponses)]
 #[expect(dead_code, reason = "only its description is used")]
 enum Answers {
-    /// Not understood
+    /// Malformed
     #[response(status = 400, content_type = "application/problem+json")]
     Malformed(#[to_schema] shapes::Problem),
     /// Not signed in
@@ -125,19 +125,19 @@ enum Answers {
     /// The role is too low
     #[response(status = 403, content_type = "application/problem+json")]
     Forbidden(#[to_schema] shapes::Problem),
-    /// Unknown, or another team's
+    /// It does not exist, or belongs to another team
     #[response(status = 404, content_type = "application/problem+json")]
     NotFound(#[to_schema] shapes::Problem),
-    /// The state of things does not allow it
+    /// The current state does not allow it
     #[response(status = 409, content_type = "application/problem+json")]
     Conflict(#[to_schema] shapes::Problem),
-    /// Understood and unacceptable
+    /// Understood, but not acceptable
     #[response(status = 422, content_type = "application/problem+json")]
     Unacceptable(#[to_schema] shapes::Problem),
-    /// Too many requests; `Retry-After` says when
+    /// Too many requests; `Retry-After` says when to retry
     #[response(status = 429, content_type = "application/problem+json")]
     Throttled(#[to_schema] shapes::Problem),
-    /// A dependency is down; `Retry-After` says when
+    /// A dependency is down; `Retry-After` says when to retry
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(#[to_schema] shapes::Problem),
 }

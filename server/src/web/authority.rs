@@ -1,5 +1,5 @@
-//! One table of every route and who may call it. Nothing reads it at run time: extractors decide. A test compares it with
-//! the routes that really exist, and another walks them as everybody.
+//! A table of every route and the role that it requires. It has no effect at run time, where extractors decide. One
+//! test compares it with the routes that exist, and another calls every route as every kind of caller.
 
 use Access::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viber, Viewer};
 

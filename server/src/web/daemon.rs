@@ -71,7 +71,7 @@ impl FromRequestParts<Board> for ViberAuth {
     }
 }
 
-/// Refuses browsers: they always send `Origin`, and nothing else protects an upgrade.
+/// Refuses browsers: they always send `Origin`, and nothing else protects an upgrade against other sites.
 struct NoBrowser;
 
 impl FromRequestParts<Board> for NoBrowser {
@@ -98,7 +98,7 @@ async fn socket(
     }
     let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|line| line.to_str().ok());
     if !offered.flat_map(|line| line.split(',')).any(|name| name.trim() == SUBPROTOCOL) {
-        let message = format!("offer the subprotocol {SUBPROTOCOL}");
+        let message = format!("Sec-WebSocket-Protocol has to offer {SUBPROTOCOL}");
         return Rejection(Error::Malformed(message)).into_response();
     }
     let peer = AuthenticatedViber { team: viber.team, viber: viber.viber, name: viber.name, address: viber.address };
@@ -152,8 +152,8 @@ async fn join(
     }
     let join: Join = json::parse(&body)?;
     let limits = &board.guard.login_limits;
-    let paid = limits.join(&address.0, board.clock.monotonic());
-    let paid = paid.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;
+    let charged = limits.join(&address.0, board.clock.monotonic());
+    let charged = charged.map_err(|retry_after| Rejection(Error::Throttled { retry_after }))?;
     let joining = enrol::JoinRequest {
         token: join.token,
         name: join.name,
@@ -163,7 +163,7 @@ async fn join(
         version: join.version,
     };
     let joined = enrol::join(&board, joining, &address.0).await.map_err(Rejection)?;
-    limits.forgive(paid);
+    limits.refund(charged);
     let board_url = board.config.public_url.clone().unwrap_or_else(|| here(&board, &headers));
     let answer = Joined {
         viber_id: joined.viber,

@@ -27,7 +27,7 @@ use crate::{
     state::Board,
 };
 
-/// Who asks, in which team, as what.
+/// The caller: who they are, their team and their role.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub team: Team,
@@ -63,12 +63,12 @@ impl Caller {
             Credential::Login(login) => match identity::login(board, &login.0.id).await {
                 Ok(Some(login)) => {
                     let member = identity::member(board, &login.1.id, &self.team.slug).await;
-                    member.map(|found| found.is_some_and(|found| stands(&found.0) && found.1 == self.role))
+                    member.map(|found| found.is_some_and(|found| is_active(&found.0) && found.1 == self.role))
                 }
                 Ok(None) => Ok(false),
                 Err(error) => Err(error),
             },
-            Credential::Token(hash) => identity::token(board, hash).await.map(|t| t.is_some_and(|t| stands(&t.0))),
+            Credential::Token(hash) => identity::token(board, hash).await.map(|t| t.is_some_and(|t| is_active(&t.0))),
         };
         // A database that does not answer revokes nobody.
         found.unwrap_or(true)
@@ -120,19 +120,19 @@ impl Caller {
         }
         Err(Error::Forbidden(match role {
             Role::Viewer => "you need to be a member of this team",
-            Role::Operator => "viewers can look but not act; ask an admin of the team for the role operator",
+            Role::Operator => "viewers have read access only; ask an admin of the team for the role operator",
             Role::Admin => "this needs the role admin in the team",
             Role::Owner => "this needs the role owner in the team",
         }))
     }
 }
 
-fn stands(team: &Team) -> bool {
+fn is_active(team: &Team) -> bool {
     team.suspended_at.is_none()
 }
 
 fn open(team: &Team) -> Result<(), Error> {
-    if !stands(team) { Err(Error::Forbidden("this team is suspended")) } else { Ok(()) }
+    if !is_active(team) { Err(Error::Forbidden("this team is suspended")) } else { Ok(()) }
 }
 
 fn actor(login: &(Login, Operator)) -> Actor {

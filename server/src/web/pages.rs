@@ -1,16 +1,19 @@
-//! The pages of a team: home, sessions, vibers, and the stream that keeps them current.
+//! The pages of the Board, by wing, and their routes.
 //!
 //! Handlers are thin: authority is in their first parameter, changes are in `actions`, what is shown is in `view`.
 
 mod documents;
 mod fleet;
-pub mod people;
+mod people;
 mod work;
 
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
 use fleet::{join, preflight, viber, vibers};
 use people::theme;
 use work::{cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript};
+
+pub use people::accounts;
+pub(in crate::web) use people::settings;
 
 use axum::{
     Router,
@@ -100,19 +103,19 @@ impl<S: Sync> FromRequestParts<S> for Wants {
     }
 }
 
-/// What a form says when nothing could be stored just now.
+/// The message of a form when the database is not available.
 fn busy(what: &str) -> String {
     format!(
         "Not sent: {what} is not available right now. Your words are still here: wait a moment, then send them again."
     )
 }
 
-/// An idempotency key for a form: the same form sent twice is one call.
+/// An idempotency key for a form: submitting the same form twice is one call.
 fn nonce(board: &Board) -> String {
     protocol::MessageId::new(board.clock.now().millis()).to_string()
 }
 
-/// The call that a form's key names; `None` for a form without a key.
+/// The idempotent call that a form's key identifies; `None` for a form without a key.
 fn once(key: &str, asks: &[&str]) -> Option<IdempotentCall> {
     let mut hash = Sha256::new();
     for part in asks {

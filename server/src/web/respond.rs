@@ -1,4 +1,4 @@
-//! How a refusal looks: a page, a fragment or problem+json, by who asked.
+//! Error responses: a page, a fragment or problem+json, depending on the caller.
 //!
 //! A handler answers `Rejection`; the outermost layer, which knows the request, gives it its form. What axum itself
 //! refuses (unknown paths, methods, bodies) gets the same forms.
@@ -17,7 +17,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 
-use super::{layers::RequestId, links, view::filters};
+use super::{layers::RequestId, urls, view::filters};
 use crate::error::Error;
 
 /// A handler's refusal: `?` turns errors into it.
@@ -30,7 +30,7 @@ impl<E: Into<Error>> From<E> for Rejection {
     }
 }
 
-/// Travels from the handler to the layer.
+/// Carries the error from the handler to the layer.
 #[derive(Clone, Debug)]
 struct Refused(Arc<Error>);
 
@@ -81,7 +81,7 @@ pub fn code(error: &Error) -> &'static str {
     }
 }
 
-/// Who reads the answer.
+/// The kind of caller, which decides the form of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     Program,
@@ -103,7 +103,7 @@ fn reader(uri: &Uri, headers: &HeaderMap) -> Reader {
     }
 }
 
-/// Gives every refusal its form.
+/// Renders every refusal in the form for its caller.
 pub async fn render(request: Request, next: Next) -> Response {
     let reader = reader(request.uri(), request.headers());
     let (uri, method) = (request.uri().clone(), request.method().clone());
@@ -130,7 +130,7 @@ pub async fn render(request: Request, next: Next) -> Response {
     let mut answer = match (reader, words.code) {
         (Reader::Person, "unauthenticated") => {
             let next = if method == Method::GET { uri.path_and_query().map(|p| p.as_str()) } else { None };
-            axum::response::Redirect::to(&links::sign_in(next)).into_response()
+            axum::response::Redirect::to(&urls::sign_in(next)).into_response()
         }
         (Reader::Fragment, "unauthenticated") => {
             let to = HeaderValue::from_static("/login");
@@ -169,13 +169,13 @@ async fn detail(response: Response) -> String {
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
-/// A refusal in words.
+/// The text of a refusal.
 struct RefusalWords {
     code: &'static str,
     title: &'static str,
     detail: String,
     retry_after: Option<u64>,
-    /// What is used up, how much of it is used, and how much may be.
+    /// With `quota_exceeded`: the quota, its usage and its limit, bytes.
     quota: Option<(&'static str, u64, u64)>,
 }
 
@@ -201,14 +201,14 @@ impl RefusalWords {
             401 => ("unauthenticated", "Not signed in"),
             403 => ("forbidden", "Not allowed"),
             404 => ("not_found", "Not found"),
-            405 => ("method_not_allowed", "This address does not take that method"),
+            405 => ("method_not_allowed", "Method not allowed"),
             408 => ("timeout", "The request took too long to arrive"),
-            409 => ("conflict", "Something else happened meanwhile"),
-            410 => ("gone", "No longer here"),
+            409 => ("conflict", "Conflict with the current state"),
+            410 => ("gone", "No longer available"),
             413 => ("too_large", "Too large"),
-            416 => ("bad_range", "It has no such bytes"),
-            415 => ("unsupported_media_type", "This address does not take that kind of body"),
-            421 => ("misdirected", "This Board does not answer to that name"),
+            416 => ("bad_range", "Range not satisfiable"),
+            415 => ("unsupported_media_type", "Unsupported media type"),
+            421 => ("misdirected", "This Board does not serve that host name"),
             422 => ("unacceptable", "That cannot be done"),
             429 => ("throttled", "Too many requests"),
             503 => ("unavailable", "Not available right now"),
@@ -222,12 +222,16 @@ impl RefusalWords {
     /// What a person can do now.
     fn advice(&self) -> &'static str {
         match self.code {
-            "not_found" => "It does not exist, or it is not in a team of yours.",
+            "not_found" => "It does not exist, or it belongs to a team that you are not in.",
             "csrf_failed" => "Reload the page that you came from and try again.",
-            "viber_offline" => "It comes when the viber is connected again.",
+            "viber_offline" => "It becomes available when the viber reconnects.",
             "throttled" | "unavailable" => "Nothing was changed. Wait a moment, then try again.",
-            "quota_exceeded" => "Delete what nobody needs, or ask whoever runs this Board for more room.",
-            "internal" => "Nothing was changed, or all of it was. The Board's log has the details under this number.",
+            "quota_exceeded" => {
+                "Delete what is no longer needed, or ask the administrator of this Board to raise the limit."
+            }
+            "internal" => {
+                "The change was made completely or not at all. The Board's log has the details under this number."
+            }
             _ => "",
         }
     }

@@ -1,4 +1,5 @@
-//! A connection below HTTP: it must say something soon, take what it is given, and speak clearly.
+//! The connection below HTTP. A client has to send its first request head in time and keep reading what it is sent.
+//! Ambiguous heads and floods are damaged on the way in, so that the HTTP library refuses them.
 
 mod frames;
 mod head_filter;
@@ -19,20 +20,20 @@ use tokio::{
 use head_filter::HeadFilter;
 pub use head_filter::is_last;
 
-/// A client that takes longer for the head of its first request is hung up on. So is, in `serve`, one that takes longer
-/// for a later one. Together with a busy machine's delay it stays below ten seconds.
+/// A client that takes longer to send the head of its first request is disconnected; `serve` applies the same limit to
+/// later heads. With the delays of a busy machine it stays below ten seconds.
 pub const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(9);
-/// A peer that leaves what was handed to the kernel unread must take at least [`MIN_PROGRESS_BYTES`] of it in so long, or is cut:
-/// what waits for it here (never more than one chunk of a body and the library's buffer) would wait for ever. A viewer
-/// comes back and resumes exactly.
-const STALLED_AFTER: Duration = Duration::from_secs(15);
-/// Bytes; at 9 kbit/s nobody is cut.
+/// A peer that reads fewer than [`MIN_PROGRESS_BYTES`] within this time, while more waits for it, is disconnected: what
+/// waits here (at most one chunk of a body and the library's buffer) would wait for ever. A viewer reconnects and
+/// resumes exactly.
+const STALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// Bytes; a peer that reads 9 kbit/s is fast enough.
 const MIN_PROGRESS_BYTES: usize = 16 * 1024;
-/// Puts [`Socket`] around what another acceptor accepts.
+/// Wraps the connections of another acceptor in [`Socket`].
 #[derive(Clone, Debug)]
-pub struct Patient<A>(pub A);
+pub struct SocketAcceptor<A>(pub A);
 
-impl<I, S, A> Accept<I, S> for Patient<A>
+impl<I, S, A> Accept<I, S> for SocketAcceptor<A>
 where
     A: Accept<I, S, Future: Send + 'static, Stream: Unpin>,
 {
@@ -44,60 +45,62 @@ where
         let accepted = self.0.accept(stream, service);
         Box::pin(async move {
             let (stream, service) = accepted.await?;
-            Ok((Socket::new(stream, REQUEST_HEAD_TIMEOUT, STALLED_AFTER), service))
+            Ok((Socket::new(stream, REQUEST_HEAD_TIMEOUT, STALL_TIMEOUT), service))
         })
     }
 }
 
-/// A connection.
+/// A connection with both limits.
 pub struct Socket<T> {
     stream: T,
-    /// Until when the first head must be here. The library waits without end until it knows HTTP/1 from HTTP/2.
-    first: Option<Pin<Box<Sleep>>>,
+    /// The deadline of the first request head; `None` once it is here. The library has no limit until it knows HTTP/1
+    /// from HTTP/2.
+    head_deadline: Option<Pin<Box<Sleep>>>,
     heads: HeadFilter,
-    /// Set while the peer leaves something unread.
-    behind: Option<Behind>,
-    /// How long it may.
-    stuck: Duration,
+    /// Set while the peer leaves written bytes unread.
+    stalled: Option<StalledWrite>,
+    stall_timeout: Duration,
 }
 
-struct Behind {
-    until: Pin<Box<Sleep>>,
-    /// Bytes it took since then.
-    taken: usize,
+struct StalledWrite {
+    deadline: Pin<Box<Sleep>>,
+    /// Bytes that the peer has accepted since the stall began.
+    accepted: usize,
 }
 
 impl<T> Socket<T> {
-    fn new(stream: T, patience: Duration, stuck: Duration) -> Self {
-        Self { stream, first: Some(Box::pin(sleep(patience))), heads: HeadFilter::new(), behind: None, stuck }
+    fn new(stream: T, head_timeout: Duration, stall_timeout: Duration) -> Self {
+        let head_deadline = Some(Box::pin(sleep(head_timeout)));
+        Self { stream, head_deadline, heads: HeadFilter::new(), stalled: None, stall_timeout }
     }
 
-    /// Some of what waits was taken.
-    fn takes(&mut self, bytes: usize) {
-        if let Some(behind) = &mut self.behind {
-            behind.taken += bytes;
-            if behind.taken >= MIN_PROGRESS_BYTES {
-                self.behind = None;
+    /// Counts bytes that the peer has accepted; enough of them end the stall.
+    fn record_progress(&mut self, bytes: usize) {
+        if let Some(stalled) = &mut self.stalled {
+            stalled.accepted += bytes;
+            if stalled.accepted >= MIN_PROGRESS_BYTES {
+                self.stalled = None;
             }
         }
     }
 
-    /// Nothing more is taken for now: for how long?
-    fn waits(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let stuck = self.stuck;
-        let behind = self.behind.get_or_insert_with(|| Behind { until: Box::pin(sleep(stuck)), taken: 0 });
-        ready!(behind.until.as_mut().poll(cx));
+    /// The peer accepts nothing for now: starts the stall, or fails when its deadline has passed.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let timeout = self.stall_timeout;
+        let stalled =
+            self.stalled.get_or_insert_with(|| StalledWrite { deadline: Box::pin(sleep(timeout)), accepted: 0 });
+        ready!(stalled.deadline.as_mut().poll(cx));
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
-    fn written(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn track_write(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(bytes)) => {
-                self.takes(bytes);
+                self.record_progress(bytes);
                 Poll::Ready(Ok(bytes))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => self.waits(cx).map(Err),
+            Poll::Pending => self.poll_stall(cx).map(Err),
         }
     }
 }
@@ -109,13 +112,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Socket<T> {
         if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_ready() {
             let read = &mut buf.filled_mut()[before..];
             this.heads.read(read);
-            if this.heads.told() || read.is_empty() {
-                this.first = None;
+            if this.heads.has_head() || read.is_empty() {
+                this.head_deadline = None;
             }
             return Poll::Ready(Ok(()));
         }
-        let Some(until) = &mut this.first else { return Poll::Pending };
-        ready!(until.as_mut().poll(cx));
+        let Some(deadline) = &mut this.head_deadline else { return Poll::Pending };
+        ready!(deadline.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -123,7 +126,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Socket<T> {
 impl<T: AsyncWrite + Unpin> AsyncWrite for Socket<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.written(written, cx)
+        self.track_write(written, cx)
     }
 
     fn poll_write_vectored(
@@ -132,17 +135,17 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Socket<T> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.written(written, cx)
+        self.track_write(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }
 
-    /// Above us everything was written when this is asked for: nobody is behind.
+    /// A flush that completes ends the stall: everything was accepted.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.behind = None;
+        self.stalled = None;
         Poll::Ready(Ok(()))
     }
 
@@ -157,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Stands for [`REQUEST_HEAD_TIMEOUT`] and [`STALLED_AFTER`].
+    /// Replaces [`REQUEST_HEAD_TIMEOUT`] and [`STALL_TIMEOUT`].
     const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
     #[tokio::test]

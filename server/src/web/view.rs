@@ -1,11 +1,10 @@
-//! What every page has in common: the shell around it, and the words and icons that states are shown with.
+//! What pages have in common: the shell around them, rendered texts, and the words and icons of states.
 //!
-//! Owns no URL and no query of its own; pages fill it.
+//! Has no URL of its own; pages use it.
 
 mod ansi;
 pub mod badge;
 pub mod call;
-pub mod cut;
 pub mod diff;
 pub mod filters;
 pub mod markdown;
@@ -14,6 +13,7 @@ pub mod preview;
 pub mod shell;
 pub mod time;
 pub mod timeline;
+pub mod truncate;
 
 pub use badge::Badge;
 pub use shell::{PageLocation, Shell, ShellData};

@@ -117,7 +117,7 @@ async fn a157_the_description_holds_together(engine: Engine) {
             assert_eq!(schema["additionalProperties"], false, "{}: unknown fields are refused", operation.id);
         }
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// A limit has both its ends, a cursor a length or a form, an identifier its form, a state its words.
@@ -199,7 +199,7 @@ async fn a160_every_code_is_described_or_is_no_answer_of_the_api(engine: Engine)
     assert!(gone.is_empty(), "nothing says these any more: {gone:?}");
     let both: Vec<_> = ELSEWHERE.iter().filter(|code| described(code)).collect();
     assert!(both.is_empty(), "these are described: {both:?}");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 crate::on_both_databases!(a157_the_description_holds_together, a160_every_code_is_described_or_is_no_answer_of_the_api,);

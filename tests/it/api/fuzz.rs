@@ -54,7 +54,7 @@ impl Call {
         request.timeout(ANSWER_TIMEOUT)
     }
 
-    fn told(&self, operation: &Operation) -> String {
+    fn describe(&self, operation: &Operation) -> String {
         let body =
             self.body.as_ref().map(|(media, body)| format!(" {media} {}", &body[..body.floor_char_boundary(400)]));
         format!("{} {} {} {:?}{}", operation.id, operation.method, self.path, self.headers, body.unwrap_or_default())
@@ -238,7 +238,7 @@ async fn play(world: &mut World, seed: u64, calls: usize) -> (Vec<String>, BTree
         let answer = match send(&call, operation, person).await {
             Ok(answer) => answer,
             Err(error) => {
-                wrong.push(format!("{}: {error}", call.told(operation)));
+                wrong.push(format!("{}: {error}", call.describe(operation)));
                 continue;
             }
         };
@@ -249,7 +249,7 @@ async fn play(world: &mut World, seed: u64, calls: usize) -> (Vec<String>, BTree
         }
         if !complaints.is_empty() {
             let body = &answer.body[..answer.body.floor_char_boundary(600)];
-            wrong.push(format!("{}\n  {} {body}\n  {complaints:?}", call.told(operation), answer.status));
+            wrong.push(format!("{}\n  {} {body}\n  {complaints:?}", call.describe(operation), answer.status));
         }
         if answer.status < 300 {
             world.learn(&answer.body);
@@ -270,7 +270,7 @@ async fn fuzz(engine: Engine, seed: u64, calls: usize) {
     let good: u32 = seen.iter().filter(|(status, _)| **status < 300).map(|(_, count)| count).sum();
     assert!(good as usize > calls / 5, "hardly anything worked, so hardly anything was tried: {seen:?}");
     assert!(seen.len() >= 8, "{seen:?}");
-    world.board.sound().await;
+    world.board.assert_invariants().await;
 }
 
 async fn a159_nothing_undocumented_is_answered(engine: Engine) {

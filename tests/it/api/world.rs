@@ -72,12 +72,12 @@ impl World {
     }
 
     fn lay_down_files(&self) {
-        let mut inside = self.machine.inside();
+        let mut state = self.machine.state();
         for (path, text) in [("MEMORY.md", "# Memory\n"), ("notes/today.md", "# Today\n"), ("notes/old.md", "")] {
-            inside.files.insert(path.to_owned(), text.to_owned());
+            state.files.insert(path.to_owned(), text.to_owned());
         }
         let at = "2026-03-01T10:00:00.000Z";
-        inside.found = json!({ "items": [{ "source": "daily", "path": "workspace/memory/2026-03-01.md", "title": "A day",
+        state.found = json!({ "items": [{ "source": "daily", "path": "workspace/memory/2026-03-01.md", "title": "A day",
             "excerpt": "It rained.", "at": at }], "ranking": "text", "known": 3 });
         let since = json!({ "commit": "1".repeat(40), "at": at });
         let changes = json!([{ "path": "src/main.rs", "kind": "changed", "added": 1, "removed": 2 },
@@ -104,7 +104,7 @@ impl World {
                 "text": "# Today" }, { "path": "notes", "kind": "folder" }], "cut": false }),
             ),
         ];
-        inside.lies.extend(lies.map(|(method, answer)| (method.to_owned(), answer)));
+        state.lies.extend(lies.map(|(method, answer)| (method.to_owned(), answer)));
     }
 
     /// Tasks in every state, what they asked and proposed, and a file that waits for the next one.
@@ -115,7 +115,7 @@ impl World {
         let submit = self.machine.submitted().await;
         let path = format!("sessions/{}/task.md", id(&first, "sessionId"));
         let plan = "- [ ] Measure\n";
-        self.machine.inside().files.insert(path.clone(), plan.to_owned());
+        self.machine.state().files.insert(path.clone(), plan.to_owned());
         let call = json!({ "type": "tool-call", "callId": "c1", "tool": "shell", "args": { "command": "ls" } });
         let result = json!({ "type": "tool-result", "callId": "c1", "tool": "shell", "result": "a", "ok": true,
             "durationMs": 1 });

@@ -45,5 +45,5 @@ async fn a_file_goes_with_the_next_task(engine: Engine) {
     assert_eq!(fixture.operator.delete(&format!("/api/v1/artifacts/{id}")).await.expect(409).code(), "attached");
     let foreign = json!({ "goal": "x", "sessionId": fixture.session(), "attachments": [id] });
     assert_eq!(fixture.operator.post("/api/v1/tasks", &foreign).await.expect(422).code(), "attachment_not_found");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

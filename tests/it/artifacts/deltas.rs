@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::read;
 
-/// A viber whose agent tells of artifacts, and thinks by this script.
+/// A viber whose agent reports artifacts and has a scripted model.
 async fn making(engine: Engine, script: Vec<Reply>) -> Fixture<Viber> {
-    Fixture::on(engine).thinking(script).tools(&["artifact"]).with_viber().await
+    Fixture::on(engine).scripted_model(script).tools(&["artifact"]).with_viber().await
 }
 
 /// What a task of a real viber leaves.
@@ -87,7 +87,7 @@ async fn three_ways_lead_to_artifacts_and_their_bytes_come_when_opened(engine: E
     fixture.viber.stop().await;
     fixture.viber.contact(&fixture.operator, "disconnected").await;
     assert!(fixture.bytes(&all[4]).await.whole);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,5 +115,5 @@ async fn attachments_reach_the_task_as_files_and_the_list_goes_back_in() {
     let requests = fixture.llm.requests();
     let prompt = requests[2].body.to_string();
     assert!(prompt.contains("input.txt") && prompt.contains("first"), "{prompt}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

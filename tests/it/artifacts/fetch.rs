@@ -55,7 +55,7 @@ async fn what_is_told_is_listed_once_and_only_in_its_team(engine: Engine) {
     {
         stranger.get(&path).await.expect(404);
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn opening_one_makes_its_viber_put_it_and_then_it_stays(engine: Engine) {
@@ -84,7 +84,7 @@ async fn opening_one_makes_its_viber_put_it_and_then_it_stays(engine: Engine) {
     let beyond = fixture.reader(&thing, Some("bytes=3000000-")).await.expect("read");
     assert_eq!((beyond.status, beyond.header("content-range")), (416, "bytes */3000000"));
     assert_eq!(fixture.board.data().join("artifacts/.staging").read_dir().expect("a folder").count(), 0);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_reader_never_gets_the_end_of_what_is_wrong(engine: Engine) {
@@ -121,7 +121,7 @@ async fn a_reader_never_gets_the_end_of_what_is_wrong(engine: Engine) {
     let call =
         reqwest::Client::new().put(url).bearer_auth(&stranger.credential).header("x-content-sha256", &thing.sha256);
     assert_eq!(call.body(good).send().await.expect("an answer").status().as_u16(), 404);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_upload_goes_on_where_it_broke_off(engine: Engine) {
@@ -147,7 +147,7 @@ async fn an_upload_goes_on_where_it_broke_off(engine: Engine) {
     assert!(read.whole && read.bytes == thing.bytes);
     // Said once more, it is here already.
     assert_eq!(fixture.put(&thing, Vec::new(), Some("bytes */600000".into())).await.0, 201);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn what_is_gone_is_said_to_be_gone(engine: Engine) {
@@ -164,5 +164,5 @@ async fn what_is_gone_is_said_to_be_gone(engine: Engine) {
     })
     .await;
     assert!(matches!(answer.status, 410 | 503), "{}", answer.status);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

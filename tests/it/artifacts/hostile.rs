@@ -55,7 +55,7 @@ async fn a57_words_about_an_artifact_never_leave_their_place() {
         let request = fixture.operator.request(reqwest::Method::POST, &path).body("x");
         assert_eq!(fixture.operator.send(request).await.expect(422).code(), "bad_name", "{name}");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,7 +93,7 @@ async fn a73_what_could_be_a_script_is_only_a_download() {
             _ => assert_eq!((view.status, sandbox.status), (404, 404), "{name}"),
         }
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,7 +151,7 @@ async fn a80_lists_of_artifacts_make_nothing_outside_their_task() {
         }
     }
     assert_eq!(count, 1_000);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,5 +167,5 @@ async fn a_team_bounds_what_its_vibers_may_put() {
     let reader = fixture.reader(&fits, None);
     fixture.gives(&fits).await;
     assert!(reader.await.expect("read").whole);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -88,7 +88,7 @@ async fn a72_pages_and_pictures_opened_by_their_address_can_do_nothing() {
         watch.browser.find("#preview").await;
     }
     assert_eq!(collector.heard(), Vec::<String>::new());
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,7 +113,7 @@ async fn a74_a_preview_is_a_frame_without_an_origin_that_nobody_listens_to() {
     assert_eq!(watch.run(forged).await, json!([path, true]));
     assert_eq!(fixture.operator.task(fixture.task().as_str()).await["state"], "running");
     assert_eq!(collector.heard(), Vec::<String>::new());
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,13 +175,13 @@ async fn somebody_looks_at_artifacts_compares_versions_and_downloads_when_the_vi
                 (width == 1).then_some(())
             };
             eventually("the picture is shown", shown).await;
-            assert_eq!(browser.complaints().await, Vec::<String>::new());
+            assert_eq!(browser.console_errors().await, Vec::<String>::new());
         }
     }
     let download = owner.page(&format!("/t/home/artifacts/{}/download", one.id)).await.expect(200);
     assert_eq!(download.body, "# Plan\n\n- first\n- **second**\n");
     assert_eq!(owner.page(&format!("/t/home/artifacts/{}/download", never.id)).await.status, 503);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,7 +208,7 @@ async fn files_are_attached_by_a_form_and_taken_back() {
     owner.post_form(&format!("/t/home/artifacts/{first}/withdraw"), &[]).await.expect(303);
     let all = fixture.operator.get(&format!("/api/v1/sessions/{}/artifacts", fixture.session())).await.json();
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// One red pixel.

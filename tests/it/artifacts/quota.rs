@@ -73,7 +73,7 @@ async fn f88_a_full_team_gets_403_for_files_while_events_go_on(engine: Engine) {
     assert_eq!(fixture.used().await, used);
 
     // What is deleted makes room.
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
     fixture.tell(vec![board_tests::fake_daemon::completed("done")]).await;
     let session = format!("/api/v1/sessions/{}", fixture.session());
     fixture.operator.task_in(fixture.task().as_str(), "completed").await;
@@ -106,5 +106,5 @@ async fn f89_a_reader_of_a_full_team_has_all_bytes_and_the_store_keeps_none(engi
     fixture.gives(&thing).await;
     assert!(reader.await.expect("read").whole);
     assert_eq!((fixture.used().await, &fixture.facts(&thing).await["state"]), (used + 400_000, &json!("stored")));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

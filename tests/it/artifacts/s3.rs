@@ -134,7 +134,7 @@ async fn blobs_lie_in_the_bucket_once_and_are_read_from_there() {
     // The same content under another name is there already.
     let twin = fixture.has("twin.bin", noise(100_000)).await;
     assert_eq!(fixture.facts(&twin).await["state"], "stored");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,7 +169,7 @@ async fn a_file_goes_into_the_bucket_directly_and_is_measured_before_it_counts()
     assert_eq!(board_tests::canary::files(&bucket.folder.path().join("blobs")).len(), 1);
     // Larger than the team allows.
     assert_eq!(begin(usize::MAX >> 12).await.expect(413).code(), "too_large");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,7 +231,7 @@ async fn f54_a_store_that_fails_shortens_nothing_and_leaves_nothing() {
     let again = reader.await.expect("read");
     assert!(again.whole && again.bytes == thing.bytes);
     assert_eq!(std::fs::read_dir(fixture.board.data().join("staging")).expect("a folder").count(), 0);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 mod long {
@@ -253,6 +253,6 @@ mod long {
         let stalled = stalled.expect("read");
         assert!(stalled.status == 503 || !stalled.whole, "{}", stalled.status);
         assert!(fixture.reader(&thing, None).await.expect("read").whole);
-        fixture.board.sound().await;
+        fixture.board.assert_invariants().await;
     }
 }

@@ -23,7 +23,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn lay(path: &Path) -> Self {
+    fn create(path: &Path) -> Self {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders");
         let made = Command::new("mkfifo").arg(path).status().expect("mkfifo runs");
         assert!(made.success() && std::fs::metadata(path).expect("a pipe").file_type().is_fifo());

@@ -43,7 +43,7 @@ impl World {
 }
 
 /// What stays the same of an answer from Board to Board: its status and the code of a refusal.
-fn told(answer: &Answer) -> String {
+fn fingerprint(answer: &Answer) -> String {
     let problem = answer.header("content-type").starts_with("application/problem+json");
     let code = if problem { answer.code() } else { answer.header(header::LOCATION.as_str()).chars().take(8).collect() };
     format!("{} {code}", answer.status)

@@ -34,7 +34,7 @@ impl PageWatch {
     pub async fn clean(&self, what: &str) {
         let wrong = self.browser.run(include_str!("inspect.js"), Value::Null).await;
         assert_eq!(wrong, json!([]), "{what}: {wrong:#}");
-        assert_eq!(self.browser.complaints().await, Vec::<String>::new(), "{what}");
+        assert_eq!(self.browser.console_errors().await, Vec::<String>::new(), "{what}");
         let here = self.browser.page.current_url().await.expect("an address");
         assert!(here.as_str().starts_with(&self.board), "{what}: led away to {here}");
     }

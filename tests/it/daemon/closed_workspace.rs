@@ -27,7 +27,7 @@ async fn bare() -> Fixture<Viber> {
 
 async fn enrolled(engine: Engine, user: Option<u32>) -> Fixture<Viber> {
     let machine = Viber::fresh_below(&super::escape::base(), "lab", user);
-    let setup = Fixture::on(engine).machine(machine).thinking([]).tools(&["plan", "memory"]);
+    let setup = Fixture::on(engine).machine(machine).scripted_model([]).tools(&["plan", "memory"]);
     let fixture = setup.with_enrolled_viber().await;
     fixture.viber.write(&format!("workspace/sessions/{OTHER_SESSION}/task.md"), THEIR_PLAN);
     fixture
@@ -61,11 +61,11 @@ impl ClosedWorkspace for Fixture<Viber> {
         let found = self.proposals(task, "memory").await;
         let text = |one: &Value| one["content"].as_str().is_some_and(|text| text.contains(words));
         assert!(found.iter().any(text), "{words}: {found:#?}\n{}", self.viber.log());
-        self.noticed(task, "MEMORY.md was changed and is put back").await;
+        self.noticed(task, "MEMORY.md was changed and has been restored").await;
     }
 
     async fn noticed(&self, task: &Value, words: &str) {
-        let notices = self.told(task, "notice").await;
+        let notices = self.events_of_kind(task, "notice").await;
         let told = notices.iter().any(|one| one["text"].as_str().is_some_and(|text| text.contains(words)));
         assert!(told, "{words}: {notices:#?}\n{}", self.viber.log());
     }
@@ -84,7 +84,7 @@ impl ClosedWorkspace for Fixture<Viber> {
     async fn shell(&self, command: &str, more: Value) -> (Value, String) {
         let script = vec![Reply::call("shell", json!({ "command": command })), Reply::text("done")];
         let task = self.over(&self.begin(script, more).await).await;
-        let said = self.told(&task, "tool-result").await;
+        let said = self.events_of_kind(&task, "tool-result").await;
         (task, said[0]["result"].to_string())
     }
 
@@ -152,12 +152,12 @@ async fn written(engine: Engine, missing: &[&str]) {
             assert!(html.contains(words) || html.contains(&spaced), "the page shows it: {html}");
         }
     }
-    let notices = fixture.told(&task, "notice").await;
+    let notices = fixture.events_of_kind(&task, "notice").await;
     assert!(
-        !notices.is_empty() && notices[0]["text"].to_string().contains("put back"),
+        !notices.is_empty() && notices[0]["text"].to_string().contains("has been restored"),
         "people are told: {notices:#?}"
     );
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a138_what_a_command_writes_against_the_policy_is_not_there_afterwards(engine: Engine) {
@@ -192,7 +192,7 @@ async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
     script.extend([Reply::call("edit_file", edit), Reply::text("done")]);
     std::fs::create_dir(workspace.join("free")).expect("a folder");
     let task = fixture.over(&fixture.begin(script, policies()).await).await;
-    let results = fixture.told(&task, "tool-result").await;
+    let results = fixture.events_of_kind(&task, "tool-result").await;
     assert_eq!(results.len(), paths.len() + 1);
     for (n, result) in results.iter().enumerate() {
         assert_eq!(result["ok"], false, "{n}: {result:#}");
@@ -206,10 +206,10 @@ async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
     script.push(Reply::text("done"));
     let free = json!({ "sessionId": task["sessionId"], "memoryPolicy": "apply", "planPolicy": "apply" });
     let task = fixture.over(&fixture.begin(script, free).await).await;
-    let results = fixture.told(&task, "tool-result").await;
+    let results = fixture.events_of_kind(&task, "tool-result").await;
     let ok: Vec<_> = results.iter().map(|result| result["ok"] == true).collect();
     assert_eq!(ok, [true, true, true, false], "{results:#?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// People and commands at the same time: what a person wrote is never lost, and never the agent's.
@@ -232,7 +232,7 @@ async fn a141_a_persons_edit_meanwhile_is_not_lost(engine: Engine) {
         fixture.over(&task).await;
         assert_eq!(fixture.text("MEMORY.md"), Some(saved), "{missing:?}: what an operator saved stands");
         let edited = fixture.text(&format!("sessions/{OTHER_SESSION}/task.md")).expect("a file");
-        if missing.is_empty() && fixture.told(&task, "notice").await.is_empty() {
+        if missing.is_empty() && fixture.events_of_kind(&task, "notice").await.is_empty() {
             assert_eq!(edited, "# Theirs, saved in an editor\n", "behind a wall nothing is looked at");
         } else {
             // Nobody can tell whose hand it was: nothing is lost, and nobody is named.
@@ -248,7 +248,7 @@ async fn a141_a_persons_edit_meanwhile_is_not_lost(engine: Engine) {
             Vec::<Value>::new(),
             "nothing is laid at the agent's door"
         );
-        fixture.board.sound().await;
+        fixture.board.assert_invariants().await;
     }
 }
 
@@ -267,13 +267,13 @@ async fn a163_a_file_replaced_while_a_command_runs_is_told(engine: Engine) {
     std::fs::rename(workspace.join("MEMORY.md.swp"), workspace.join("MEMORY.md")).expect("replaced");
     std::fs::write(go, "").expect("written");
     fixture.over(&task).await;
-    let (text, notices) = (fixture.text("MEMORY.md").expect("a file"), fixture.told(&task, "notice").await);
+    let (text, notices) = (fixture.text("MEMORY.md").expect("a file"), fixture.events_of_kind(&task, "notice").await);
     let proposed = fixture.proposals(&task, "memory").await;
-    let walled = notices.iter().any(|one| one["text"].to_string().contains("was replaced by somebody else"));
+    let walled = notices.iter().any(|one| one["text"].to_string().contains("was replaced by another program"));
     // Where there is no wall, a file that changed is put back, and what was in it is proposed.
     assert!(walled || !proposed.is_empty(), "{notices:#?} {text}");
     assert!(!walled || text.starts_with("# Memory, saved in an editor\n"), "an editor's text is not lost: {text}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// Whatever a command breaks around the file that it may not write, its words do not stay there.
@@ -296,7 +296,7 @@ async fn a167_a_command_that_breaks_the_workspace_leaves_no_words() {
         fixture.only_proposed(&task, &words).await;
     }
     let (task, _) = fixture.try_in_workspace("cat MEMORY.md; ls -la").await;
-    assert_eq!(fixture.told(&task, "notice").await, Vec::<Value>::new(), "nothing is left to be told");
+    assert_eq!(fixture.events_of_kind(&task, "notice").await, Vec::<Value>::new(), "nothing is left to be told");
     // The same of the session's own plan.
     let own = "for d in sessions/*; do echo '# Slipped in' > $d/task.md; chmod 000 $d; done 2>&1";
     let (task, said) = fixture.try_in_workspace(own).await;
@@ -304,7 +304,7 @@ async fn a167_a_command_that_breaks_the_workspace_leaves_no_words() {
     assert_eq!(fixture.text(&path), None, "{said}");
     let found = fixture.proposals(&task, "plan").await;
     assert!(found.iter().any(|one| one["content"] == "# Slipped in\n"), "{found:#?}\n{said}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// What one command writes is not what the next one, which begins meanwhile, finds in order.
@@ -331,7 +331,7 @@ async fn a168_two_commands_do_not_vouch_for_each_other() {
     std::fs::write(fixture.viber.space().join("go"), "").expect("written");
     fixture.over(&two).await;
     fixture.only_proposed(&two, "- By two.").await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// A kill of the daemon leaves nobody to put a file back: the next start does, and asks in the name of the task.
@@ -355,14 +355,14 @@ async fn a169_what_a_command_wrote_before_a_kill_is_put_back_at_the_next_start()
     assert_eq!(fixture.text(&path), None);
     let found = fixture.proposals(&task, "plan").await;
     assert!(found.iter().any(|one| one["content"] == "# Slipped in\n"), "{found:#?}");
-    assert!(fixture.viber.log().contains("MEMORY.md was changed and is put back"), "{}", fixture.viber.log());
+    assert!(fixture.viber.log().contains("MEMORY.md was changed and has been restored"), "{}", fixture.viber.log());
     // It is told once: a person's file that comes later is a person's.
     fixture.viber.write("workspace/MEMORY.md", MEMORY_TEXT);
     fixture.viber.kill9();
     fixture.viber.run();
     let (_, said) = fixture.shell("cat ../home/workspace/MEMORY.md", proposing()).await;
     assert!(said.contains("room 4"), "{said}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// No command takes the shell from the others.
@@ -383,11 +383,11 @@ async fn a170_one_command_does_not_bar_the_shell_for_the_next() {
         let (task, said) = fixture.try_in_workspace("cat MEMORY.md; ls").await;
         assert!(said.contains("tried"), "{way}: {said}");
         if n < 3 {
-            fixture.noticed(&task, "what lay in the place of MEMORY.md was no file").await;
+            fixture.noticed(&task, "what was in the place of MEMORY.md was not a file").await;
         }
     }
     assert_eq!(fixture.text("MEMORY.md").as_deref(), Some("- Allowed.\n"), "what was allowed stays");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(

@@ -5,7 +5,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 use board_tests::{Board, Engine, Llm, Viber, board::HOME, eventually, llm::Reply, tasks::id};
 use serde_json::Value;
 
-use super::thinking;
+use super::with_scripted_model;
 
 #[tokio::test]
 async fn joining_makes_a_closed_home_and_says_what_comes_next() {
@@ -36,7 +36,7 @@ async fn joining_makes_a_closed_home_and_says_what_comes_next() {
 
 #[tokio::test]
 async fn a_terminated_daemon_drains() {
-    let mut fixture = thinking(vec![Reply::text("hi")]).await;
+    let mut fixture = with_scripted_model(vec![Reply::text("hi")]).await;
     fixture.play("hi").await;
     assert!(fixture.viber.stop().await.success());
     fixture.viber.contact(&fixture.operator, "disconnected").await;
@@ -44,7 +44,7 @@ async fn a_terminated_daemon_drains() {
 
 #[tokio::test]
 async fn a_daemon_comes_back_when_its_board_does() {
-    let mut fixture = thinking(vec![Reply::text("hi again")]).await;
+    let mut fixture = with_scripted_model(vec![Reply::text("hi again")]).await;
     fixture.board.kill9();
     let viber = &fixture.viber;
     eventually("status says so", || async {
@@ -60,7 +60,7 @@ async fn a_daemon_comes_back_when_its_board_does() {
 
 #[tokio::test]
 async fn bad_files_are_told_by_file_and_line() {
-    let fixture = thinking(vec![Reply::text("hi")]).await;
+    let fixture = with_scripted_model(vec![Reply::text("hi")]).await;
     assert_eq!(fixture.viber.cli(&["config", "validate"]).await.code(), 0);
     fixture.viber.write("config.yaml", "maxTasks: 4\nproviderz: {}\n");
     let said = fixture.viber.cli(&["config", "validate"]).await;
@@ -75,7 +75,7 @@ async fn bad_files_are_told_by_file_and_line() {
 async fn a_task_runs_without_any_board() {
     let llm = Llm::start([Reply::call("shell_or_not", serde_json::json!({})), Reply::text("done alone")]).await;
     let viber = Viber::fresh("alone");
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     let said = viber.cli(&["task", "do it alone", "--json"]).await;
     assert_eq!(said.code(), 0, "{said:?}");
     let lines: Vec<Value> = said.out.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
@@ -84,7 +84,7 @@ async fn a_task_runs_without_any_board() {
 
 #[tokio::test]
 async fn a_task_of_the_machine_reaches_the_board_later() {
-    let fixture = thinking(vec![Reply::text("from the console")]).await;
+    let fixture = with_scripted_model(vec![Reply::text("from the console")]).await;
     let said = fixture.viber.cli(&["task", "asked on the machine"]).await;
     assert!(said.status.success() && said.out.contains("from the console"), "{said:?}");
     let operator = &fixture.operator;

@@ -3,7 +3,7 @@
 use board_tests::{Fixture, Viber, eventually, llm::Reply, tasks::id};
 use serde_json::{Value, json};
 
-use super::thinking;
+use super::with_scripted_model;
 
 /// Waits until the Board shows the default agent as `wanted` says.
 async fn agent_that(fixture: &Fixture<Viber>, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
@@ -17,7 +17,7 @@ async fn agent_that(fixture: &Fixture<Viber>, what: &str, wanted: impl Fn(&Value
 
 #[tokio::test]
 async fn a_broken_agent_is_shown_with_its_line_and_mended_without_a_restart() {
-    let fixture = thinking(vec![Reply::text("mended")]).await;
+    let fixture = with_scripted_model(vec![Reply::text("mended")]).await;
     fixture.viber.write("agents/default.yaml", "name: Default\nmodel: lab/scripted\nmaxStepz: 4\n");
     let agent = agent_that(&fixture, "the error", |agent| agent["error"].is_object()).await;
     assert_eq!(agent["error"]["line"], 3, "{agent:#}");
@@ -28,12 +28,12 @@ async fn a_broken_agent_is_shown_with_its_line_and_mended_without_a_restart() {
     agent_that(&fixture, "the mended agent", |agent| agent["error"].is_null() && agent["description"] == "Mended")
         .await;
     assert_eq!(fixture.play("go on").await["result"]["text"], "mended");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn keys_that_would_restrict_and_are_not_built_refuse_the_task() {
-    let fixture = thinking(vec![Reply::text("never")]).await;
+    let fixture = with_scripted_model(vec![Reply::text("never")]).await;
     for (more, key) in [
         ("mode: always_ask\n", "mode"),
         ("requireApproval: [shell]\n", "requireApproval"),
@@ -58,12 +58,12 @@ async fn keys_that_would_restrict_and_are_not_built_refuse_the_task() {
             .await;
     assert!(agent["notInEffect"].to_string().contains("skills"), "{agent:#}");
     assert_eq!(fixture.play("go").await["state"], "completed");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn an_unknown_agent_or_model_is_named() {
-    let fixture = thinking(vec![Reply::text("never")]).await;
+    let fixture = with_scripted_model(vec![Reply::text("never")]).await;
     let body = json!({"goal": "go", "viberId": fixture.viber_id, "agentId": "nobody"});
     let answer = fixture.operator.post("/api/v1/tasks", &body).await;
     if answer.status == 201 {
@@ -78,17 +78,18 @@ async fn an_unknown_agent_or_model_is_named() {
     let told = if task.status == 201 { fixture.ended(&task.json()).await.to_string() } else { task.body };
     assert!(told.contains("elsewhere"), "{told}");
     assert!(fixture.llm.requests().is_empty());
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn what_a_session_did_is_in_its_log_on_the_machine() {
-    let fixture = thinking(vec![Reply::call("shell", json!({"command": "echo hi"})), Reply::text("said hi")]).await;
+    let fixture =
+        with_scripted_model(vec![Reply::call("shell", json!({"command": "echo hi"})), Reply::text("said hi")]).await;
     let task = fixture.play("say hi").await;
     let log = fixture.viber.home().join("agents/default/sessions").join(format!("{}.jsonl", id(&task, "sessionId")));
     let text = std::fs::read_to_string(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
     assert!(lines.iter().all(|line| line["at"].is_string() && line["type"].is_string()), "{lines:#?}");
     assert!(text.contains("said hi") && text.contains("echo hi"), "{text}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

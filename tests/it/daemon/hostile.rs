@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use board_tests::{Fixture, Viber, llm::Reply, tasks::id, wait::EVENT_TIMEOUT, within};
 use serde_json::{Value, json};
 
-use super::{result, thinking};
+use super::{result, with_scripted_model};
 
 fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({ "command": command }))
@@ -32,7 +32,7 @@ async fn works_on(fixture: &mut Fixture<Viber>, pid: u32) {
     assert!(result(fixture, &task, 0).await.1.contains("still here"));
     assert!(fixture.viber.alive() && fixture.viber.pid() == pid, "the same daemon: {}", fixture.viber.log());
     assert!(!fixture.viber.log().contains("panicked"), "{}", fixture.viber.log());
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a164_hostile_patterns_do_not_end_the_daemon() {
         Reply::call("grep", json!({ "pattern": format!("{}a{}", "(".repeat(1_500), ")".repeat(1_500)) })),
         Reply::text("done"),
     ];
-    let mut fixture = thinking(script).await;
+    let mut fixture = with_scripted_model(script).await;
     let pid = fixture.viber.pid();
     let space = fixture.viber.space();
     let rules = format!("{}\n*.log\n{}\n", nested(5_000), nested(1_000));
@@ -82,7 +82,7 @@ async fn a165_deep_folders_of_a_command_are_taken_away() {
         shell("mkdir -p $TMPDIR/shut/in && chmod 000 $TMPDIR/shut && echo shut"),
         Reply::text("done"),
     ];
-    let mut fixture = thinking(script).await;
+    let mut fixture = with_scripted_model(script).await;
     let pid = fixture.viber.pid();
     let task = fixture.submit("dig").await;
     // Making them takes a busy machine a while.
@@ -110,7 +110,7 @@ async fn a166_a_sparse_artifact_does_not_hold_the_viber() {
         ),
         Reply::text("done"),
     ];
-    let mut fixture = thinking(script).await;
+    let mut fixture = with_scripted_model(script).await;
     let pid = fixture.viber.pid();
     let task = fixture.play("hand over").await;
     assert_eq!(task["state"], "completed", "{task:#}\n{}", fixture.viber.log());

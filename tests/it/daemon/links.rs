@@ -19,13 +19,13 @@ async fn swapped(missing: &[&str]) {
     let llm = Llm::start(Vec::<Reply>::new()).await;
     let mut viber = Viber::fresh_below(&super::escape::base(), "lab", None);
     viber.enrol(&board).await;
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     let (space, root) = (viber.space(), viber.root().to_owned());
     for folder in ["a/sub", "app"] {
-        viber.lay(&space.join(folder).join("file"), "inside\n");
+        viber.write_at(&space.join(folder).join("file"), "inside\n");
     }
     for (file, text) in [("private/key", "SECRET"), (".ssh/id", "SECRET"), ("note", "a note")] {
-        viber.lay(&root.join(file), text);
+        viber.write_at(&root.join(file), text);
     }
     let agent = |spaces: &[&Path]| {
         let spaces: Vec<_> = spaces.iter().map(|path| path.display().to_string()).collect();
@@ -92,16 +92,16 @@ async fn swapped(missing: &[&str]) {
         assert!(!root.join(place).join("planted").exists(), "{missing:?}: {place}");
     }
     assert_eq!(fs::read_to_string(root.join("private/key")).expect("there"), "SECRET");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The file tools see as little of the user's secrets as commands do, though the space holds them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a175_file_tools_read_no_secret_in_a_space() {
-    let mut fixture = super::thinking(Vec::new()).await;
+    let mut fixture = super::with_scripted_model(Vec::new()).await;
     let root = fixture.viber.root().to_owned();
     for file in [".ssh/id", ".aws/credentials", "code/file"] {
-        fixture.viber.lay(&root.join(file), "SECRET or not\n");
+        fixture.viber.write_at(&root.join(file), "SECRET or not\n");
     }
     let agent = fixture.viber.agent("mode: always_execute\nmaxSteps: 25\n");
     let wide = agent.replace(&format!("[{}]", fixture.viber.space().display()), &format!("[{}]", root.display()));
@@ -120,5 +120,5 @@ async fn a175_file_tools_read_no_secret_in_a_space() {
     assert_eq!(ok, [true, false, false, true], "{said:#?}");
     let found = said[3]["result"].to_string();
     assert!(found.contains("code/file") && !found.contains(".ssh") && !found.contains(".aws"), "{found}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

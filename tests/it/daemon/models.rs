@@ -10,7 +10,7 @@ use board_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{parts, result, thinking};
+use super::{parts, result, with_scripted_model};
 
 /// Thinks, writes a file, looks at it with a command, reports.
 fn works() -> Vec<Reply> {
@@ -27,7 +27,7 @@ fn works() -> Vec<Reply> {
 }
 
 async fn a_task_is_done(api: &'static str) {
-    let fixture = Fixture::on(Engine::Sqlite).thinking_in(api, works()).with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).scripted_model_for(api, works()).with_viber().await;
     let task = fixture.play("write hello").await;
     assert_eq!((&task["state"], &task["result"]["text"]), (&json!("completed"), &json!("It says hello.")), "{task:#}");
     let written = std::fs::read_to_string(fixture.viber.space().join("hello.txt")).expect("the file");
@@ -57,7 +57,7 @@ async fn a_task_is_done(api: &'static str) {
     let sent = requests[0].headers.get(key).and_then(|value| value.to_str().ok()).unwrap_or_default();
     assert!(api == "ollama" || sent.contains("lab-key"), "{:?}", requests[0].headers);
     assert!(!requests.iter().any(|request| request.body.to_string().contains("lab-key")), "nothing secret in a prompt");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_task_is_done_over_ollama() {
 #[tokio::test]
 async fn a_wrong_key_ends_the_task_and_not_the_session() {
     let wrong = Reply::fault(401, &openai_error("invalid_api_key", "Incorrect API key provided"));
-    let fixture = thinking(vec![wrong, Reply::text("now it works")]).await;
+    let fixture = with_scripted_model(vec![wrong, Reply::text("now it works")]).await;
     let task = fixture.play("try").await;
     assert_eq!((&task["state"], &task["error"]["code"]), (&json!("error"), &json!("provider_auth")), "{task:#}");
     assert!(task["error"]["suggestion"].as_str().is_some_and(|hint| hint.contains("key")), "{task:#}");
@@ -86,7 +86,7 @@ async fn a_wrong_key_ends_the_task_and_not_the_session() {
     let next = fixture.operator.follow_up(&task, "again").await;
     let next = fixture.ended(&next).await;
     assert_eq!((&next["state"], &next["result"]["text"]), (&json!("completed"), &json!("now it works")));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -96,18 +96,18 @@ async fn a_busy_provider_is_asked_again_and_everybody_sees_it() {
         headers: vec![("retry-after", "1".into())],
         body: openai_error("rate_limit_exceeded", "Rate limit reached").to_string(),
     };
-    let fixture = thinking(vec![busy, Reply::text("here you are")]).await;
+    let fixture = with_scripted_model(vec![busy, Reply::text("here you are")]).await;
     let task = fixture.play("patience").await;
     assert_eq!(task["result"]["text"], "here you are", "{task:#}");
     let parts = parts(&fixture, &task).await;
     assert!(parts.iter().any(|part| part["type"] == "notice"), "{parts:#?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn a_broken_stream_is_withdrawn_and_asked_again() {
     let broken = Reply::Stream(vec![Piece::text("half an ans"), Piece::Pause(Duration::from_millis(200)), Piece::Cut]);
-    let fixture = thinking(vec![broken, Reply::text("the whole answer")]).await;
+    let fixture = with_scripted_model(vec![broken, Reply::text("the whole answer")]).await;
     let task = fixture.play("answer").await;
     assert_eq!(
         (&task["state"], &task["result"]["text"]),
@@ -119,13 +119,13 @@ async fn a_broken_stream_is_withdrawn_and_asked_again() {
     let events = fixture.operator.events(id(&task, "id")).await;
     let discarded = events.iter().filter(|event| event["event"]["state"] == "discarded").count();
     assert_eq!(discarded, 1, "{events:#?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn stopping_drops_the_models_request() {
     let endless = Reply::Stream(vec![Piece::text("on and on"), Piece::Wait(Gate::new())]);
-    let fixture = thinking(vec![endless]).await;
+    let fixture = with_scripted_model(vec![endless]).await;
     let task = fixture.submit("never end").await;
     fixture.llm.asked(1).await;
     fixture.operator.task_in(id(&task, "id"), "running").await;
@@ -136,7 +136,7 @@ async fn stopping_drops_the_models_request() {
         fixture.operator.task_that(id(&task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
     assert_eq!(task["state"], "stopped");
     assert_eq!(fixture.llm.requests().len(), 1);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -147,20 +147,20 @@ async fn bad_arguments_go_back_to_the_model() {
         Reply::call("read_file", json!({"path": "absent.txt"})),
         Reply::text("I give up."),
     ];
-    let fixture = thinking(script).await;
+    let fixture = with_scripted_model(script).await;
     let task = fixture.play("do it badly").await;
     assert_eq!((&task["state"], &task["result"]["text"]), (&json!("completed"), &json!("I give up.")), "{task:#}");
     for n in 0..3 {
         let (ok, text) = result(&fixture, &task, n).await;
         assert!(!ok && !text.is_empty(), "{n}: {text}");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn too_many_steps_end_the_task() {
     let fixture = Fixture::on(Engine::Sqlite)
-        .thinking([Reply::call("list_files", json!({}))])
+        .scripted_model([Reply::call("list_files", json!({}))])
         .agent("mode: always_execute\nmaxSteps: 3\n")
         .with_viber()
         .await;
@@ -172,12 +172,12 @@ async fn too_many_steps_end_the_task() {
 #[tokio::test]
 async fn a_full_window_is_named_with_its_numbers() {
     let message = "This model's maximum context length is 8192 tokens. However, your messages resulted in 8227 tokens.";
-    let fixture = thinking(vec![Reply::fault(400, &openai_error("context_length_exceeded", message))]).await;
+    let fixture = with_scripted_model(vec![Reply::fault(400, &openai_error("context_length_exceeded", message))]).await;
     let task = fixture.play("too much").await;
     assert_eq!(task["error"]["code"], "context_overflow", "{task:#}");
     assert_eq!(task["error"]["details"]["maxTokens"], 8192, "{task:#}");
     assert_eq!(fixture.llm.requests().len(), 1, "not asked again as it is");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]

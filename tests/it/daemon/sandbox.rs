@@ -3,7 +3,7 @@
 use board_tests::{Fixture, Viber, canary::Canary, eventually, llm::Reply, tasks::id, viber::processes_with};
 use serde_json::{Value, json};
 
-use super::{result, thinking};
+use super::{result, with_scripted_model};
 
 fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({"command": command}))
@@ -27,7 +27,7 @@ async fn commands_cannot_read_what_is_the_daemons_alone() {
         Reply::call("read_file", json!({"path": "link"})),
         Reply::text("done"),
     ];
-    let fixture = thinking(script).await;
+    let fixture = with_scripted_model(script).await;
     fixture.viber.write("secrets/other", &canary.secret);
     fixture.viber.write(".env", &format!("OTHER_KEY={}\n", canary.secret));
     let config = std::fs::read_to_string(fixture.viber.home().join("config.yaml")).expect("its file");
@@ -61,7 +61,7 @@ async fn commands_write_only_where_they_may() {
         Reply::call("write_file", json!({"path": "/etc/escaped4.txt", "content": "out"})),
         Reply::text("done"),
     ];
-    let fixture = thinking(script).await;
+    let fixture = with_scripted_model(script).await;
     let task = fixture.play("write").await;
     assert_eq!(std::fs::read_to_string(fixture.viber.space().join("here.txt")).expect("written"), "in\n");
     let (_, text) = result(&fixture, &task, 1).await;
@@ -97,7 +97,7 @@ fn mark() -> String {
 #[tokio::test]
 async fn a_stop_ends_everything_that_was_started() {
     let mark = mark();
-    let fixture = thinking(vec![stubborn(&mark), Reply::text("never")]).await;
+    let fixture = with_scripted_model(vec![stubborn(&mark), Reply::text("never")]).await;
     let task = fixture.submit("start things").await;
     alive(&mark, 2).await;
     fixture.operator.stop(id(&task, "id")).await.expect(200);
@@ -115,7 +115,7 @@ async fn a_command_that_takes_too_long_is_ended_and_the_model_told() {
     let mark = mark();
     let command = format!("echo before; while :; do sleep 1; done; : {mark}");
     let slow = Reply::call("shell", json!({"command": command, "timeout": 1}));
-    let fixture = thinking(vec![slow, Reply::text("too slow")]).await;
+    let fixture = with_scripted_model(vec![slow, Reply::text("too slow")]).await;
     let task = fixture.play("wait").await;
     assert_eq!(task["result"]["text"], "too slow", "{task:#}");
     let (ok, text) = result(&fixture, &task, 0).await;
@@ -125,7 +125,7 @@ async fn a_command_that_takes_too_long_is_ended_and_the_model_told() {
 
 #[tokio::test]
 async fn long_output_is_shown_with_head_and_tail() {
-    let fixture = thinking(vec![shell("seq 1 200000"), Reply::text("counted")]).await;
+    let fixture = with_scripted_model(vec![shell("seq 1 200000"), Reply::text("counted")]).await;
     let task = fixture.play("count").await;
     assert_eq!(task["state"], "completed", "{task:#}");
     let (ok, text) = result(&fixture, &task, 0).await;

@@ -33,7 +33,7 @@ async fn a_task_for_an_absent_viber_waits_and_says_so(engine: Engine) {
     assert_eq!(task["state"], "pending");
     fixture.viber.connect().await;
     assert_eq!(fixture.viber.submitted().await.goal, "when you are back");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
@@ -49,12 +49,12 @@ async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
     viber.ack_command(second.cmd_seq).await;
     let Command::Submit(submit) = second.command else { panic!("a task") };
     viber.report(&submit.task_id, 1, 1, vec![accepted()]).await;
-    viber.running = vec![protocol::Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     viber.cut();
     assert_eq!(viber.connect().await.cmds_from, first.cmd_seq + 1);
     let quiet = viber.next_within(Duration::from_millis(400)).await;
     assert!(!matches!(quiet, Some(Heard::Frame(protocol::ToDaemon::Command(_)))), "sent again: {quiet:?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn one_task_at_a_time_in_a_session(engine: Engine) {
@@ -78,7 +78,7 @@ async fn one_task_at_a_time_in_a_session(engine: Engine) {
     let roles: Vec<&str> = messages.iter().filter_map(|message| message["role"].as_str()).collect();
     assert_eq!(roles.iter().filter(|role| **role == "user").count(), 3);
     assert_eq!(roles.iter().filter(|role| **role == "assistant").count(), 3);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn history_goes_along_with_the_next_task(engine: Engine) {
@@ -96,7 +96,7 @@ async fn history_goes_along_with_the_next_task(engine: Engine) {
         turns,
         [(TurnRole::User, "what is the answer?".to_owned()), (TurnRole::Assistant, "forty-two".to_owned())]
     );
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 fn spoken(parts: &[TurnPart]) -> String {
@@ -131,7 +131,7 @@ async fn a_large_goal_is_fetched(engine: Engine) {
     for goal in ["", "  \n "] {
         fixture.operator.post("/api/v1/tasks", &json!({"goal": goal, "viberId": viber_id})).await.expect(422);
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn submitting_twice_with_one_key_makes_one_task(engine: Engine) {
@@ -160,7 +160,7 @@ async fn submitting_twice_with_one_key_makes_one_task(engine: Engine) {
 
     let submit = fixture.viber.submitted().await;
     fixture.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), stopped()]).await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_session_stays_with_its_viber(engine: Engine) {
@@ -169,5 +169,5 @@ async fn a_session_stays_with_its_viber(engine: Engine) {
     let first = fixture.submit("here").await;
     let body = json!({"goal": "there", "viberId": other.id.as_str(), "sessionId": first["sessionId"]});
     fixture.operator.post("/api/v1/tasks", &body).await.expect(422);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

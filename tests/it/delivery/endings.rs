@@ -6,7 +6,7 @@ use board_tests::{
     tasks::id,
     wait::EVENT_TIMEOUT,
 };
-use protocol::{Command, ErrorCode, EventBody, Running, TaskError};
+use protocol::{AttemptRef, Command, ErrorCode, EventBody, TaskError};
 use serde_json::{Value, json};
 
 crate::on_both_databases!(
@@ -44,7 +44,7 @@ async fn a_stop_is_shown_at_once_and_confirmed_later(engine: Engine) {
     let task = fixture.operator.task(task_id).await;
     assert_eq!(task["state"], "stopped");
     assert!(task["stopConfirmedAt"].is_string(), "{task}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn stopping_what_never_began_needs_no_confirmation(engine: Engine) {
@@ -59,7 +59,7 @@ async fn stopping_what_never_began_needs_no_confirmation(engine: Engine) {
     viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("done")]).await;
     let next = viber.submitted().await;
     assert_eq!(next.task_id.as_str(), id(&third, "id"), "the stopped one is never sent");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_retry_is_a_new_attempt(engine: Engine) {
@@ -83,7 +83,7 @@ async fn a_retry_is_a_new_attempt(engine: Engine) {
     // The first attempt's report is still there to read.
     let all = serde_json::to_string(&fixture.operator.messages(id(&task, "sessionId")).await).expect("JSON");
     assert!(all.contains("\"no\"") && all.contains("\"yes\""), "{all}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_old_attempt_is_fenced(engine: Engine) {
@@ -97,7 +97,7 @@ async fn an_old_attempt_is_fenced(engine: Engine) {
     viber.cut();
     fixture.operator.retry(task_id).await.expect(200);
 
-    viber.running = vec![Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    viber.running = vec![AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     let welcome = viber.connect().await;
     let fence = welcome.fence.iter().find(|fence| fence.task_id == submit.task_id);
     assert_eq!(fence.map(|fence| fence.min_attempt), Some(2), "{welcome:?}");
@@ -106,7 +106,7 @@ async fn an_old_attempt_is_fenced(engine: Engine) {
     let now = fixture.operator.task(task_id).await;
     assert_eq!((&now["state"], &now["attempt"]), (&json!("pending"), &json!(2)));
     assert_eq!(now["result"], Value::Null);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_silent_viber_loses_its_task_and_brings_the_result_back(engine: Engine) {
@@ -129,7 +129,7 @@ async fn a_silent_viber_loses_its_task_and_brings_the_result_back(engine: Engine
     let found = fixture.operator.task(task_id).await;
     assert_eq!((&found["state"], &found["result"]["text"]), (&json!("completed"), &json!("here I am")));
     assert_eq!(found["error"], Value::Null);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_restarted_daemon_names_nothing_and_the_board_settles_it(engine: Engine) {
@@ -143,7 +143,7 @@ async fn a_restarted_daemon_names_nothing_and_the_board_settles_it(engine: Engin
     viber.connect().await;
     let settled = fixture.operator.task_in(id(&task, "id"), "error").await;
     assert_eq!(settled["error"]["code"], "daemon_restarted");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// A page that watches a session looks at its newest messages; what it followed may lie far behind them.
@@ -189,5 +189,5 @@ async fn a_page_tells_how_a_task_ends_however_many_wait_behind_it(engine: Engine
     viber.command().await;
     hears("log", "data-level=\"info\"").await;
     viber.report(&submit.task_id, 1, 4, vec![stopped()]).await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -32,7 +32,7 @@ async fn a_board_killed_between_commit_and_ack_records_everything_once(engine: E
             last = from + 19;
             fixture.viber.outbox =
                 vec![OutboxRange { task_id: submit.task_id.clone(), attempt: 1, first_seq: first, last_seq: last }];
-            fixture.viber.running = vec![protocol::Running { task_id: submit.task_id.clone(), attempt: 1 }];
+            fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
             let welcome = fixture.viber.connect().await;
             let acked = welcome.acked.iter().find(|ack| ack.task_id == submit.task_id).map_or(0, |ack| ack.seq);
             assert!(acked + 1 >= first, "acknowledged before and forgotten: {acked}");
@@ -49,7 +49,7 @@ async fn a_board_killed_between_commit_and_ack_records_everything_once(engine: E
     let seqs: Vec<u64> =
         fixture.operator.events(id(&task, "id")).await.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(seqs, (1..=last + 1).collect::<Vec<_>>());
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_acknowledged_submit_survives_the_board(engine: Engine) {
@@ -67,7 +67,7 @@ async fn an_acknowledged_submit_survives_the_board(engine: Engine) {
     for goal in goals {
         assert_eq!(fixture.viber.submitted().await.goal, goal);
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_viewer_resumes_where_it_was(engine: Engine) {
@@ -84,7 +84,7 @@ async fn a_viewer_resumes_where_it_was(engine: Engine) {
     assert_eq!(ids, ["1.1", "1.2", "1.3"]);
     fixture.board.kill9();
     fixture.board.restart().await;
-    fixture.viber.running = vec![protocol::Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     fixture.viber.connect().await;
     let mut viewer = fixture.operator.stream(&path, Some("1.3")).await;
     fixture.viber.report(&submit.task_id, 1, 5, vec![text("c"), completed("abc")]).await;
@@ -93,5 +93,5 @@ async fn a_viewer_resumes_where_it_was(engine: Engine) {
     assert_eq!(ids, ["1.4", "1.5", "1.6"], "{frames:#?}");
     assert!(frames.iter().any(|frame| frame.event == "task" && frame.id.is_none()));
     assert!(viewer.next().await.is_none(), "the stream ends after `end`");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -56,7 +56,7 @@ fn session() -> SessionId {
 /// A machine with one long log.
 async fn logged(engine: Engine, lines: &[Value]) -> Fixture<FakeMachine> {
     let fixture = Fixture::on(engine).with_machine().await;
-    fixture.viber.inside().at_once = 500;
+    fixture.viber.state().at_once = 500;
     fixture.viber.log("default", &session(), lines);
     fixture
 }

@@ -21,7 +21,7 @@ trait Spawning {
     /// Waits until a task has ended, whichever way.
     async fn over(&self, task: &str) -> Value;
     /// Panics unless everything is as it must be after any case, and no attempt was begun twice.
-    async fn sound(&self);
+    async fn assert_invariants(&self);
     /// Events of a task, checked to be without a hole: what is missing is named by a gap.
     async fn events(&self, task: &str) -> Vec<Value>;
 }
@@ -40,9 +40,9 @@ impl Spawning for Fixture<Viber> {
         self.operator.task_within(EVENT_TIMEOUT * 2, task, "ended", end).await
     }
 
-    async fn sound(&self) {
+    async fn assert_invariants(&self) {
         self.spawns().at_most_once();
-        self.board.sound().await;
+        self.board.assert_invariants().await;
     }
 
     async fn events(&self, task: &str) -> Vec<Value> {

@@ -58,7 +58,8 @@ trait Asking {
     async fn ask(&self, key: &str) -> Asked;
     /// Asks again and again under the same key until it is kept.
     async fn insist(&self, who: &Person, key: &str, limit: Duration) -> String;
-    /// Panics unless the Board is sound, and the tasks are exactly those that were acknowledged (goal and id), one each, beside the talkers' own.
+    /// Panics unless the Board keeps its invariants, and the tasks are exactly those that were acknowledged (goal and
+    /// id), one each, in addition to the talkers' own.
     async fn tasks_are(&self, kept: &[(String, String)]);
 }
 
@@ -104,7 +105,7 @@ impl Asking for Fixture<FakeDaemon> {
         let kept: BTreeMap<String, Vec<String>> =
             kept.iter().map(|(goal, task)| (goal.clone(), vec![task.clone()])).collect();
         assert_eq!(found, kept, "what was acknowledged is there, once, and nothing else");
-        self.board.sound().await;
+        self.board.assert_invariants().await;
     }
 }
 

@@ -43,7 +43,7 @@ fn text(to: u32) -> String {
 
 /// A viber that dials the Board through a network; `faults` are set before it dials for the first time.
 async fn over_a_network(script: Vec<Reply>, faults: impl FnOnce(&Proxy)) -> Fixture<Viber> {
-    let fixture = Fixture::on(ANY_ENGINE).thinking(script).over_a_network(seed()).with_enrolled_viber().await;
+    let fixture = Fixture::on(ANY_ENGINE).scripted_model(script).over_a_network(seed()).with_enrolled_viber().await;
     faults(fixture.proxy());
     fixture.running().await
 }
@@ -57,7 +57,7 @@ trait Network {
     /// Waits for the end, and that everything came exactly once: events, text, one attempt, one call of the model.
     async fn completes(&self, task: &Value, to: u32, within: Duration);
     /// After every case; the model was asked `calls` times.
-    async fn sound(&self, calls: usize);
+    async fn assert_invariants(&self, calls: usize);
 }
 
 impl Network for Fixture<Viber> {
@@ -81,9 +81,9 @@ impl Network for Fixture<Viber> {
         assert_eq!(done["attempt"], 1);
     }
 
-    async fn sound(&self, calls: usize) {
+    async fn assert_invariants(&self, calls: usize) {
         assert_eq!(self.llm.requests().len(), calls, "each attempt is started once");
-        self.board.sound().await;
+        self.board.assert_invariants().await;
     }
 }
 

@@ -71,7 +71,7 @@ async fn f02_a_crash_between_commit_and_ack_doubles_nothing(engine: Engine) {
         fixture.board.fail(point, "1*return(crash)").await;
         fixture.viber.report_unacked(&submit.task_id, 1, acked + 1, fresh.clone()).await;
         fixture.crashed().await;
-        fixture.viber.running = vec![protocol::Running { task_id: submit.task_id.clone(), attempt: 1 }];
+        fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
         let last_seq = acked + fresh.len() as u64;
         let task_id = submit.task_id.clone();
         fixture.viber.outbox = vec![protocol::OutboxRange { task_id, attempt: 1, first_seq: acked + 1, last_seq }];
@@ -90,7 +90,7 @@ async fn f02_a_crash_between_commit_and_ack_doubles_nothing(engine: Engine) {
     let seqs: Vec<u64> = events.iter().filter_map(|event| event["seq"].as_u64()).collect();
     assert_eq!(seqs, (1..=acked + 1).collect::<Vec<_>>());
     assert_eq!(words.len(), 60);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f03_a_crash_between_commit_and_answer_makes_one_task(engine: Engine) {
@@ -121,7 +121,7 @@ async fn f03_a_crash_between_commit_and_answer_makes_one_task(engine: Engine) {
         fixture.viber.report(&submit.task_id, 1, 1, events).await;
         nothing_more(&mut fixture.viber).await;
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f04_a_crash_before_dispatch_dispatches_once(engine: Engine) {
@@ -141,7 +141,7 @@ async fn f04_a_crash_before_dispatch_dispatches_once(engine: Engine) {
     // Nor does a reconnect bring it again.
     fixture.viber.connect().await;
     nothing_more(&mut fixture.viber).await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// No command comes: what the Board had to say it said before it answers a heartbeat.

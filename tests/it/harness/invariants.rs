@@ -1,23 +1,22 @@
 //! The invariant checker can fail: each check is shown rows, a ledger or a process that break it.
 
-use std::sync::{Arc, Mutex};
-
 use board_tests::{
     Board, Engine, FakeDaemon, ProcessWatch,
     board::HOME,
     fake_daemon::{accepted, completed, started, text},
     invariants::{Dump, NOTES_FILE, rows},
-    ledger::{Book, Submit, View},
+    ledger::{LedgerEntries, Submit, View},
     person::StreamFrame,
+    programs::Process,
     tasks::id,
 };
 use serde_json::{Value, json};
 
-/// A Board with one finished task that a viewer watched, and the ledger's book.
+/// A Board with one finished task that a viewer watched, and the ledger's entries.
 struct Played {
     board: Board,
     dump: Dump,
-    book: Book,
+    entries: LedgerEntries,
     views: Vec<View>,
     task: String,
 }
@@ -32,18 +31,18 @@ async fn played(engine: Engine) -> Played {
     let events = vec![accepted(), started(), text("a"), text("b"), completed("done")];
     daemon.report(&submit.task_id, 1, 1, events).await;
     stream.until("end").await;
-    board.sound().await;
-    let book = board.ledger().read();
-    let views = book.views.iter().map(|view| view.lock().expect("not poisoned").clone()).collect();
-    Played { dump: Dump::of(&board).await.expect("rows"), book, views, task: id(&task, "id").to_owned(), board }
+    board.assert_invariants().await;
+    let entries = board.ledger().read();
+    let views = entries.views.iter().map(|view| view.lock().expect("not poisoned").clone()).collect();
+    Played { dump: Dump::of(&board).await.expect("rows"), entries, views, task: id(&task, "id").to_owned(), board }
 }
 
 impl Played {
-    /// The findings after `harm` was done to rows, book and views.
-    fn after(&self, harm: impl FnOnce(&mut Dump, &mut Book, &mut Vec<View>)) -> Vec<String> {
-        let (mut dump, mut book, mut views) = (self.dump.clone(), self.book.clone(), self.views.clone());
-        harm(&mut dump, &mut book, &mut views);
-        rows(&dump, &book, &views, 10_000_000).0
+    /// The findings after `harm` was done to rows, entries and views.
+    fn after(&self, harm: impl FnOnce(&mut Dump, &mut LedgerEntries, &mut Vec<View>)) -> Vec<String> {
+        let (mut dump, mut entries, mut views) = (self.dump.clone(), self.entries.clone(), self.views.clone());
+        harm(&mut dump, &mut entries, &mut views);
+        rows(&dump, &entries, &views, 10_000_000).0
     }
 
     /// The same to one table's rows.
@@ -66,17 +65,19 @@ async fn rows_that_lie_are_found(engine: Engine) {
 
     // I1: an acknowledged task is missing; one is there twice; one key made two; one that nobody was told of.
     finds(&played.rows("tasks", Vec::clear), "I1");
-    finds(&played.after(|_, book, _| book.submits.clear()), "I1");
+    finds(&played.after(|_, entries, _| entries.submits.clear()), "I1");
     let key = Some(("me".to_owned(), "key".to_owned()));
     let one = |task: &str| Submit { task: task.into(), session: "ses_x".into(), key: key.clone() };
-    finds(&played.after(|_, book, _| book.submits.extend([one(&task), one("task_other")])), "I1");
+    finds(&played.after(|_, entries, _| entries.submits.extend([one(&task), one("task_other")])), "I1");
     // I2: handed out under two numbers; begun twice.
     let at = (task.clone(), 1);
-    let twice = |book: &mut Book| assert!(book.offers.get_mut(&at).expect("it was").insert(("vib_x".into(), 99)));
-    finds(&played.after(|_, book, _| twice(book)), "I2");
+    let twice = |entries: &mut LedgerEntries| {
+        assert!(entries.offers.get_mut(&at).expect("it was").insert(("vib_x".into(), 99)))
+    };
+    finds(&played.after(|_, entries, _| twice(entries)), "I2");
     let root = tempfile::tempdir().expect("a folder");
     std::fs::write(root.path().join(NOTES_FILE), format!("begin {task} 1 7\nbegin {task} 1 8\n")).expect("a note");
-    finds(&played.after(|_, book, _| book.vibers.push(root.path().to_owned())), "I2");
+    finds(&played.after(|_, entries, _| entries.vibers.push(root.path().to_owned())), "I2");
     // I3: a hole, other bytes, a missing end, events of nothing.
     finds(&played.rows("events", |rows| drop(rows.remove(0))), "I3");
     let word = |row: &mut serde_json::Map<String, Value>, from: &str, to: &str| {
@@ -85,7 +86,7 @@ async fn rows_that_lie_are_found(engine: Engine) {
     };
     let second = "\"content\":\"b\"";
     finds(&played.rows("events", |rows| rows.iter_mut().for_each(|row| word(row, second, "\"content\":\"c\""))), "I3");
-    finds(&played.after(|_, book, _| assert!(book.acked.insert(at.clone(), 9).is_some())), "I3");
+    finds(&played.after(|_, entries, _| assert!(entries.acked.insert(at.clone(), 9).is_some())), "I3");
     finds(&played.rows("attempts", Vec::clear), "I3");
     // I4: ended twice, went on, changed its mind, another state.
     let say = |rows: &mut Vec<serde_json::Map<String, Value>>, column: &str, value: Value| {
@@ -132,9 +133,9 @@ async fn secrets_leaks_and_panics_are_found() {
     let board = &played.board;
     let secret = "vbt_aSecretThatNobodyMayWriteDown";
     board.ledger().secret("an API token", secret);
-    board.sound().await;
+    board.assert_invariants().await;
     std::fs::write(board.data().join("copy.txt"), format!("x{secret}x")).expect("a file");
-    finds(&board.unsound().await, "I9");
+    finds(&board.violated_invariants().await, "I9");
     std::fs::remove_file(board.data().join("copy.txt")).expect("the file");
     // I11: more files than before.
     let before = ProcessWatch::start(board);
@@ -150,7 +151,7 @@ async fn secrets_leaks_and_panics_are_found() {
     // I12: a panic in the log, and a Board that does not answer.
     let frozen = {
         board.freeze();
-        let found = board.unsound().await;
+        let found = board.violated_invariants().await;
         board.thaw();
         found
     };
@@ -159,12 +160,12 @@ async fn secrets_leaks_and_panics_are_found() {
     let log = played.board.data().join("board.log");
     let said = std::fs::read_to_string(&log).expect("a log");
     std::fs::write(&log, format!("{said}thread 'main' panicked at src/x.rs:1:1:\nboom\n")).expect("a log");
-    finds(&played.board.unsound().await, "I12");
+    finds(&played.board.violated_invariants().await, "I12");
     played.board.ledger().expect_in_log("src/x.rs");
-    played.board.sound().await;
+    played.board.assert_invariants().await;
     // I9 again, in a row: it stays in the file even when the row forgets it.
     played.board.sql("UPDATE vibers SET hostname = 'vbt_aSecretThatNobodyMayWriteDown'").await;
-    finds(&played.board.unsound().await, "I9");
+    finds(&played.board.violated_invariants().await, "I9");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,10 +178,10 @@ async fn children_of_ended_attempts_are_found() {
     let note = format!("scratch {} 1 {}\n", played.task, scratch.display());
     std::fs::write(machine.path().join(NOTES_FILE), note).expect("a note");
     board.ledger().viber(machine.path().to_owned());
-    let child = std::process::Command::new("sleep").arg("600").env("TMPDIR", &scratch).spawn();
-    let child = Arc::new(Mutex::new(child.expect("sleep")));
-    let found = board.unsound().await;
-    child.lock().expect("not poisoned").kill().expect("it runs");
-    child.lock().expect("not poisoned").wait().expect("it ended");
+    let mut sleep = std::process::Command::new("sleep");
+    sleep.arg("600").env("TMPDIR", &scratch);
+    let mut child = Process::start(sleep, &machine.path().join("sleep.log"));
+    let found = board.violated_invariants().await;
+    assert!(child.ended().is_none(), "it lives longer than children are waited for");
     finds(&found, "I10");
 }

@@ -154,7 +154,7 @@ async fn a_hole_tells_nobody_and_a_stall_loses_nothing() {
     proxy.heal();
     assert_eq!(hear(&mut socket, 1).await, ["later"]);
 
-    proxy.forsake();
+    proxy.make_half_open();
     say(&mut socket, &["never"]).await;
     assert_eq!(hear_within(&mut socket, QUIET_TIME).await, "-", "neither an answer nor an end");
     let mut other = dial(&proxy).await;
@@ -203,7 +203,7 @@ async fn the_board_is_reached_through_it_by_programs_and_daemons() {
     let through = Person::with_token(&proxy.url(), operator.bearer().expect("a token"));
     assert!(through.get("/api/v1/vibers").await.expect(200).json()["items"].is_array());
     let mut fake = FakeDaemon::enrol(&board, "fake").await;
-    fake.dials(&proxy.url());
+    fake.dial_at(&proxy.url());
     fake.connect().await;
     let mut viber = Viber::fresh("real");
     viber.enrol_at(&board, &proxy.url()).await;

@@ -17,7 +17,7 @@ async fn nonsense_is_left_out_and_text_stays_text(engine: Engine) {
     lines.insert(3, line(&id, 0, "text", &json!({ "text": "no such attempt" })).to_string());
     lines.insert(4, json!({ "taskId": "../../etc", "type": "text", "text": "no such task" }).to_string());
     lines.push(line(&id, 1, "text", &json!({ "text": "after its end" })).to_string());
-    fixture.viber.inside().logs.push(("default".to_owned(), session.clone(), lines));
+    fixture.viber.state().logs.push(("default".to_owned(), session.clone(), lines));
     let base = format!("/t/{HOME}/vibers/{}/sessions/{session}", fixture.viber.id);
     let harmless = |html: &str| {
         assert!(
@@ -30,7 +30,7 @@ async fn nonsense_is_left_out_and_text_stays_text(engine: Engine) {
     harmless(&owner.page(&format!("/t/{HOME}/sessions/{session}")).await.expect(200).body);
     let told = fixture.operator.get(&format!("/api/v1/sessions/{session}")).await.expect(200).json();
     assert!(told["title"].as_str().is_some_and(|title| title.chars().count() <= 80), "{told:#}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_id_of_others_is_as_unknown_as_any(engine: Engine) {
@@ -63,7 +63,7 @@ async fn an_id_of_others_is_as_unknown_as_any(engine: Engine) {
     stranger.get(&base).await.expect(404);
     stranger.post(&format!("{base}/{session}/import"), &json!({})).await.expect(404);
     fixture.board.token(HOME, "viewer").await.post(&format!("{base}/{session}/import"), &json!({})).await.expect(403);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_viber_that_lies_about_its_log_is_refused(engine: Engine) {
@@ -82,14 +82,14 @@ async fn a_viber_that_lies_about_its_log_is_refused(engine: Engine) {
         piece(json!([told(1, u64::MAX, 5)]), Value::Null),
     ];
     for lie in lies {
-        fixture.viber.inside().lies.insert("session.log".to_owned(), lie.clone());
+        fixture.viber.state().lies.insert("session.log".to_owned(), lie.clone());
         let answer = fixture.operator.post(&fixture.import_path(&session), &json!({})).await;
         assert_eq!((answer.status, answer.code()), (422, "viber_refused".to_owned()), "{lie}");
     }
     // Lines of which nothing is told, however large they are said to be.
     fixture
         .viber
-        .inside()
+        .state()
         .lies
         .insert("session.log".to_owned(), piece(json!([told(1, 100_000_000, 100_000_000)]), Value::Null));
     let answer = fixture.operator.post(&fixture.import_path(&session), &json!({})).await.expect(422);
@@ -97,7 +97,7 @@ async fn a_viber_that_lies_about_its_log_is_refused(engine: Engine) {
     // A list that never ends, and one that goes backwards.
     let item = json!({ "sessionId": session, "agentId": "default", "bytes": 1 });
     for next in [json!(0), json!(1)] {
-        fixture.viber.inside().lies.insert("session.list".to_owned(), json!({ "items": [item], "next": next }));
+        fixture.viber.state().lies.insert("session.list".to_owned(), json!({ "items": [item], "next": next }));
         let listed = fixture.listed().await;
         assert!(listed.len() <= 2, "{listed:#?}");
     }
@@ -109,8 +109,8 @@ async fn a_viber_that_lies_about_its_log_is_refused(engine: Engine) {
     .await;
     assert_eq!(away.code(), "viber_away");
     let html = fixture.board.owner().await.page(&format!("/t/{HOME}/vibers/{}/sessions", fixture.viber.id)).await;
-    assert!(html.expect(200).body.contains("The viber is away."));
-    fixture.board.sound().await;
+    assert!(html.expect(200).body.contains("The viber is offline."));
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(

@@ -14,7 +14,7 @@ async fn a_session_from_before_the_board_goes_on_there(engine: Engine) {
     ];
     let llm = Llm::start(script).await;
     let mut viber = Viber::fresh("lab");
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     viber.cli(&["task", "Water the plants"]).await.good();
 
     let board = Board::start(engine).await;
@@ -67,7 +67,7 @@ async fn a_session_from_before_the_board_goes_on_there(engine: Engine) {
     let text = std::fs::read_to_string(log).expect("the log");
     let seqs = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["seq"].as_u64().unwrap_or(0));
     assert!(seqs.eq(1..=text.lines().count() as u64), "{text}");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 crate::on_both_databases!(a_session_from_before_the_board_goes_on_there);

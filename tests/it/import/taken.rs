@@ -1,7 +1,7 @@
 //! A log is taken over once, whoever asks how often, and what comes later is added.
 
 use board_tests::{Engine, Fixture, board::HOME, fake_daemon};
-use protocol::{Running, SessionId, TaskId};
+use protocol::{AttemptRef, SessionId, TaskId};
 use serde_json::json;
 
 use super::{TakingOver, line, task};
@@ -62,7 +62,7 @@ async fn a_session_is_seen_taken_over_and_gone_on_with(engine: Engine) {
     fixture.viber.report(&submit.task_id, 1, 1, done).await;
     fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
     assert_eq!(fixture.said(&session).await.len(), 6);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn many_at_once_take_it_over_once(engine: Engine) {
@@ -77,7 +77,7 @@ async fn many_at_once_take_it_over_once(engine: Engine) {
     let taken: u64 = answers.iter().map(|answer| answer["tasks"].as_u64().expect("a number")).sum();
     assert_eq!(taken, 7, "{answers:#?}");
     assert_eq!(fixture.said(&session).await.len(), 14);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn later_lines_are_added_and_what_runs_is_left_alone(engine: Engine) {
@@ -86,22 +86,22 @@ async fn later_lines_are_added_and_what_runs_is_left_alone(engine: Engine) {
     let asked = line(&two, 1, "goal", &json!({ "text": "second" }));
     let lines = [task(&one, "first", "one"), vec![asked, line(&two, 1, "text", &json!({ "text": "half" }))]].concat();
     fixture.viber.log("default", &session, &lines);
-    fixture.viber.inside().open = vec![Running { task_id: two.clone(), attempt: 1 }];
+    fixture.viber.state().open = vec![AttemptRef { task_id: two.clone(), attempt: 1 }];
     assert_eq!(fixture.import(&session).await["tasks"], 1);
     assert_eq!(fixture.said(&session).await.len(), 2, "what runs is told by whoever runs it");
     let owner = fixture.board.owner().await;
     let base = format!("/t/{HOME}/vibers/{}/sessions/{session}", fixture.viber.id);
     let html = owner.page(&base).await.expect(200).body;
-    assert!(html.contains("runs on the machine right now") && !html.contains("half"), "{html}");
+    assert!(html.contains("is running on the machine") && !html.contains("half"), "{html}");
 
     // It failed, and was begun anew; then it is over.
     let failed = json!({ "error": { "code": "timeout", "message": "too long", "retryable": true } });
     {
-        let mut inside = fixture.viber.inside();
-        inside.open.clear();
+        let mut state = fixture.viber.state();
+        state.open.clear();
         let more = [line(&two, 1, "error", &failed), line(&two, 2, "text", &json!({ "text": "whole" }))];
-        inside.logs[0].2.extend(more.iter().map(ToString::to_string));
-        inside.logs[0].2.push(line(&two, 2, "completed", &json!({ "summary": "whole" })).to_string());
+        state.logs[0].2.extend(more.iter().map(ToString::to_string));
+        state.logs[0].2.push(line(&two, 2, "completed", &json!({ "summary": "whole" })).to_string());
     }
     let listed = fixture.listed().await;
     assert_eq!((listed.len(), &listed[0]["behind"]), (1, &json!(true)), "{listed:#?}");
@@ -117,25 +117,25 @@ async fn later_lines_are_added_and_what_runs_is_left_alone(engine: Engine) {
 
     // A log that ends in the middle: nothing of it is alive, and the page says how it ended.
     let three = TaskId::new(3);
-    fixture.viber.inside().logs[0].2.push(line(&three, 1, "goal", &json!({ "text": "third" })).to_string());
+    fixture.viber.state().logs[0].2.push(line(&three, 1, "goal", &json!({ "text": "third" })).to_string());
     assert_eq!(fixture.import(&session).await["tasks"], 1);
     let told = fixture.operator.task(three.as_str()).await;
     assert_eq!((&told["state"], &told["error"]["code"]), (&json!("error"), &json!("daemon_restarted")));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn the_machines_own_plan_is_its_plan(engine: Engine) {
     let fixture = Fixture::on(engine).with_machine().await;
     let owner = fixture.board.owner().await;
     let session = SessionId::new(1);
-    fixture.viber.inside().files.insert("task.md".to_owned(), "# Garden\n\n- [x] Water\n- [ ] Weed\n".to_owned());
+    fixture.viber.state().files.insert("task.md".to_owned(), "# Garden\n\n- [x] Water\n- [ ] Weed\n".to_owned());
     fixture.viber.log("default", &session, &task(&TaskId::new(1), "first", "one"));
     fixture.import(&session).await;
     let path = format!("/api/v1/sessions/{session}/plan");
     let plan = fixture.operator.get(&path).await.expect(200);
     assert_eq!((&plan.json()["goal"], &plan.json()["source"]), (&json!("Garden"), &json!("file")));
     let html = owner.page(&format!("/t/{HOME}/sessions/{session}?pane=plan")).await.expect(200).body;
-    assert!(html.contains("goes by") && html.contains("Weed") && html.contains("1 of 2 steps"), "{html}");
+    assert!(html.contains("no plan of its own") && html.contains("Weed") && html.contains("1 of 2 steps"), "{html}");
     // A change makes one of its own, and leaves the machine's as it is.
     let tag = plan.header("etag").to_owned();
     let request = fixture.operator.request(reqwest::Method::PUT, &path).header("if-match", tag);
@@ -148,7 +148,7 @@ async fn the_machines_own_plan_is_its_plan(engine: Engine) {
     let other = fixture.operator.post("/api/v1/sessions", &body).await.expect(201).json();
     let other = format!("/api/v1/sessions/{}/plan", other["id"].as_str().expect("an id"));
     fixture.operator.get(&other).await.expect(404);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(

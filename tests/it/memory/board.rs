@@ -23,7 +23,7 @@ const AFTER: &str = "# Memory\n\n- The kiosk is in room 4.\n- Nobody likes retri
 /// A machine with a `MEMORY.md`.
 async fn with_memory(engine: Engine) -> Fixture<FakeMachine> {
     let fixture = Fixture::on(engine).with_machine().await;
-    fixture.viber.inside().files.insert("MEMORY.md".to_owned(), BEFORE.to_owned());
+    fixture.viber.state().files.insert("MEMORY.md".to_owned(), BEFORE.to_owned());
     fixture
 }
 

@@ -46,7 +46,7 @@ async fn every_task_has_its_entry(engine: Engine) {
     // The Board sees the file change, as any other.
     let confirmed = |task: &serde_json::Value| task["stopConfirmedAt"].is_string();
     fixture.operator.task_that(id(&endless, "id"), "the stop is confirmed", confirmed).await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn without_the_switch_there_is_none(engine: Engine) {

@@ -26,7 +26,7 @@ async fn a_note_for_the_day_is_written_and_one_for_good_is_proposed(engine: Engi
     assert_eq!((&task["state"], &task["result"]["text"]), (&json!("completed"), &json!(answer)), "{task:#}");
     assert_eq!(curated(&fixture.viber), BEFORE, "nothing is written without a person");
     log_with(&fixture.viber, "Looked at the invoices.").await;
-    let told = fixture.told(&task, "memory").await;
+    let told = fixture.events_of_kind(&task, "memory").await;
     let proposals: Vec<&Value> =
         told.iter().map(|event| &event["memory"]).filter(|memory| memory["proposal"].is_string()).collect();
     assert_eq!(proposals.len(), 2, "{told:#?}");
@@ -40,9 +40,9 @@ async fn a_note_for_the_day_is_written_and_one_for_good_is_proposed(engine: Engi
         ["applied", "proposed", "known", "proposed"],
         "{notes:?}"
     );
-    let results = fixture.told(&task, "tool-result").await;
+    let results = fixture.events_of_kind(&task, "tool-result").await;
     assert_eq!(results.iter().map(|result| result["ok"] == true).collect::<Vec<_>>(), [true, true, true, false]);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// `result.memory.notes` as the viber reported it: note and what became of it.
@@ -62,12 +62,12 @@ async fn by_the_policy_it_is_written_at_once(engine: Engine) {
     assert_eq!(task["result"]["text"], json!(answer), "{task:#}");
     let whole = format!("{BEFORE}- Invoices are in `billing/`.\n\n## Invoices\n\nAsk Ada.\n\n- Be kind.\n");
     assert_eq!(curated(&fixture.viber), whole);
-    let told = fixture.told(&task, "memory").await;
+    let told = fixture.events_of_kind(&task, "memory").await;
     assert_eq!(told.len(), 3, "{told:#?}");
     assert!(told.iter().all(|event| event["memory"]["path"] == "MEMORY.md" && event["memory"]["hash"].is_string()));
     let notes = task_notes(&fixture, &task).await;
     assert!(notes.len() == 3 && notes.iter().all(|(_, became)| *became == "applied"), "{notes:?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_editor_in_between_loses_nothing(engine: Engine) {
@@ -95,7 +95,7 @@ async fn an_editor_in_between_loses_nothing(engine: Engine) {
     let text = curated(&fixture.viber);
     assert!(text.contains("By hand.") && text.contains("- One."), "{text}");
     assert!(!text.contains("- One.\n- One."), "{text}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 on_both_databases!(

@@ -48,7 +48,7 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
     assert!(text.ends_with("=====\nFeed the walrus"), "the goal is the last word: {text}");
     assert!(text.find("2020-05-02.md") < text.find("2020-05-03.md"), "{text}");
 
-    let told = fixture.told(&task, "context").await;
+    let told = fixture.events_of_kind(&task, "context").await;
     assert_eq!(told.len(), 1, "once an attempt: {told:#?}");
     let context = &told[0];
     let layers = context["layers"].as_array().expect("layers");
@@ -86,7 +86,7 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
         "{}",
         words(&fixture)
     );
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_large_memory_is_sent_in_part_and_says_so(engine: Engine) {
@@ -98,11 +98,11 @@ async fn a_large_memory_is_sent_in_part_and_says_so(engine: Engine) {
     let text = words(&fixture);
     assert!(text.contains("Fact number 0 is true.") && text.contains("tokens left out …]"), "{text}");
     assert!(!text.contains("Fact number 3999") && text.len() < 40_000, "{}", text.len());
-    let told: Vec<Value> = fixture.told(&task, "context").await;
+    let told: Vec<Value> = fixture.events_of_kind(&task, "context").await;
     let memory = told[0]["layers"].as_array().expect("layers").iter().find(|layer| layer["layer"] == "memory");
     let cut = &memory.expect("memory")["items"][0]["truncated"];
     assert!(cut["kept"].as_u64() < cut["of"].as_u64() && cut["of"].as_u64() > Some(20_000), "{cut}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 on_both_databases!(excerpts_reach_the_model_and_are_told, a_large_memory_is_sent_in_part_and_says_so);

@@ -39,7 +39,7 @@ async fn todos_tick_in_the_file_and_on_the_page(engine: Engine) {
     assert!(said.contains("<plan>") && said.contains("- [x] Build") && said.contains("task.md"), "{said}");
     let last = requests.last().and_then(|request| request.body["messages"].as_array()?.last().cloned());
     assert_eq!(last.map(|last| last["content"].clone()), Some(json!("go on")), "the goal comes last: {said}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_plan_in_the_answer_is_the_plan(engine: Engine) {
@@ -47,7 +47,7 @@ async fn a_plan_in_the_answer_is_the_plan(engine: Engine) {
     let fixture = planning(engine, vec![Reply::text(answer)]).await;
     let task = fixture.play("ship").await;
     assert_eq!(fixture.file(&task, "task.md"), "# Ship it\n- [x] Build\n- [ ] Test\n", "{task:#}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn what_is_proposed_is_not_written(engine: Engine) {
@@ -65,7 +65,7 @@ async fn what_is_proposed_is_not_written(engine: Engine) {
     let events = fixture.operator.events(task["id"].as_str().expect("an id")).await;
     let proposed = events.iter().find_map(|event| event["event"]["plan"]["proposal"].as_str());
     assert_eq!(proposed, Some("# Ship it\n\n- [x] Build\n- [ ] Test\n- [ ] Announce\n"), "{events:#?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_file_changed_by_hand_is_what_the_next_task_sees(engine: Engine) {

@@ -49,7 +49,7 @@ async fn nothing_is_done_before_somebody_allows_it(engine: Engine) {
     assert!(offered(&requests[3]).contains(&"write_file".to_owned()));
     let said = words(&requests[3]);
     assert!(said.contains("approved_plan") && said.contains("with a snowman"), "{said}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_plan_that_was_changed_meanwhile_is_asked_about_again(engine: Engine) {
@@ -68,7 +68,7 @@ async fn a_plan_that_was_changed_meanwhile_is_asked_about_again(engine: Engine) 
     fixture.word(&second, "allow", "").await.expect(200);
     assert_eq!(fixture.ended(&task).await["state"], "completed");
     assert!(words(&fixture.llm.requests()[1]).contains("Only one"));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_stop_ends_the_waiting(engine: Engine) {
@@ -85,7 +85,7 @@ async fn a_stop_ends_the_waiting(engine: Engine) {
             task["stopConfirmedAt"].is_string()
         })
         .await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 on_both_databases!(

@@ -37,5 +37,5 @@ async fn a80_a_plan_is_inert_text_and_bounded() {
     let html = page.expect(200).body;
     assert!(html.contains("img src=x onerror=alert(1)"), "{html}");
     assert!(!html.contains("href=\"javascript:") && !html.contains("<img"), "{html}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -65,7 +65,7 @@ async fn a_plan_is_written_read_and_changed(engine: Engine) {
         let current = stale["current"].as_str().expect("a hash");
         assert_eq!(put(&fixture, &path, Some(current), &bad).await.expect(422).code(), "bad_plan");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn what_an_editor_writes_is_a_revision(engine: Engine) {
@@ -98,7 +98,7 @@ async fn what_an_editor_writes_is_a_revision(engine: Engine) {
     let answer = owner.post_form(&verb, &[("n", "1")]).await;
     assert!(answer.status == 303 || answer.status == 200, "{answer:#?}");
     assert_eq!(fixture.file(&session, "task.md"), PLAN);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_edit_waits_for_its_viber(engine: Engine) {
@@ -115,7 +115,7 @@ async fn an_edit_waits_for_its_viber(engine: Engine) {
     assert_eq!(fixture.file(&session, "task.md"), PLAN);
     fixture.viber.run();
     eventually("it is written", async || (fixture.file(&session, "task.md") == changed).then_some(())).await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_proposal_is_accepted_or_rejected(engine: Engine) {
@@ -144,7 +144,7 @@ async fn a_proposal_is_accepted_or_rejected(engine: Engine) {
     assert_eq!(rejected["state"], "rejected");
     assert_eq!(fixture.file(&task, "task.md"), with);
     fixture.board.token("home", "viewer").await.post(&one, &json!({ "decision": "accept" })).await.expect(403);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 on_both_databases!(

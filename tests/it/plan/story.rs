@@ -71,8 +71,8 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
     eventually("the file has it", async || fixture.file(&task, "task.md").contains("Announce").then_some(())).await;
     eventually("nothing is proposed any more", async || (!browser.has("#pane-body .proposal").await).then_some(()))
         .await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    fixture.board.sound().await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,7 +86,7 @@ async fn without_scripts_the_same_forms_do() {
     browser.sign_in(&fixture.board.owner().await).await;
     browser.go(&format!("{}/t/home/sessions/{}", fixture.board.url, task["sessionId"].as_str().expect("an id"))).await;
     browser.click("#review").await;
-    browser.sees("#approval", "May the agent work by this plan?").await;
+    browser.sees("#approval", "Approve this plan?").await;
     browser.click("#approval button[value=allow]").await;
     fixture.ended(&task).await;
     browser
@@ -96,7 +96,7 @@ async fn without_scripts_the_same_forms_do() {
     browser.click("[data-step-id=s1] button[value=done]").await;
     browser.find("[data-step-id=s1][data-step=done]").await;
     assert!(fixture.file(&task, "task.md").contains("- [x] One"));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,7 +132,7 @@ async fn a_session_is_prepared_before_its_first_task() {
     browser.go(&format!("{}/t/home", fixture.board.url)).await;
     let left = browser.run("return document.querySelector('#goal').value", Value::Null).await;
     assert_eq!(left, "", "what went on is not kept here");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,7 +183,7 @@ async fn parts_of_a_proposal_are_taken_or_rewritten_and_a_conflict_is_settled() 
     let path = fixture.viber.home().join("workspace/sessions").join(&id).join("task.md");
     std::fs::write(&path, "- [x] Test\n- [ ] Sleep\n").expect("an editor saves");
     browser.click(".plan-edit button.primary").await;
-    browser.sees("#plan-conflict", "Two changes of the plan met").await;
+    browser.sees("#plan-conflict", "Conflicting changes to the plan").await;
     assert_eq!(fixture.file(&task, "task.md"), "- [x] Test\n- [ ] Sleep\n");
     browser.click("#plan-conflict button[value=mine]").await;
     eventually("somebody's word is what is there", async || {
@@ -191,8 +191,8 @@ async fn parts_of_a_proposal_are_taken_or_rewritten_and_a_conflict_is_settled() 
     })
     .await;
     eventually("nothing is left to settle", async || (!browser.has("#plan-conflict").await).then_some(())).await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    fixture.board.sound().await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,6 +225,6 @@ async fn a_walkthrough_shows_what_it_names_of_the_artifacts() {
         (width == 2).then_some(())
     })
     .await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    fixture.board.sound().await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
 }

@@ -122,9 +122,9 @@ async fn comments_become_one_message_once(engine: Engine) {
         )
     );
     let empty = olga.page(&path(&session, "")).await.expect(200).body;
-    assert!(empty.contains("No comment waits"), "{empty}");
+    assert!(empty.contains("No comments yet"), "{empty}");
     olga.post_form(&path(&session, "/send"), &[("key", "x")]).await.expect(422);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_comment_is_its_authors_alone(engine: Engine) {
@@ -137,7 +137,7 @@ async fn a_comment_is_its_authors_alone(engine: Engine) {
     let rita = fixture.board.anon().in_team(HOME);
     rita.sign_in("rita@example.org", board_tests::board::PASSWORD).await;
     assert_eq!(comment(&fixture, &olga, &session, ("new", "2"), "Only mine.").await, 303);
-    assert!(otto.page(&path(&session, "")).await.expect(200).body.contains("No comment waits"));
+    assert!(otto.page(&path(&session, "")).await.expect(200).body.contains("No comments yet"));
     let mine = form(&olga, &session).await;
     // Whoever knows its name cannot send or remove it.
     assert_eq!(send(&otto, &session, &mine).await.expect(303).header("location"), path(&session, ""));
@@ -152,5 +152,5 @@ async fn a_comment_is_its_authors_alone(engine: Engine) {
     // A session that goes takes what was written for it along.
     fixture.operator.delete(&format!("/api/v1/sessions/{session}")).await.expect(204);
     olga.page(&path(&session, "")).await.expect(404);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -39,7 +39,7 @@ async fn repositories_of_every_format_are_shown() {
         let log = fixture.ask("log").await.expect(200).json();
         assert_eq!((&log["items"][0]["hash"], &log["items"][0]["files"]), (&json!(head), &json!(3)), "{format}");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn what_is_checked_out_is_shown_whatever_it_is() {
     assert_eq!((changes(&status), &status["head"]), (named(&[("a.txt", "conflict")]), &json!(head)));
     let diff = fixture.ask("diff?path=a.txt").await.expect(200).json();
     assert!(diff["diff"].as_str().is_some_and(|text| text.contains("+<<<<<<<")), "{diff:#}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_file_with_a_filter_is_shown_as_its_bytes() {
     assert_eq!(changes(&status), named(&[("a.bin", "changed")]));
     let diff = fixture.ask("diff?path=a.bin").await.expect(200).json();
     assert!(diff["diff"].as_str().is_some_and(|text| text.ends_with("\n+the bytes\n")), "{diff:#}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn submodules_and_worktrees_in_the_space_are_shown() {
     fixture.write("a.txt", "a a\n");
     let status = fixture.ask("status").await.expect(200).json();
     assert!(changes(&status).contains(&("a.txt".to_owned(), "changed".to_owned())), "{status:#}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -143,5 +143,5 @@ async fn ten_thousand_files_fit_into_one_look() {
     let status = operator.get(&path).await.expect(200).json();
     println!("status of 10,000 files, 200 of them changed: {:?}", begin.elapsed());
     assert_eq!((changes(&status).len(), &status["omitted"]), (200, &json!(0)));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -127,7 +127,7 @@ async fn a_hostile_repository_runs_nothing() {
     assert_eq!((missing.status, code(&missing).as_str()), (422, "git"), "{missing:#?}");
     assert_eq!(traps.sprung(), Vec::<String>::new());
     assert!(!fixture.viber.space().join("x").exists(), "a name is no option");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_repository_shows_no_other_folder_as_its_own() {
         }
         fs::remove_file(&git).expect("removed");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -178,10 +178,11 @@ async fn git_that_does_not_end_is_ended() {
     .await;
     // Files are looked at without git.
     fixture.ask("file?path=a.txt").await.expect(200);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
-/// Links that lead through others, as long as the kernel follows them, by names as long as it takes.
+/// Links that lead through each other, as many as the kernel follows, by names as long as it accepts: `link36` takes
+/// some 60,000 steps to follow.
 fn maze(folder: &std::path::Path) {
     fs::create_dir_all(folder.join("a")).expect("made");
     let way = "a/../".repeat(790);
@@ -199,9 +200,13 @@ async fn a171_links_that_lead_through_links_hold_up_nobody() {
     fixture.write("a.txt", "b\n");
     maze(&fixture.viber.space());
     let refs = fixture.viber.space().join(".git/refs");
-    let link = |n: usize| std::os::unix::fs::symlink("../../link36", refs.join(format!("x{n}"))).expect("linked");
+    let link = |n: usize| {
+        // Only half of the first 200 lead through the maze. Followed step by step they still take longer than the ten
+        // seconds that a look may take; followed by the kernel at once, a fraction of them, also on a busy machine.
+        let target = if (100..200).contains(&n) { "../../end" } else { "../../link36" };
+        std::os::unix::fs::symlink(target, refs.join(format!("x{n}"))).expect("linked");
+    };
     (0..200).for_each(link);
-    // A look that takes too long is refused.
     let status = fixture.ask("log").await.expect(200).json();
     assert_eq!(status["items"][0]["subject"], "first", "{status:#}");
     // One more is a reason not to look, told at once and to everybody who asks: nothing of it goes on behind the answer.
@@ -213,7 +218,7 @@ async fn a171_links_that_lead_through_links_hold_up_nobody() {
     }
     (200..2_000).for_each(|n| fs::remove_file(refs.join(format!("x{n}"))).expect("removed"));
     fixture.ask("log").await.expect(200);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -226,5 +231,5 @@ async fn a_commit_that_is_lost_is_not_told_as_a_repository_without_any() {
         let answer = fixture.ask(what).await.expect(422);
         assert_eq!(code(&answer), "git", "{what}: {answer:#?}");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -36,7 +36,7 @@ async fn a_space_is_looked_at_and_never_kept(engine: Engine) {
     let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     let page = person.page(&fixture.page("")).await.expect(200).body;
     assert!(page.contains("This needs the viber."), "{page}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn each_kind_of_change_is_told_with_its_lines() {
     assert!(gone["diff"].as_str().is_some_and(|text| text.contains("deleted file") && text.contains("\n-x\n")));
     assert_eq!(diff("path=crlf.txt").await["diff"], json!(""));
     fixture.ask("diff?path=nothing.txt").await.expect(404);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -105,13 +105,13 @@ async fn a_large_difference_is_cut_and_said_so() {
     }
     let person = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
     let page = person.page(&fixture.page("/diff?path=log.txt")).await.expect(200).body;
-    assert!(page.contains("the viber gives the first 256 KiB") || page.contains("more lines are not shown"), "{page}");
+    assert!(page.contains("the viber sends the first 256 KiB") || page.contains("more lines are not shown"), "{page}");
     // A file over 1 MiB is shown in part.
     fixture.write("huge.txt", line.repeat(20_000));
     assert_eq!(fixture.ask("file?path=huge.txt").await.status, 206);
     let page = person.page(&fixture.page("/files?path=huge.txt")).await.expect(200).body;
     assert!(page.contains("Shown in part"), "{page}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn what_is_no_repository_is_said_so() {
     fixture.git(&["add", "a.txt"]);
     assert_eq!(changes(&fixture.ask("status").await.expect(200).json()), named(&[("a.txt", "added")]));
     assert_eq!(fixture.ask("log").await.expect(200).json()["items"], json!([]));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn the_sessions_work_is_what_changed_since_its_first_task_began() {
         write("not-committed.txt", "two\n"),
         Reply::text("Done."),
     ];
-    let fixture = Fixture::on(Engine::Sqlite).thinking(script).with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).scripted_model(script).with_viber().await;
     let head = fixture.repository(&[("a.txt", "a\n")]);
     fixture.write("before.txt", "was there before\n");
     let before = fixture.commit("before the session");
@@ -174,7 +174,7 @@ async fn the_sessions_work_is_what_changed_since_its_first_task_began() {
     let status = fixture.ask(&format!("status?session={session}")).await.expect(200).json();
     assert_eq!(status["since"]["commit"], json!(before));
     fixture.ask("status?session=ses_00000000000000000000000000000000").await.expect(404);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn the_pages_read_without_scripts() {
     };
     let shown = page(String::new()).await;
     assert!(shown.contains("&#60;b&#62;main") || shown.contains("&lt;b&gt;main"), "{shown}");
-    assert!(shown.contains("hx-get=") && shown.contains("See what changed in it"), "{shown}");
+    assert!(shown.contains("hx-get=") && shown.contains("Show the diff"), "{shown}");
     let link = shown.split("hx-get=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a link");
     let diff = person.page(&link.replace("&#38;", "&").replace("&amp;", "&")).await.expect(200).body;
     assert!(diff.contains("data-op=\"add\"") && !diff.contains("<i>"), "{diff}");
@@ -211,5 +211,5 @@ async fn the_pages_read_without_scripts() {
     );
     let workspace = person.page(&format!("/t/{HOME}/vibers/{}/files", fixture.viber_id)).await.expect(200).body;
     assert!(workspace.contains(&fixture.page("")), "{workspace}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

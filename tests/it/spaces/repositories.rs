@@ -87,7 +87,7 @@ pub struct HostileRepository {
 }
 
 impl HostileRepository {
-    pub async fn lay() -> Self {
+    pub async fn create() -> Self {
         let fixture = with_space(Engine::Sqlite).await;
         fixture.repository(&[("a.txt", "a\n"), ("sub/b.txt", "b\n"), ("c.txt", "c\n")]);
         let root = fixture.viber.root().to_owned();
@@ -312,29 +312,29 @@ fn filters() -> Vec<Attack> {
 
 #[tokio::test]
 async fn a102_a_filter_by_any_name_is_not_started() {
-    let repository = HostileRepository::lay().await;
+    let repository = HostileRepository::create().await;
     repository.suffer(filters()).await;
-    repository.fixture.board.sound().await;
+    repository.fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn a103_nothing_that_a_repository_names_is_started() {
-    let repository = HostileRepository::lay().await;
+    let repository = HostileRepository::create().await;
     repository.suffer(super::attacks::programs()).await;
-    repository.fixture.board.sound().await;
+    repository.fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
 async fn a104_nothing_beside_the_space_is_shown() {
-    let repository = HostileRepository::lay().await;
+    let repository = HostileRepository::create().await;
     repository.suffer(super::attacks::places()).await;
-    repository.fixture.board.sound().await;
+    repository.fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a105_links_that_are_swapped_while_git_looks_show_nothing_else() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    let repository = HostileRepository::lay().await;
+    let repository = HostileRepository::create().await;
     repository.fresh();
     // The space's own repository and a link to the private one change places all the time, each in one step.
     let (git, other) = (repository.space().join(".git"), repository.space().join("other"));
@@ -369,5 +369,5 @@ async fn a105_links_that_are_swapped_while_git_looks_show_nothing_else() {
     });
     assert_eq!(shown + refused, 40);
     repository.fixture.ask("status").await.expect(200);
-    repository.fixture.board.sound().await;
+    repository.fixture.board.assert_invariants().await;
 }

@@ -10,7 +10,7 @@ async fn two_lines_are_commented_on_and_one_message_arrives() {
     let write =
         Reply::call("write_file", json!({ "path": "greet.py", "content": "def greet():\n    print('helo')\n" }));
     let fixture = Fixture::on(Engine::Sqlite)
-        .thinking(vec![write, Reply::text("Written."), Reply::text("Mended.")])
+        .scripted_model(vec![write, Reply::text("Written."), Reply::text("Mended.")])
         .with_viber()
         .await;
     fixture.repository(&[("readme.md", "# Read me\n")]);
@@ -40,6 +40,6 @@ async fn two_lines_are_commented_on_and_one_message_arrives() {
     let said = browser.content_of("#entries").await;
     assert_eq!(said.matches("Comments on lines:").count(), 1, "{said}");
     assert!(said.contains("greet.py:1") && said.contains("It is hello."), "{said}");
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    fixture.board.sound().await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
 }

@@ -163,7 +163,7 @@ async fn vibers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(!vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &one).await?, "once");
     assert!(vibers::by_credential(tx, &hash).await?.is_none());
     assert!(vibers::load(&mut tx.of(&home), &one).await?.is_none());
-    assert_eq!(vibers::standing(tx).await?.len(), 2);
+    assert_eq!(vibers::leases(tx).await?.len(), 2);
     Ok(())
 }
 
@@ -212,7 +212,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert_eq!((counters.cmd_seq, counters.acked_cmd_seq), (4, 3));
     assert!(vibers::boot(&counters.boot_id).is_some());
 
-    assert_eq!(vibers::reach(&mut tx.of(&home)).await?, (1, 1));
+    assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 1));
     assert!(
         !vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?,
         "an old connection's end is no news"
@@ -220,7 +220,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert!(vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 2).await?);
     let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((found.contact.state, found.contact.since), (ContactState::Disconnected, after(10)));
-    assert_eq!(vibers::reach(&mut tx.of(&home)).await?, (1, 0));
+    assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 0));
 
     vibers::lists(&mut tx.of(&home), &id, &ViberState { agents: Some(Vec::new()), ..Default::default() }).await?;
     let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
@@ -237,8 +237,8 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert!(!vibers::set_acked(&mut tx.of(&home), &id, 1, 5).await?, "an old connection has no say");
     assert!(vibers::set_acked(&mut tx.of(&home), &id, 2, 5).await?);
     assert!(!vibers::set_acked(&mut tx.of(&home), &id, 2, 4).await?, "never back");
-    let standing = vibers::standing(tx).await?.remove(0);
-    assert_eq!((standing.epoch, standing.connected, standing.lost_after_ms), (2, false, 900_000));
+    let lease = vibers::leases(tx).await?.remove(0);
+    assert_eq!((lease.epoch, lease.connected, lease.lost_after_ms), (2, false, 900_000));
     Ok(())
 }
 
@@ -282,12 +282,12 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), DbError> {
     let session = session(tx, &home, &id, "s", NOW).await?;
     let task = task(tx, &home, &session, "goal", NOW).await?;
     let submit = commands::NewCommand { kind: "task:submit", attempt: Some((&task.id, 1)), body: "{}".into() };
-    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, submit).await?, Some(1));
+    assert_eq!(commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &id, submit).await?, Some(1));
     server::db::attempts::set_cmd_seq(&mut tx.of(&home), &task.id, 1, 1).await?;
     let drain = || commands::NewCommand { kind: "viber:drain", attempt: None, body: r#"{"drained":true}"#.into() };
-    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(2));
+    assert_eq!(commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(2));
     assert_eq!(
-        commands::give(&mut tx.change(&home, &By::board(), NOW), &other, drain()).await?,
+        commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &other, drain()).await?,
         Some(1),
         "each viber counts by itself"
     );
@@ -302,13 +302,13 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!(commands::after(&mut tx.of(&home), &id, 0, 1).await?.len(), 1);
     assert_eq!(commands::submit_of(&mut tx.of(&home), &id, &task.id, 1).await?.map(|command| command.cmd_seq), Some(1));
     assert!(commands::submit_of(&mut tx.of(&home), &other, &task.id, 1).await?.is_none());
-    assert!(commands::named(&mut tx.of(&home), &id, &task.id).await?);
-    assert!(!commands::named(&mut tx.of(&home), &other, &task.id).await?, "never told of it");
+    assert!(commands::exists_for_task(&mut tx.of(&home), &id, &task.id).await?);
+    assert!(!commands::exists_for_task(&mut tx.of(&home), &other, &task.id).await?, "never told of it");
     assert_eq!(commands::ack(&mut tx.change(&home, &By::board(), after(1)), &id, 1, 10).await?, 1);
     assert_eq!(commands::ack(&mut tx.change(&home, &By::board(), after(2)), &id, 2, 10).await?, 1, "only the new one");
     assert!(commands::after(&mut tx.of(&home), &id, 0, 10).await?.iter().all(|command| command.acked));
 
-    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(3));
+    assert_eq!(commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, Some(3));
     commands::ack_over(&mut tx.change(&home, &By::board(), after(3)), &id, 1, 3).await?;
     let acked = |all: Vec<commands::StoredCommand>| all.iter().all(|command| command.acked);
     assert!(
@@ -318,6 +318,6 @@ async fn commands_are_numbered(tx: &mut Tx) -> Result<(), DbError> {
     commands::ack_over(&mut tx.change(&home, &By::board(), after(3)), &id, 0, 3).await?;
     assert!(acked(commands::after(&mut tx.of(&home), &id, 2, 10).await?));
     vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &id).await?;
-    assert_eq!(commands::give(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, None);
+    assert_eq!(commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &id, drain()).await?, None);
     Ok(())
 }

@@ -122,33 +122,33 @@ async fn logins_stand_until_they_end(tx: &mut Tx) -> Result<(), DbError> {
     for login in [&desk, &phone, &bobs] {
         logins::insert(tx, login).await?;
     }
-    let (found, who) = logins::standing(tx, &desk.id, after(1)).await?.expect("stands");
+    let (found, who) = logins::load_valid(tx, &desk.id, after(1)).await?.expect("stands");
     assert_eq!((&found, &who), (&desk, &ada));
-    assert!(logins::standing(tx, &desk.id, after(100)).await?.is_none(), "expired");
+    assert!(logins::load_valid(tx, &desk.id, after(100)).await?.is_none(), "expired");
     assert_eq!(logins::of_operator(tx, &ada.id, NOW).await?.len(), 2);
     assert!(logins::known_address(tx, "ada@example.org", "192.0.2.7").await?);
     assert!(!logins::known_address(tx, "ada@example.org", "192.0.2.8").await?);
 
     logins::seen(tx, &desk.id, after(30), Instant(NOW.0 - 1), after(200)).await?;
     assert_eq!(
-        logins::standing(tx, &desk.id, after(1)).await?.expect("stands").0.expires_at,
+        logins::load_valid(tx, &desk.id, after(1)).await?.expect("stands").0.expires_at,
         after(100),
         "seen just now"
     );
     logins::seen(tx, &desk.id, after(61), after(1), after(200)).await?;
-    let (moved, _) = logins::standing(tx, &desk.id, after(150)).await?.expect("stands");
+    let (moved, _) = logins::load_valid(tx, &desk.id, after(150)).await?.expect("stands");
     assert_eq!((moved.seen_at, moved.expires_at), (after(61), after(180)), "use moves its end, not beyond the last");
-    assert!(logins::standing(tx, &desk.id, after(180)).await?.is_none(), "over");
+    assert!(logins::load_valid(tx, &desk.id, after(180)).await?.is_none(), "over");
     cookies_are_counted(tx, &phone).await?;
 
     assert!(!logins::end(tx, &bob.id, &desk.id, after(70)).await?, "not his");
     assert!(logins::end(tx, &ada.id, &desk.id, after(70)).await?);
     assert!(!logins::end(tx, &ada.id, &desk.id, after(71)).await?, "once");
-    assert!(logins::standing(tx, &desk.id, after(71)).await?.is_none());
+    assert!(logins::load_valid(tx, &desk.id, after(71)).await?.is_none());
     assert_eq!(logins::end_others(tx, &ada.id, Some(&phone.id), after(72)).await?, 0);
     assert_eq!(logins::end_others(tx, &ada.id, None, after(72)).await?, 1);
     operators::disable(tx, &bob.id, Some(after(73))).await?;
-    assert!(logins::standing(tx, &bobs.id, after(74)).await?.is_none(), "a disabled account is signed in nowhere");
+    assert!(logins::load_valid(tx, &bobs.id, after(74)).await?.is_none(), "a disabled account is signed in nowhere");
     assert_eq!(logins::sweep(tx, after(80), 10).await?, 2);
     assert_eq!(logins::sweep(tx, after(101), 10).await?, 1);
     Ok(())
@@ -161,15 +161,15 @@ async fn cookies_are_counted(tx: &mut Tx, login: &Login) -> Result<(), DbError> 
     assert!(!logins::end_reused(tx, id, 0, after(1000)).await?, "nobody has seen the newer one");
     logins::confirm(tx, id, 2, after(3)).await?;
     let state = CookieState { generation: 1, rotated_at: after(1), seen: 0, confirmed_at: NOW };
-    assert_eq!(logins::standing(tx, id, after(3)).await?.expect("stands").0.cookie, state, "never made");
+    assert_eq!(logins::load_valid(tx, id, after(3)).await?.expect("stands").0.cookie, state, "never made");
     logins::confirm(tx, id, 1, after(3)).await?;
     logins::confirm(tx, id, 1, after(9)).await?;
     let state = CookieState { seen: 1, confirmed_at: after(3), ..state };
-    assert_eq!(logins::standing(tx, id, after(9)).await?.expect("stands").0.cookie, state);
+    assert_eq!(logins::load_valid(tx, id, after(9)).await?.expect("stands").0.cookie, state);
     logins::catch_up(tx, id, 5, after(10)).await?;
     logins::catch_up(tx, id, 4, after(11)).await?;
     let state = CookieState { generation: 5, rotated_at: after(10), seen: 5, confirmed_at: after(10) };
-    assert_eq!(logins::standing(tx, id, after(11)).await?.expect("stands").0.cookie, state);
+    assert_eq!(logins::load_valid(tx, id, after(11)).await?.expect("stands").0.cookie, state);
 
     let (home, far) = (team(tx, "home").await?, team(tx, "far").await?);
     members::insert(&mut tx.change(&home.id, &By::board(), NOW), &login.operator_id, Role::Viewer).await?;
@@ -310,26 +310,27 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), DbError> {
     purge::hide_team(&mut tx.change(&far.id, &By::board(), after(8))).await?;
     while !purge::team(&mut tx.of(&far.id)).await? {}
     purge::team_row(&mut tx.of(&far.id)).await?;
-    assert!(!audit::is_buried(&mut tx.of(&far.id), &keys).await?);
-    audit::bury(&mut tx.change(&far.id, &By::board(), after(9))).await?;
+    assert!(!audit::is_team_deleted(&mut tx.of(&far.id), &keys).await?);
+    audit::mark_team_deleted(&mut tx.change(&far.id, &By::board(), after(9))).await?;
     assert!(
-        audit::is_buried(&mut tx.of(&far.id), &keys).await? && !audit::is_buried(&mut tx.of(&home.id), &keys).await?
+        audit::is_team_deleted(&mut tx.of(&far.id), &keys).await?
+            && !audit::is_team_deleted(&mut tx.of(&home.id), &keys).await?
     );
-    assert!(!audit::is_buried(&mut tx.of(&far.id), &other).await?);
+    assert!(!audit::is_team_deleted(&mut tx.of(&far.id), &other).await?);
     Ok(())
 }
 
 async fn facts_and_answers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
-    assert_eq!(settings::fact(tx, "k").await?, None);
-    settings::set_fact(tx, "k", "one").await?;
-    settings::set_fact(tx, "k", "two").await?;
-    assert_eq!(settings::fact(tx, "k").await?.as_deref(), Some("two"));
-    assert!(!settings::take_fact(tx, "k", "one").await?);
-    assert!(settings::take_fact(tx, "k", "two").await?);
-    assert!(!settings::take_fact(tx, "k", "two").await?, "once");
-    settings::set_fact(tx, "k", "three").await?;
-    settings::drop_fact(tx, "k").await?;
-    assert_eq!(settings::fact(tx, "k").await?, None);
+    assert_eq!(settings::value(tx, "k").await?, None);
+    settings::set(tx, "k", "one").await?;
+    settings::set(tx, "k", "two").await?;
+    assert_eq!(settings::value(tx, "k").await?.as_deref(), Some("two"));
+    assert!(!settings::remove_if_equal(tx, "k", "one").await?);
+    assert!(settings::remove_if_equal(tx, "k", "two").await?);
+    assert!(!settings::remove_if_equal(tx, "k", "two").await?, "once");
+    settings::set(tx, "k", "three").await?;
+    settings::remove(tx, "k").await?;
+    assert_eq!(settings::value(tx, "k").await?, None);
     assert!(settings::size(tx).await? > 10_000);
     assert_eq!(settings::check(tx).await?, None, "a sound database");
 

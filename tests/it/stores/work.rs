@@ -45,11 +45,11 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let line = sessions::list(&mut tx.of(&home), None, &any, None, 1).await?.remove(0);
     assert_eq!((line.session.id, line.task.expect("a task").id), (old.clone(), work.id), "active again, so on top");
 
-    assert_eq!(sessions::give_seqs(&mut tx.change(&home, &By::board(), after(30)), &old, 2).await?, Some(3));
+    assert_eq!(sessions::reserve_seqs(&mut tx.change(&home, &By::board(), after(30)), &old, 2).await?, Some(3));
     assert!(sessions::touch(&mut tx.change(&home, &By::board(), after(25)), &old).await?);
     let found = sessions::load(&mut tx.of(&home), &old).await?.expect("there");
     assert_eq!((found.last_seq, found.active_at), (4, after(30)), "time does not go back");
-    assert_eq!(sessions::give_seqs(&mut tx.change(&far, &By::board(), NOW), &old, 1).await?, None);
+    assert_eq!(sessions::reserve_seqs(&mut tx.change(&far, &By::board(), NOW), &old, 1).await?, None);
 
     sessions::entitle(&mut tx.of(&home), &old, "From its goal").await?;
     assert_eq!(sessions::load(&mut tx.of(&home), &old).await?.expect("there").title, "From its goal");
@@ -82,15 +82,15 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(purge::hide_session(&mut tx.change(&home, &By::board(), NOW), &old).await?);
     assert!(!purge::hide_session(&mut tx.change(&home, &By::board(), NOW), &old).await?, "once");
     assert!(sessions::load(&mut tx.of(&home), &old).await?.is_none());
-    assert_eq!(sessions::give_seqs(&mut tx.change(&home, &By::board(), NOW), &old, 1).await?, None);
+    assert_eq!(sessions::reserve_seqs(&mut tx.change(&home, &By::board(), NOW), &old, 1).await?, None);
     assert_eq!(sessions::list(&mut tx.of(&home), None, &away, None, 10).await?.len(), 0);
     assert!(
-        purge::is_session_going(&mut tx.of(&home), &old).await?
-            && !purge::is_session_going(&mut tx.of(&far), &old).await?
+        purge::is_session_deleted(&mut tx.of(&home), &old).await?
+            && !purge::is_session_deleted(&mut tx.of(&far), &old).await?
     );
     assert_eq!(purge::sessions(tx, 10).await?, [(home.clone(), old.clone())]);
     while !purge::session(&mut tx.of(&home), &old).await? {}
-    assert!(!purge::is_session_going(&mut tx.of(&home), &old).await? && purge::sessions(tx, 10).await?.is_empty());
+    assert!(!purge::is_session_deleted(&mut tx.of(&home), &old).await? && purge::sessions(tx, 10).await?.is_empty());
     assert!(messages::page(&mut tx.of(&home), &old, None, 10).await?.is_empty(), "its messages went along");
     Ok(())
 }
@@ -254,7 +254,7 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(attempts::load(&mut tx.of(&far), &work.id, 1).await?.is_none());
     assert!(attempts::open_of_viber(&mut tx.of(&home), &lab).await?.is_empty(), "not offered yet");
     let submit = commands::NewCommand { kind: "task:submit", attempt: Some((&work.id, 1)), body: "{}".into() };
-    let cmd = commands::give(&mut tx.change(&home, &By::board(), NOW), &lab, submit).await?.expect("a number");
+    let cmd = commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &lab, submit).await?.expect("a number");
     attempts::set_cmd_seq(&mut tx.of(&home), &work.id, 1, cmd).await?;
     let open = attempts::open_of_viber(&mut tx.of(&home), &lab).await?.remove(0);
     assert_eq!((open.attempt, open.newest, open.delivered, open.last_seq), (1, 1, false, 0));

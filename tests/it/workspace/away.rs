@@ -34,7 +34,7 @@ async fn what_was_seen_is_shown_with_its_age(engine: Engine) {
     fixture.viber.connected(&fixture.operator).await;
     fixture.seen("seen.md", "seen again\n").await;
     assert_eq!(fixture.read("seen.md").await.header("x-as-of"), "");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn changes_wait_and_are_made_when_it_is_back(engine: Engine) {
@@ -61,7 +61,7 @@ async fn changes_wait_and_are_made_when_it_is_back(engine: Engine) {
     })
     .await;
     fixture.seen("a.md", "3").await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn what_changed_there_meanwhile_is_a_conflict(engine: Engine) {
@@ -76,7 +76,7 @@ async fn what_changed_there_meanwhile_is_a_conflict(engine: Engine) {
     let person = fixture.board.operator(board_tests::board::HOME, "olga@example.org", "operator").await;
     let page = eventually("the conflict is shown", || async {
         let page = person.page(&fixture.page("a.md")).await.expect(200).body;
-        page.contains("see both and decide").then_some(page)
+        page.contains("compare both versions and decide").then_some(page)
     })
     .await;
     assert!(page.contains("theirs"), "{page}");
@@ -91,8 +91,8 @@ async fn what_changed_there_meanwhile_is_a_conflict(engine: Engine) {
     );
     person.post_form(&edit, &[("choice", "theirs")]).await.expect(303);
     let after = person.page(&fixture.page("a.md")).await.expect(200).body;
-    assert!(!after.contains("see both and decide"), "{after}");
-    fixture.board.sound().await;
+    assert!(!after.contains("compare both versions and decide"), "{after}");
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_killed_daemon_makes_each_change_once(engine: Engine) {
@@ -122,5 +122,5 @@ async fn a_killed_daemon_makes_each_change_once(engine: Engine) {
     let request =
         fixture.operator.request(Method::DELETE, &fixture.api("a.md")).header(header::IF_MATCH, format!("\"{now}\""));
     assert_eq!(fixture.operator.send(request).await.expect(200).json()["state"], "applied");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -50,7 +50,7 @@ async fn a_file_is_made_read_changed_and_deleted(engine: Engine) {
     assert_eq!(fixture.on_disk("notes/today.md"), None);
     let trash = std::fs::read_dir(fixture.viber.home().join("workspace/.trash")).expect("a trash").count();
     assert_eq!(trash, 1);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_stale_version_is_told_and_nothing_is_lost(engine: Engine) {
@@ -66,7 +66,7 @@ async fn a_stale_version_is_told_and_nothing_is_lost(engine: Engine) {
     fixture.seen("task.md", "theirs\n").await;
     assert_eq!(told["current"], json!(tag(&fixture.read("task.md").await)));
     assert_eq!(fixture.on_disk("task.md").as_deref(), Some("theirs\n"));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
@@ -96,7 +96,7 @@ async fn an_editor_and_the_board_in_one_file_lose_nothing(engine: Engine) {
     for line in kept.into_iter().chain((1..=LINE_COUNT).map(|n| format!("editor {n}\n"))) {
         assert_eq!(text.matches(&line).count(), 1, "{line:?} in {text}");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_large_text_travels_beside_the_socket(engine: Engine) {
@@ -113,7 +113,7 @@ async fn a_large_text_travels_beside_the_socket(engine: Engine) {
     let request =
         fixture.operator.request(Method::GET, &fixture.api("huge.log")).header(header::RANGE, "bytes=2999995-");
     assert_eq!(fixture.operator.send(request).await.expect(206).body, "56789");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_page_shows_both_sides_of_a_conflict(engine: Engine) {
@@ -129,7 +129,7 @@ async fn a_page_shows_both_sides_of_a_conflict(engine: Engine) {
     let conflict = saved.header("location").to_owned();
     assert!(conflict.contains("/edits/edt_"), "{conflict}");
     let page = person.page(&conflict).await.expect(200);
-    for part in ["Draft of both", "three and more", "ONE", "Both changes fit together", "Take yours", "Keep theirs"] {
+    for part in ["Draft of both", "three and more", "ONE", "Both changes are merged", "Take yours", "Keep theirs"] {
         assert!(page.body.contains(part), "{part:?} in {}", page.body);
     }
     assert_eq!(fixture.on_disk("plan.md").as_deref(), Some("one\ntwo\nthree and more\n"));
@@ -140,5 +140,5 @@ async fn a_page_shows_both_sides_of_a_conflict(engine: Engine) {
     person.post_form(&conflict, &draft).await.expect(409);
     let history = person.page(&format!("{}?history=1", fixture.page("plan.md"))).await.expect(200);
     assert!(history.body.contains("Settled") && history.body.contains("Done"), "{}", history.body);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

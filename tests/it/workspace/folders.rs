@@ -36,12 +36,12 @@ async fn a_folder_is_renamed_and_deleted_with_all_in_it(engine: Engine) {
     // The same by the page, while the machine is away: it is made when it is back.
     let person = fixture.board.operator(HOME, "olga@example.org", "operator").await;
     let page = person.page(&fixture.page("kept/")).await.expect(200).body;
-    assert!(page.contains("Delete with all in it"), "{page}");
+    assert!(page.contains("Delete the folder and its contents"), "{page}");
     fixture.viber.stop().await;
     fixture.viber.contact(&fixture.operator, "disconnected").await;
     person.post_form(&fixture.page("kept/"), &[("verb", "delete")]).await.expect(303);
     let waits = person.page(&format!("/t/{HOME}/vibers/{}/files", fixture.viber_id)).await.expect(200).body;
-    assert!(waits.contains("It waits for the viber"), "{waits}");
+    assert!(waits.contains("It is queued until the viber reconnects"), "{waits}");
     assert!(fixture.on_disk("kept/notes/a.md").is_some());
     fixture.viber.run();
     eventually("the folder is in the trash", || async { fixture.on_disk("kept/notes/a.md").is_none().then_some(()) })
@@ -49,7 +49,7 @@ async fn a_folder_is_renamed_and_deleted_with_all_in_it(engine: Engine) {
     let trash = fixture.viber.home().join("workspace/.trash");
     let kept = std::fs::read_dir(&trash).expect("a trash").flatten().next().expect("the folder").path();
     assert_eq!(std::fs::read_to_string(kept.join("notes/deep/b.md")).expect("kept"), "b");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_text_is_found_in_names_and_lines() {
     fixture.viber.contact(&fixture.operator, "disconnected").await;
     let away = person.page(&format!("{root}?q=budget")).await.expect(200).body;
     assert!(away.contains("can be searched only while it is connected"), "{away}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -117,5 +117,5 @@ async fn a_long_folder_is_listed_once_for_all_its_parts() {
     }
     assert_eq!(names.len(), 4_500);
     assert!(names.is_sorted() && parts >= 3, "{parts}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -41,7 +41,7 @@ async fn the_open_tab_of_a_session_shows_any_file_that_changed() {
         fixture.editor(path, "x").await;
         timeout(EVENT_TIMEOUT, shows(path)).await.expect("shown");
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_edit_on_disk_is_in_an_open_page(engine: Engine) {
@@ -73,5 +73,5 @@ async fn an_edit_on_disk_is_in_an_open_page(engine: Engine) {
     assert!(slowest < Duration::from_secs(5) * SLACK, "{slowest:?}");
     fixture.editor("notes/beside.md", "x").await;
     timeout(EVENT_TIMEOUT, shows("beside.md")).await.expect("listed");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

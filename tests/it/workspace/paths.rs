@@ -62,7 +62,7 @@ async fn a60_a_path_of_the_workspace_that_leads_elsewhere_is_refused() {
     }
     assert_eq!(fs::read_to_string(evil.join("secret.md")).expect("there"), secret.secret);
     assert_eq!(fs::read_dir(&evil).expect("there").count(), 1);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a67_names_that_look_like_others_are_refused() {
     }
     let listed: Vec<_> = fs::read_dir(fixture.viber.home().join("workspace")).expect("there").flatten().collect();
     assert_eq!(listed.len(), 1, "{listed:?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -107,5 +107,5 @@ async fn another_team_finds_no_workspace_and_a_viewer_changes_nothing() {
         .await
         .expect(403);
     assert_eq!(fixture.on_disk("task.md").as_deref(), Some("ours"));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

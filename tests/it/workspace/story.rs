@@ -34,7 +34,7 @@ async fn a_file_is_made_changed_from_both_sides_renamed_and_deleted() {
     let typed = browser.run("return document.querySelector('#file').value", serde_json::Value::Null).await;
     assert_eq!(typed.as_str().map(str::trim_end), Some("# Notes\n\nWritten here."));
     browser.click("#editor button.primary").await;
-    browser.sees("#draft", "both stand between marks").await;
+    browser.sees("#draft", "both versions are between conflict markers").await;
     assert_eq!(fixture.on_disk("notes.md").as_deref(), Some("# Notes\n\nWritten there.\n"));
     browser.fill("#merged", "# Notes\n\nWritten by both.\n").await;
     browser.click("#draft button").await;
@@ -50,8 +50,8 @@ async fn a_file_is_made_changed_from_both_sides_renamed_and_deleted() {
     eventually("it is gone", async || fixture.on_disk("kept/notes.md").is_none().then_some(())).await;
     let trash = std::fs::read_dir(fixture.viber.home().join("workspace/.trash")).expect("a trash folder");
     assert!(trash.count() > 0, "what was deleted can be had back");
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    fixture.board.sound().await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,5 +66,5 @@ async fn without_scripts_on_a_phone_the_same_forms_do() {
     browser.click("#editor button.primary").await;
     browser.find("#file-view input[type=checkbox][checked]").await;
     assert_eq!(fixture.on_disk("todo.md").as_deref(), Some("- [x] call\n"));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

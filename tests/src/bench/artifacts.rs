@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Scale, proc,
-    report::{Due, Measured},
+    report::{Bound, Measured},
     stage::Stage,
 };
 use crate::fake_daemon::{FakeDaemon, Heard, accepted, progress, started};
@@ -65,20 +65,20 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let many = scale.count(MANY_ARTIFACTS, 4);
     let one = run("artifact, one at a time", vec![Blob::new(0, large)]).await;
     let all = run("artifacts, all at once", (0..many).map(|n| Blob::new(n, EACH_BYTES)).collect()).await;
-    let rate = |held: &Held| held.bytes as f64 / 1e6 / held.seconds;
+    let rate = |round: &RoundResult| round.bytes as f64 / 1e6 / round.seconds;
     vec![
         Measured::new(format!("one artifact of {} MiB", large >> 20), "MB", large / 1_000_000, one.spent)
-            .figure("rate", rate(&one), "MB/s", Due::Least(200.0))
+            .figure("rate", rate(&one), "MB/s", Bound::AtLeast(200.0))
             .figure("again, from the store", one.bytes as f64 / 1e6 / one.again, "MB/s", None)
-            .figure("RSS more at most", one.most - one.before, "MiB", Due::Most(32.0)),
+            .figure("RSS more at most", one.most - one.before, "MiB", Bound::AtMost(32.0)),
         Measured::new(format!("{many} artifacts of {} MiB at once", EACH_BYTES >> 20), "artifacts", many, all.spent)
             .figure("rate", rate(&all), "MB/s", None)
-            .figure("RSS more at most", all.most - all.before, "MiB", Due::Most(128.0)),
+            .figure("RSS more at most", all.most - all.before, "MiB", Bound::AtMost(128.0)),
     ]
 }
 
 /// What a round came to.
-struct Held {
+struct RoundResult {
     bytes: usize,
     /// Until the last reader had the last byte.
     seconds: f64,
@@ -89,7 +89,7 @@ struct Held {
     spent: proc::Spent,
 }
 
-async fn run(goal: &str, blobs: Vec<Blob>) -> Held {
+async fn run(goal: &str, blobs: Vec<Blob>) -> RoundResult {
     let stage = Stage::set(0, 1).await;
     let operator = stage.board.token("home", "operator").await;
     let mut viber = FakeDaemon::connected(&stage.board, "lab").await;
@@ -144,7 +144,7 @@ async fn run(goal: &str, blobs: Vec<Blob>) -> Held {
     let again = begun.elapsed().as_secs_f64();
     done.store(true, Ordering::Relaxed);
     let most = most.await.expect("looking does not panic");
-    Held { bytes: blobs.iter().map(|blob| blob.size).sum(), seconds, again, before, most, spent }
+    RoundResult { bytes: blobs.iter().map(|blob| blob.size).sum(), seconds, again, before, most, spent }
 }
 
 async fn read(request: reqwest::RequestBuilder, size: usize) {

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use tokio::{sync::Notify, task::JoinHandle};
 
 use super::{
-    http::{Broken, Frames, Http, seq},
-    load::{Latencies, Sent},
+    http::{ConnectionError, Frames, Http, seq},
+    load::{Latencies, SentEvents},
     stage::Stage,
 };
 
@@ -30,19 +30,23 @@ pub async fn submit(
     viber: &str,
     session: Option<&str>,
     goal: &str,
-) -> Result<(String, String), Broken> {
+) -> Result<(String, String), ConnectionError> {
     let session = session.map_or(String::new(), |session| format!(r#","sessionId":"{session}""#));
     let body = format!(r#"{{"goal":"{goal}","viberId":"{viber}"{session}}}"#);
     let (status, answer) = http.ask("POST", "/api/v1/tasks", &body).await?;
     if status != 201 {
-        return Err(Broken(format!("{status}: {}", String::from_utf8_lossy(&answer))));
+        return Err(ConnectionError(format!("{status}: {}", String::from_utf8_lossy(&answer))));
     }
-    let submitted: Submitted = serde_json::from_slice(&answer).map_err(|error| Broken(error.to_string()))?;
+    let submitted: Submitted = serde_json::from_slice(&answer).map_err(|error| ConnectionError(error.to_string()))?;
     Ok((submitted.id, submitted.session_id))
 }
 
 /// Submits a task and reads its stream to the end; answers how long its result took, and its session.
-pub async fn round_trip(http: &mut Http, viber: &str, session: Option<&str>) -> Result<(Duration, String), Broken> {
+pub async fn round_trip(
+    http: &mut Http,
+    viber: &str,
+    session: Option<&str>,
+) -> Result<(Duration, String), ConnectionError> {
     let began = Instant::now();
     let (task, session) = submit(http, viber, session, "Say that it is done.").await?;
     let head = http.open(&format!("/api/v1/tasks/{task}/events")).await?;
@@ -55,18 +59,18 @@ pub async fn round_trip(http: &mut Http, viber: &str, session: Option<&str>) -> 
         });
     })
     .await?;
-    took.map(|took| (took, session)).ok_or_else(|| Broken("the stream ended without a result".into()))
+    took.map(|took| (took, session)).ok_or_else(|| ConnectionError("the stream ended without a result".into()))
 }
 
 /// Somebody who looks at a task's stream.
 #[derive(Debug)]
 pub struct Viewer {
-    reading: JoinHandle<Seeing>,
+    reading: JoinHandle<ViewerResult>,
 }
 
 /// What a viewer saw.
 #[derive(Debug, Default)]
-pub struct Seeing {
+pub struct ViewerResult {
     pub latencies: Latencies,
     /// Events that were shown.
     pub seen: u64,
@@ -76,7 +80,7 @@ pub struct Seeing {
 }
 
 /// Opens `count` streams of a task and waits until each has begun. What is sent is looked up in `sent`.
-pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<Sent>) -> Vec<Viewer> {
+pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<SentEvents>) -> Vec<Viewer> {
     let (begun, news) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let mut viewers = Vec::with_capacity(count);
     for n in 0..count {
@@ -84,7 +88,7 @@ pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<Sent>) -> 
         let head = http.open(&format!("/api/v1/tasks/{task}/events")).await.expect("a stream");
         let (sent, begun, news) = (sent.clone(), begun.clone(), news.clone());
         let reading = tokio::spawn(async move {
-            let (mut frames, mut seeing, mut first) = (Frames::default(), Seeing::default(), true);
+            let (mut frames, mut seeing, mut first) = (Frames::default(), ViewerResult::default(), true);
             let read = http.body(head, |piece| {
                 frames.feed(piece, |frame| seeing.frame(frame, &sent));
                 if std::mem::take(&mut first) {
@@ -110,13 +114,13 @@ impl Viewer {
     }
 
     /// What it saw when the stream has ended.
-    pub async fn end(self) -> Seeing {
+    pub async fn end(self) -> ViewerResult {
         self.reading.await.expect("a viewer does not panic")
     }
 }
 
-impl Seeing {
-    fn frame(&mut self, frame: &[u8], sent: &Sent) {
+impl ViewerResult {
+    fn frame(&mut self, frame: &[u8], sent: &SentEvents) {
         let Some(seq) = seq(frame) else { return };
         self.seen += 1;
         if seq != self.last + 1 {

@@ -7,7 +7,7 @@ use super::{
     http::Http,
     load::Latencies,
     proc::{Boards, Watch},
-    report::{Due, Measured},
+    report::{Bound, Measured},
 };
 use crate::board::{Board, Engine};
 
@@ -49,10 +49,10 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let spent = boards.spent(&watch);
     vec![
         Measured::new("cold start to /readyz", "start", starts, spent)
-            .figure("p50", again.ms(50.0), "ms", Due::Most(100.0))
+            .figure("p50", again.ms(50.0), "ms", Bound::AtMost(100.0))
             .predecessor(930.0)
             .figure("slowest", again.ms(100.0), "ms", None)
-            .figure("RSS when ready", spent.rss, "MiB", Due::Most(40.0))
+            .figure("RSS when ready", spent.rss, "MiB", Bound::AtMost(40.0))
             .predecessor(148.0)
             .figure("first, empty database", first.ms(50.0), "ms", None),
     ]

@@ -10,9 +10,9 @@ use super::{
     client::Viewer,
     http::Http,
     link,
-    load::{Latencies, Sent},
-    machine::{BenchViber, Habit},
-    report::{Due, Measured},
+    load::{Latencies, SentEvents},
+    machine::{BenchViber, TaskHandling},
+    report::{Bound, Measured},
     stage::Stage,
 };
 
@@ -26,32 +26,32 @@ const FRAME_EVENTS: u64 = 2;
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(VIBERS, 4).await;
     let mut machines = Vec::new();
-    for seat in &stage.vibers {
-        machines.push(BenchViber::connect(&stage, seat, Habit::Begins).await);
+    for enrolled in &stage.vibers {
+        machines.push(BenchViber::connect(&stage, enrolled, TaskHandling::StartsOnly).await);
     }
     let frames = scale.seconds(15).as_secs() * EVENTS_EACH_SECOND / FRAME_EVENTS;
     let last = 3 + frames * FRAME_EVENTS;
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let mut plays = Vec::new();
-    let mut viewers: Vec<(Viewer, Arc<Sent>)> = Vec::new();
+    let mut viewers: Vec<(Viewer, Arc<SentEvents>)> = Vec::new();
     for n in 0..TASKS {
         let machine = &mut machines[n % VIBERS];
-        let sent = Arc::new(Sent::new(last));
+        let sent = Arc::new(SentEvents::new(last));
         client::submit(&mut http, &machine.id, None, "Talk fast.").await.expect("a task");
         let (task, attempt) = machine.begun(&sent).await;
         for viewer in client::look(&stage, 1, &task, &sent).await {
             viewers.push((viewer, sent.clone()));
         }
-        plays.push((task, attempt, sent, machine.voice()));
+        plays.push((task, attempt, sent, machine.frame_sender()));
     }
 
     let watch = stage.watch().await;
     let began = tokio::time::Instant::now();
     let mut playing = Vec::new();
-    for (n, (task, attempt, sent, voice)) in plays.into_iter().enumerate() {
+    for (n, (task, attempt, sent, sender)) in plays.into_iter().enumerate() {
         // Not all at the same instant.
         let start = began + OUTBOX_PAUSE / 50 * u32::try_from(n).unwrap_or(0);
-        playing.push(tokio::spawn(play((task, attempt), sent, voice, start, frames)));
+        playing.push(tokio::spawn(play((task, attempt), sent, sender, start, frames)));
     }
     for play in playing {
         play.await.expect("a task is played to its end");
@@ -71,19 +71,19 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     vec![
         Measured::new("5,000 events/s, 50 tasks and viewers", "event", usize::try_from(events).unwrap_or(0), spent)
             .figure("durable ack p50", durable.ms(50.0), "ms", None)
-            .figure("durable ack p99", durable.ms(99.0), "ms", Due::Most(150.0))
+            .figure("durable ack p99", durable.ms(99.0), "ms", Bound::AtMost(150.0))
             .figure("viewer p50", seen.ms(50.0), "ms", None)
-            .figure("viewer p99", seen.ms(99.0), "ms", Due::Most(250.0))
-            .figure("lost", lost as f64, "", Due::Most(0.0))
-            .figure("rate", events as f64 / sending.as_secs_f64(), "/s", Due::Least(4900.0))
+            .figure("viewer p99", seen.ms(99.0), "ms", Bound::AtMost(250.0))
+            .figure("lost", lost as f64, "", Bound::AtMost(0.0))
+            .figure("rate", events as f64 / sending.as_secs_f64(), "/s", Bound::AtLeast(4900.0))
             .note("a frame of two events every 20 ms from each task, as an outbox's fsync lets them go"),
     ]
 }
 
 async fn play(
     (task, attempt): (String, u32),
-    sent: Arc<Sent>,
-    voice: mpsc::Sender<String>,
+    sent: Arc<SentEvents>,
+    sender: mpsc::Sender<String>,
     start: tokio::time::Instant,
     frames: u64,
 ) {
@@ -94,11 +94,11 @@ async fn play(
         tick.tick().await;
         let items: Vec<String> = (seq..seq + FRAME_EVENTS).map(|seq| link::text(seq, "a few words more ")).collect();
         sent.sending(seq, seq + FRAME_EVENTS - 1);
-        voice.send(link::events(&task, attempt, seq, &items)).await.expect("the viber is connected");
+        sender.send(link::events(&task, attempt, seq, &items)).await.expect("the viber is connected");
         seq += FRAME_EVENTS;
     }
     sent.sending(seq, seq);
-    voice
+    sender
         .send(link::events(&task, attempt, seq, &[link::completed(seq, "talked")]))
         .await
         .expect("the viber is connected");

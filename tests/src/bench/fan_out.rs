@@ -8,9 +8,9 @@ use super::{
     Scale, client,
     http::Http,
     link,
-    load::{Latencies, Sent},
-    machine::{BenchViber, Habit},
-    report::{Due, Measured},
+    load::{Latencies, SentEvents},
+    machine::{BenchViber, TaskHandling},
+    report::{Bound, Measured},
     stage::Stage,
 };
 
@@ -21,9 +21,9 @@ const TOKENS: usize = 8;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(1, TOKENS).await;
-    let mut machine = BenchViber::connect(&stage, &stage.vibers[0], Habit::Begins).await;
+    let mut machine = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
     let deltas = scale.seconds(20).as_secs() * EVENTS_EACH_SECOND;
-    let sent = Arc::new(Sent::new(deltas + 3));
+    let sent = Arc::new(SentEvents::new(deltas + 3));
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let (task, _) = client::submit(&mut http, &machine.id, None, "Count aloud.").await.expect("a task");
     let (begun, attempt) = machine.begun(&sent).await;
@@ -51,11 +51,11 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let deliveries = usize::try_from(seen).unwrap_or(usize::MAX);
     vec![
         Measured::new("200 deltas/s to 200 SSE viewers", "delivery", deliveries, spent)
-            .processor("Board CPU a million", (1e6, 1.0), "s", Due::Most(3.0))
+            .processor("Board CPU a million", (1e6, 1.0), "s", Bound::AtMost(3.0))
             .predecessor(8.5)
             .figure("p50", times.ms(50.0), "ms", None)
-            .figure("p99", times.ms(99.0), "ms", Due::Most(150.0))
+            .figure("p99", times.ms(99.0), "ms", Bound::AtMost(150.0))
             .predecessor(18.0)
-            .figure("lost", lost as f64, "", Due::Most(0.0)),
+            .figure("lost", lost as f64, "", Bound::AtMost(0.0)),
     ]
 }

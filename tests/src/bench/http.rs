@@ -12,9 +12,9 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What went wrong on the connection; after it the connection is of no use.
 #[derive(Debug)]
-pub struct Broken(pub String);
+pub struct ConnectionError(pub String);
 
-impl From<std::io::Error> for Broken {
+impl From<std::io::Error> for ConnectionError {
     fn from(error: std::io::Error) -> Self {
         Self(error.to_string())
     }
@@ -40,14 +40,14 @@ pub struct Head {
 
 impl Http {
     /// Connects to `host` (`127.0.0.1:port`). `credential` is a whole header line, as `Authorization: Bearer …`.
-    pub async fn connect(host: &str, credential: &str) -> Result<Self, Broken> {
+    pub async fn connect(host: &str, credential: &str) -> Result<Self, ConnectionError> {
         let stream = TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
         Ok(Self::on(stream, host, credential))
     }
 
     /// The same with a kernel buffer of `bytes` for what comes in.
-    pub async fn narrow(host: &str, credential: &str, bytes: u32) -> Result<Self, Broken> {
+    pub async fn narrow(host: &str, credential: &str, bytes: u32) -> Result<Self, ConnectionError> {
         let socket = TcpSocket::new_v4()?;
         socket.set_recv_buffer_size(bytes)?;
         let stream = socket.connect(host.parse().expect("an address")).await?;
@@ -66,7 +66,7 @@ impl Http {
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn ask(&mut self, method: &str, path: &str, json: &str) -> Result<(u16, Vec<u8>), Broken> {
+    pub async fn ask(&mut self, method: &str, path: &str, json: &str) -> Result<(u16, Vec<u8>), ConnectionError> {
         self.send(method, path, "*/*", json).await?;
         let asked = async {
             let head = self.head().await?;
@@ -74,11 +74,11 @@ impl Http {
             self.body(head, |piece| body.extend_from_slice(piece)).await?;
             Ok((head.status, body))
         };
-        tokio::time::timeout(EVENT_TIMEOUT, asked).await.map_err(|_| Broken("no answer".into()))?
+        tokio::time::timeout(EVENT_TIMEOUT, asked).await.map_err(|_| ConnectionError("no answer".into()))?
     }
 
     /// Sends a request.
-    pub async fn send(&mut self, method: &str, path: &str, accept: &str, json: &str) -> Result<(), Broken> {
+    pub async fn send(&mut self, method: &str, path: &str, accept: &str, json: &str) -> Result<(), ConnectionError> {
         let (host, credential) = (&self.host, &self.credential);
         let body = match json.len() {
             0 => String::new(),
@@ -90,14 +90,16 @@ impl Http {
     }
 
     /// Opens an event stream; what follows is read with [`Http::body`].
-    pub async fn open(&mut self, path: &str) -> Result<Head, Broken> {
+    pub async fn open(&mut self, path: &str) -> Result<Head, ConnectionError> {
         self.send("GET", path, "text/event-stream", "").await?;
-        let head = tokio::time::timeout(EVENT_TIMEOUT, self.head()).await.map_err(|_| Broken("no answer".into()))??;
-        if head.status == 200 { Ok(head) } else { Err(Broken(format!("{path}: {}", head.status))) }
+        let head = tokio::time::timeout(EVENT_TIMEOUT, self.head())
+            .await
+            .map_err(|_| ConnectionError("no answer".into()))??;
+        if head.status == 200 { Ok(head) } else { Err(ConnectionError(format!("{path}: {}", head.status))) }
     }
 
     /// The next answer's head.
-    pub async fn head(&mut self) -> Result<Head, Broken> {
+    pub async fn head(&mut self) -> Result<Head, ConnectionError> {
         let mut head = Head { status: 0, length: None, chunked: false };
         loop {
             let line = self.line().await?;
@@ -107,7 +109,7 @@ impl Http {
             }
             if head.status == 0 {
                 let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
-                head.status = status.ok_or_else(|| Broken(format!("not an answer: {line}")))?;
+                head.status = status.ok_or_else(|| ConnectionError(format!("not an answer: {line}")))?;
                 continue;
             }
             let (name, value) = line.split_once(':').unwrap_or((&line, ""));
@@ -119,14 +121,14 @@ impl Http {
     }
 
     /// Reads a body to its end, piece by piece.
-    pub async fn body(&mut self, head: Head, mut piece: impl FnMut(&[u8])) -> Result<(), Broken> {
+    pub async fn body(&mut self, head: Head, mut piece: impl FnMut(&[u8])) -> Result<(), ConnectionError> {
         if !head.chunked {
             return self.bytes(head.length.unwrap_or(0), &mut piece).await;
         }
         loop {
             let size = self.line().await?;
             let size = std::str::from_utf8(&size).ok().and_then(|size| usize::from_str_radix(size, 16).ok());
-            let size = size.ok_or_else(|| Broken("not a chunk".into()))?;
+            let size = size.ok_or_else(|| ConnectionError("not a chunk".into()))?;
             self.bytes(size, &mut piece).await?;
             self.line().await?;
             if size == 0 {
@@ -135,7 +137,7 @@ impl Http {
         }
     }
 
-    async fn bytes(&mut self, mut left: usize, piece: &mut impl FnMut(&[u8])) -> Result<(), Broken> {
+    async fn bytes(&mut self, mut left: usize, piece: &mut impl FnMut(&[u8])) -> Result<(), ConnectionError> {
         while left > 0 {
             if self.at == self.buffer.len() {
                 self.fill().await?;
@@ -148,7 +150,7 @@ impl Http {
         Ok(())
     }
 
-    async fn line(&mut self) -> Result<Vec<u8>, Broken> {
+    async fn line(&mut self) -> Result<Vec<u8>, ConnectionError> {
         loop {
             if let Some(length) = self.buffer[self.at..].iter().position(|byte| *byte == b'\n') {
                 let line = &self.buffer[self.at..self.at + length];
@@ -160,12 +162,12 @@ impl Http {
         }
     }
 
-    async fn fill(&mut self) -> Result<(), Broken> {
+    async fn fill(&mut self) -> Result<(), ConnectionError> {
         self.buffer.drain(..self.at);
         self.at = 0;
         self.buffer.reserve(16 * 1024);
         match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(Broken("hung up".into())),
+            0 => Err(ConnectionError("hung up".into())),
             _ => Ok(()),
         }
     }

@@ -19,7 +19,7 @@ use super::{
     link::Link,
     load::Latencies,
     proc,
-    report::{Due, Measured},
+    report::{Bound, Measured},
     stage::Stage,
 };
 
@@ -43,12 +43,12 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let (began, every) = (Instant::now(), Duration::from_secs(HEARTBEAT_SECONDS));
     let joining = proc::processor(stage.board.pid());
     let mut dialling = Vec::with_capacity(count);
-    for seat in stage.vibers.clone() {
+    for enrolled in stage.vibers.clone() {
         let place = gate.clone().acquire_owned().await.expect("never closed");
         let host = stage.host.clone();
         dialling.push(tokio::spawn(async move {
             let _place = place;
-            Link::dial(&host, &seat, r#""lastCmdSeq":0"#).await.map(|(link, _)| link)
+            Link::dial(&host, &enrolled, r#""lastCmdSeq":0"#).await.map(|(link, _)| link)
         }));
     }
     let mut idling = Vec::with_capacity(count);
@@ -76,9 +76,9 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let dial = connected.as_secs_f64();
     vec![
         Measured::new("5,000 idle vibers", "heartbeat", usize::try_from(sent).unwrap_or(0), spent)
-            .figure("RSS", spent.rss, "MiB", Due::Most(120.0))
+            .figure("RSS", spent.rss, "MiB", Bound::AtMost(120.0))
             .predecessor(221.0)
-            .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Due::Most(60.0))
+            .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Bound::AtMost(60.0))
             .predecessor(226.0)
             .figure("answer p99", times.ms(99.0), "ms", None)
             .note(format!(

@@ -20,7 +20,7 @@ use super::{
     http::Http,
     load::Latencies,
     proc::{Boards, Watch},
-    report::{Due, Measured},
+    report::{Bound, Measured},
     stage::Stage,
 };
 use crate::board::HOME;
@@ -52,12 +52,14 @@ struct Ledger {
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let mut stage = Stage::set(VIBERS, CLIENTS).await;
     let ledger = Arc::new(Ledger::default());
-    let seats = stage.vibers.clone();
-    let players: Vec<_> =
-        seats.into_iter().map(|seat| tokio::spawn(player::play(stage.host.clone(), seat, ledger.clone()))).collect();
+    let fleet = stage.vibers.clone();
+    let players: Vec<_> = fleet
+        .into_iter()
+        .map(|enrolled| tokio::spawn(player::play(stage.host.clone(), enrolled, ledger.clone())))
+        .collect();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|n| {
-            let vibers: Vec<String> = stage.vibers.iter().map(|seat| seat.id.clone()).collect();
+            let vibers: Vec<String> = stage.vibers.iter().map(|enrolled| enrolled.id.clone()).collect();
             tokio::spawn(submit(stage.host.clone(), stage.token(n).to_owned(), vibers, n, ledger.clone()))
         })
         .collect();
@@ -91,10 +93,10 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     vec![
         Measured::new("kill -9 of the Board under load", "kill", kills, spent)
             .figure("ready p50", ready.ms(50.0), "ms", None)
-            .figure("ready, slowest", ready.ms(100.0), "ms", Due::Most(2000.0))
-            .figure("vibers back, slowest", back.ms(100.0) / 1e3, "s", Due::Most(10.0))
-            .figure("acknowledged, lost", lost as f64, "", Due::Most(0.0))
-            .figure("vibers not at rest", unfinished as f64, "", Due::Most(0.0))
+            .figure("ready, slowest", ready.ms(100.0), "ms", Bound::AtMost(2000.0))
+            .figure("vibers back, slowest", back.ms(100.0) / 1e3, "s", Bound::AtMost(10.0))
+            .figure("acknowledged, lost", lost as f64, "", Bound::AtMost(0.0))
+            .figure("vibers not at rest", unfinished as f64, "", Bound::AtMost(0.0))
             .note(format!("{submitted} acknowledged submits and {events} acknowledged events looked up at the end")),
     ]
 }

@@ -11,7 +11,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, client::IntoClientRequest, http::HeaderValue, protocol::WebSocketConfig},
 };
 
-use super::{http::Broken, stage::Seat};
+use super::{http::ConnectionError, stage::EnrolledViber};
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 4 * 1024;
@@ -59,12 +59,12 @@ pub struct Fence {
 
 impl Link {
     /// Dials in, says hello with `more` (`"lastCmdSeq":0,…`), and waits for the welcome.
-    pub async fn dial(host: &str, seat: &Seat, more: &str) -> Result<(Self, Seen), Broken> {
-        let broken = |error: tokio_tungstenite::tungstenite::Error| Broken(error.to_string());
+    pub async fn dial(host: &str, enrolled: &EnrolledViber, more: &str) -> Result<(Self, Seen), ConnectionError> {
+        let broken = |error: tokio_tungstenite::tungstenite::Error| ConnectionError(error.to_string());
         let stream = TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
         let mut request = format!("ws://{host}/ws/daemon").into_client_request().map_err(broken)?;
-        let bearer = HeaderValue::from_str(&format!("Bearer {}", seat.credential)).expect("a header");
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", enrolled.credential)).expect("a header");
         request.headers_mut().insert("authorization", bearer);
         request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
         let mut config = WebSocketConfig::default();
@@ -72,10 +72,10 @@ impl Link {
         config.write_buffer_size = 0;
         let (socket, _) = client_async_with_config(request, stream, Some(config)).await.map_err(broken)?;
         let mut link = Self { socket };
-        let id = &seat.id;
+        let id = &enrolled.id;
         link.send(format!(
             r#"{{"type":"hello","protocol":[1,1],"viberId":"{id}","bootId":"{}","version":"0.1.0","platform":"linux/x86_64","hostname":"lab","agents":[{{"id":"default","name":"Default","description":"","model":"demo/tour","mode":"always_execute","tools":[],"spaces":[],"maxSteps":25}}],{more}}}"#,
-            seat.boot
+            enrolled.boot
         ))
         .await?;
         loop {
@@ -87,21 +87,21 @@ impl Link {
     }
 
     /// Sends a text frame.
-    pub async fn send(&mut self, text: String) -> Result<(), Broken> {
-        self.socket.send(Message::text(text)).await.map_err(|error| Broken(error.to_string()))
+    pub async fn send(&mut self, text: String) -> Result<(), ConnectionError> {
+        self.socket.send(Message::text(text)).await.map_err(|error| ConnectionError(error.to_string()))
     }
 
     /// The next text frame. Safe to drop while it waits.
-    pub async fn next(&mut self) -> Result<Seen, Broken> {
+    pub async fn next(&mut self) -> Result<Seen, ConnectionError> {
         loop {
             match self.socket.next().await {
                 Some(Ok(Message::Text(text))) => {
-                    return serde_json::from_str(&text).map_err(|error| Broken(format!("{error}: {text}")));
+                    return serde_json::from_str(&text).map_err(|error| ConnectionError(format!("{error}: {text}")));
                 }
-                Some(Ok(Message::Close(frame))) => return Err(Broken(format!("closed: {frame:?}"))),
+                Some(Ok(Message::Close(frame))) => return Err(ConnectionError(format!("closed: {frame:?}"))),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Broken(error.to_string())),
-                None => return Err(Broken("hung up".into())),
+                Some(Err(error)) => return Err(ConnectionError(error.to_string())),
+                None => return Err(ConnectionError("hung up".into())),
             }
         }
     }

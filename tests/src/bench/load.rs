@@ -53,14 +53,14 @@ impl Latencies {
 
 /// When each seq of a task's stream was sent, and when it became durable.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SentEvents {
     base: Instant,
     /// Microseconds since `base` by seq; 0 for one that was not sent.
     at: Vec<AtomicU64>,
     acked: Mutex<(u64, Latencies)>,
 }
 
-impl Sent {
+impl SentEvents {
     /// Room for seqs up to `last`.
     pub fn new(last: u64) -> Self {
         let at = (0..=last).map(|_| AtomicU64::new(0)).collect();

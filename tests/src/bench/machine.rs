@@ -9,8 +9,8 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::{
     link::{self, Link, Seen},
-    load::Sent,
-    stage::{Seat, Stage},
+    load::SentEvents,
+    stage::{EnrolledViber, Stage},
 };
 
 /// Frames that wait for the socket; a player waits when there are more.
@@ -26,32 +26,32 @@ pub struct BenchViber {
     orders: mpsc::Sender<String>,
     /// Tasks that were begun, when they are played by hand.
     begun: mpsc::Receiver<(String, u32)>,
-    sent: Arc<Mutex<HashMap<String, Arc<Sent>>>>,
+    sent: Arc<Mutex<HashMap<String, Arc<SentEvents>>>>,
     talk: JoinHandle<()>,
 }
 
-/// Who answers a task.
+/// What the viber does with a task that it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Habit {
-    /// The machine: accepted and started in one frame, text and result in a second one.
+pub enum TaskHandling {
+    /// Reports accepted and started in one frame, text and result in a second one.
     Completes,
-    /// The machine says accepted and started; the rest is told to [`BenchViber::say`].
-    Begins,
+    /// Reports accepted and started; the caller sends the rest by [`BenchViber::say`].
+    StartsOnly,
 }
 
 impl BenchViber {
-    /// Connects with a seat of the stage.
-    pub async fn connect(stage: &Stage, seat: &Seat, habit: Habit) -> Self {
-        let (link, _) = Link::dial(&stage.host, seat, r#""lastCmdSeq":0"#).await.expect("a welcome");
+    /// Connects as one of the enrolled vibers of the stage.
+    pub async fn connect(stage: &Stage, enrolled: &EnrolledViber, handling: TaskHandling) -> Self {
+        let (link, _) = Link::dial(&stage.host, enrolled, r#""lastCmdSeq":0"#).await.expect("a welcome");
         let (orders, ordered) = mpsc::channel(QUEUED_FRAMES);
         let (begin, begun) = mpsc::channel(QUEUED_FRAMES);
-        let sent: Arc<Mutex<HashMap<String, Arc<Sent>>>> = Arc::default();
-        let talk = tokio::spawn(converse(link, ordered, begin, sent.clone(), habit));
-        Self { id: seat.id.clone(), orders, begun, sent, talk }
+        let sent: Arc<Mutex<HashMap<String, Arc<SentEvents>>>> = Arc::default();
+        let talk = tokio::spawn(converse(link, ordered, begin, sent.clone(), handling));
+        Self { id: enrolled.id.clone(), orders, begun, sent, talk }
     }
 
     /// The next task that was begun; its acknowledgements are kept in `sent`.
-    pub async fn begun(&mut self, sent: &Arc<Sent>) -> (String, u32) {
+    pub async fn begun(&mut self, sent: &Arc<SentEvents>) -> (String, u32) {
         let begun = self.begun.recv().await.expect("the viber is connected");
         self.sent.lock().expect("not poisoned").insert(begun.0.clone(), sent.clone());
         begun
@@ -63,7 +63,7 @@ impl BenchViber {
     }
 
     /// A way to send frames.
-    pub fn voice(&self) -> mpsc::Sender<String> {
+    pub fn frame_sender(&self) -> mpsc::Sender<String> {
         self.orders.clone()
     }
 }
@@ -78,17 +78,17 @@ async fn converse(
     mut link: Link,
     mut ordered: mpsc::Receiver<String>,
     begin: mpsc::Sender<(String, u32)>,
-    sent: Arc<Mutex<HashMap<String, Arc<Sent>>>>,
-    habit: Habit,
+    sent: Arc<Mutex<HashMap<String, Arc<SentEvents>>>>,
+    handling: TaskHandling,
 ) {
     loop {
         tokio::select! {
             seen = link.next() => {
                 let seen = seen.expect("the Board keeps the connection");
-                for frame in answer(&seen, &sent, habit) {
+                for frame in answer(&seen, &sent, handling) {
                     link.send(frame).await.expect("the Board takes it");
                 }
-                if seen.kind == "task:submit" && habit == Habit::Begins {
+                if seen.kind == "task:submit" && handling == TaskHandling::StartsOnly {
                     begin.send((seen.task_id, seen.attempt)).await.expect("somebody plays it");
                 }
             }
@@ -97,7 +97,7 @@ async fn converse(
     }
 }
 
-fn answer(seen: &Seen, sent: &Mutex<HashMap<String, Arc<Sent>>>, habit: Habit) -> Vec<String> {
+fn answer(seen: &Seen, sent: &Mutex<HashMap<String, Arc<SentEvents>>>, handling: TaskHandling) -> Vec<String> {
     match seen.kind.as_str() {
         "task:submit" => {
             let (task, attempt) = (&seen.task_id, seen.attempt);
@@ -105,7 +105,7 @@ fn answer(seen: &Seen, sent: &Mutex<HashMap<String, Arc<Sent>>>, habit: Habit) -
                 link::ack_command(seen.cmd_seq),
                 link::events(task, attempt, 1, &[link::accepted(1), link::started(2)]),
             ];
-            if habit == Habit::Completes {
+            if handling == TaskHandling::Completes {
                 frames.push(link::events(
                     task,
                     attempt,

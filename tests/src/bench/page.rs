@@ -7,11 +7,11 @@ use std::{
 
 use super::{
     Scale, client,
-    http::{Broken, Http},
+    http::{ConnectionError, Http},
     link,
-    load::{Latencies, Sent},
-    machine::{BenchViber, Habit},
-    report::{Due, Measured},
+    load::{Latencies, SentEvents},
+    machine::{BenchViber, TaskHandling},
+    report::{Bound, Measured},
     stage::Stage,
 };
 
@@ -39,12 +39,12 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let spent = watch.stop(stage.commits().await);
     vec![
         Measured::new("session page, 1,000 messages", "page", times.len(), spent)
-            .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Due::Least(1500.0))
+            .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Bound::AtLeast(1500.0))
             .predecessor(275.0)
-            .processor("Board CPU", (1.0, 1e3), "ms/page", Due::Most(0.6))
+            .processor("Board CPU", (1.0, 1e3), "ms/page", Bound::AtMost(0.6))
             .predecessor(3.0)
             .figure("first byte p50, 1 client", first.ms(50.0), "ms", None)
-            .figure("first byte p99, 1 client", first.ms(99.0), "ms", Due::Most(50.0))
+            .figure("first byte p99, 1 client", first.ms(99.0), "ms", Bound::AtMost(50.0))
             .figure("first byte p99, 8", times.ms(99.0), "ms", None)
             .note(format!(
                 "{} messages kept, {shown} shown, {} bytes of HTML, not compressed; alone {:.2} ms CPU a page",
@@ -57,14 +57,14 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
 
 /// Fills a session, turn by turn, as it would fill in life.
 async fn converse(stage: &Stage, turns: usize) -> String {
-    let mut machine = BenchViber::connect(stage, &stage.vibers[0], Habit::Begins).await;
+    let mut machine = BenchViber::connect(stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
     let mut session: Option<String> = None;
     for turn in 0..turns {
         let mut http = Http::connect(&stage.host, stage.token(turn)).await.expect("the Board listens");
         let goal = format!("Turn {turn}: count the calls and show me the code.");
         let asked = client::submit(&mut http, &machine.id, session.as_deref(), &goal).await;
         session = Some(asked.expect("a task").1);
-        let sent = Arc::new(Sent::new(4));
+        let sent = Arc::new(SentEvents::new(4));
         let (task, attempt) = machine.begun(&sent).await;
         machine
             .say(link::events(
@@ -109,13 +109,13 @@ async fn run(
     (began.elapsed(), times)
 }
 
-async fn load(http: &mut Http, path: &str) -> Result<Duration, Broken> {
+async fn load(http: &mut Http, path: &str) -> Result<Duration, ConnectionError> {
     let began = Instant::now();
     http.send("GET", path, "text/html", "").await?;
     let head = http.head().await?;
     let first = began.elapsed();
     if head.status != 200 {
-        return Err(Broken(format!("{path}: {}", head.status)));
+        return Err(ConnectionError(format!("{path}: {}", head.status)));
     }
     http.body(head, |_| {}).await?;
     Ok(first)

@@ -40,16 +40,16 @@ pub struct Figure {
     pub name: &'static str,
     pub value: f64,
     pub word: &'static str,
-    pub due: Option<Due>,
+    pub due: Option<Bound>,
     /// The predecessor's gateway on the same kind of machine; it keeps everything in memory and loses it.
     pub predecessor: Option<f64>,
 }
 
-/// The bound of a figure.
+/// The bound that a figure has to keep.
 #[derive(Clone, Copy, Debug)]
-pub enum Due {
-    Least(f64),
-    Most(f64),
+pub enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
 }
 
 impl Hardware {
@@ -92,7 +92,7 @@ impl Measured {
     }
 
     /// With a figure.
-    pub fn figure(mut self, name: &'static str, value: f64, word: &'static str, due: impl Into<Option<Due>>) -> Self {
+    pub fn figure(mut self, name: &'static str, value: f64, word: &'static str, due: impl Into<Option<Bound>>) -> Self {
         self.figures.push(Figure { name, value, word, due: due.into(), predecessor: None });
         self
     }
@@ -104,7 +104,7 @@ impl Measured {
     }
 
     /// With the processor time of the Board for `per` units as a figure, in seconds times `scale`.
-    pub fn processor(self, name: &'static str, (per, scale): (f64, f64), word: &'static str, due: Due) -> Self {
+    pub fn processor(self, name: &'static str, (per, scale): (f64, f64), word: &'static str, due: Bound) -> Self {
         let value = self.spent.board / self.units.max(1.0) * per * scale;
         self.figure(name, value, word, due)
     }
@@ -119,8 +119,8 @@ impl Measured {
 impl Figure {
     fn met(&self) -> Option<bool> {
         self.due.map(|due| match due {
-            Due::Least(least) => self.value >= least,
-            Due::Most(most) => self.value <= most,
+            Bound::AtLeast(least) => self.value >= least,
+            Bound::AtMost(most) => self.value <= most,
         })
     }
 }
@@ -140,8 +140,8 @@ pub fn table(measured: &[Measured]) -> String {
         for (n, figure) in one.figures.iter().enumerate() {
             let name = if n == 0 { one.name.as_str() } else { "" };
             let due = figure.due.map_or(String::new(), |due| match due {
-                Due::Least(least) => format!("≥ {}", number(least)),
-                Due::Most(most) => format!("≤ {}", number(most)),
+                Bound::AtLeast(least) => format!("≥ {}", number(least)),
+                Bound::AtMost(most) => format!("≤ {}", number(most)),
             });
             let verdict = figure.met().map_or("", |met| if met { "met" } else { "MISSED" });
             let value = format!("{} {}", number(figure.value), figure.word);
@@ -187,8 +187,8 @@ pub fn json(machine: &Hardware, scale: f64, measured: &[Measured]) -> Value {
     let one = |one: &Measured| {
         let figure = |figure: &Figure| {
             let (least, most) = match figure.due {
-                Some(Due::Least(least)) => (Some(least), None),
-                Some(Due::Most(most)) => (None, Some(most)),
+                Some(Bound::AtLeast(least)) => (Some(least), None),
+                Some(Bound::AtMost(most)) => (None, Some(most)),
                 None => (None, None),
             };
             json!({

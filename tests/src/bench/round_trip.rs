@@ -9,8 +9,8 @@ use super::{
     Scale, client,
     http::Http,
     load::Latencies,
-    machine::{BenchViber, Habit},
-    report::{Due, Measured},
+    machine::{BenchViber, TaskHandling},
+    report::{Bound, Measured},
     stage::Stage,
 };
 
@@ -22,8 +22,8 @@ const TOKENS: usize = 10;
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Arc::new(Stage::set(VIBERS, CLIENTS * TOKENS).await);
     let mut machines = Vec::new();
-    for seat in &stage.vibers {
-        machines.push(BenchViber::connect(&stage, seat, Habit::Completes).await);
+    for enrolled in &stage.vibers {
+        machines.push(BenchViber::connect(&stage, enrolled, TaskHandling::Completes).await);
     }
     let ids: Arc<[String]> = machines.iter().map(|machine| machine.id.clone()).collect();
     // Caches are filled and pages are touched before it counts.
@@ -32,12 +32,12 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let watch = stage.watch().await;
     let (times, took) = run(&stage, &ids, CLIENTS, scale.seconds(15)).await;
     let many = Measured::new("task round trip, 10 vibers × 32", "task", times.len(), watch.stop(stage.commits().await))
-        .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Due::Least(800.0))
+        .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Bound::AtLeast(800.0))
         .predecessor(5100.0)
-        .processor("Board CPU", (1.0, 1e3), "ms/task", Due::Most(0.4))
+        .processor("Board CPU", (1.0, 1e3), "ms/task", Bound::AtMost(0.4))
         .predecessor(0.13)
         .figure("p50", times.ms(50.0), "ms", None)
-        .figure("p99", times.ms(99.0), "ms", Due::Most(120.0))
+        .figure("p99", times.ms(99.0), "ms", Bound::AtMost(120.0))
         .note(
             "two calls and four events a task: submit, then the task's stream up to its end; the predecessor keeps tasks in \
              memory, with its SQLite it does 11/s at 32 ms",
@@ -46,7 +46,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let watch = stage.watch().await;
     let (times, took) = run(&stage, &ids, 1, scale.seconds(8)).await;
     let one = Measured::new("the same, 1 client", "task", times.len(), watch.stop(stage.commits().await))
-        .figure("p50", times.ms(50.0), "ms", Due::Most(30.0))
+        .figure("p50", times.ms(50.0), "ms", Bound::AtMost(30.0))
         .figure("p99", times.ms(99.0), "ms", None)
         .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", None);
     vec![many, one]

@@ -16,7 +16,7 @@ use super::{
     Scale,
     load::Latencies,
     proc::{Boards, Watch},
-    report::{Due, Measured},
+    report::{Bound, Measured},
 };
 use crate::programs::program;
 
@@ -52,7 +52,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     }
     let over = whole.ms(50.0) - bare.ms(50.0);
     let mut measured = Measured::new("a `true` by the shell tool", "command", runs, Boards::default().spent(&watch))
-        .figure("over a bare spawn, p50", over, "ms", Due::Most(15.0))
+        .figure("over a bare spawn, p50", over, "ms", Bound::AtMost(15.0))
         .figure("bare spawn, p50", bare.ms(50.0), "ms", None)
         .figure("all layers, p50", whole.ms(50.0), "ms", None)
         .figure("all layers, p95", whole.ms(95.0), "ms", None)

@@ -24,14 +24,14 @@ pub struct Stage {
     pub board: Board,
     /// `127.0.0.1:port`.
     pub host: String,
-    pub vibers: Vec<Seat>,
+    pub vibers: Vec<EnrolledViber>,
     /// `Authorization: Bearer …`, of operators.
     pub tokens: Vec<String>,
 }
 
 /// An enrolled viber.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct EnrolledViber {
     pub id: String,
     pub credential: String,
     pub boot: String,
@@ -43,7 +43,7 @@ impl Stage {
         let board = Board::start_with(Engine::Sqlite, &["--metrics-token", METRICS_TOKEN]).await;
         let host = board.url.trim_start_matches("http://").to_owned();
         let mut stage = Self { board, host, vibers: Vec::new(), tokens: Vec::new() };
-        stage.vibers = (0..vibers).map(seat).collect();
+        stage.vibers = (0..vibers).map(enrolled).collect();
         let secrets: Vec<String> = (0..tokens).map(|n| format!("vbt_bench{n:038}")).collect();
         stage.write(&secrets).await;
         stage.tokens = secrets.iter().map(|secret| format!("Authorization: Bearer {secret}")).collect();
@@ -52,21 +52,21 @@ impl Stage {
 
     async fn write(&self, tokens: &[String]) {
         let db = Db::connect(&self.board.database_url).await.expect("the Board's database");
-        let (seats, tokens) = (self.vibers.clone(), tokens.to_vec());
+        let (fleet, tokens) = (self.vibers.clone(), tokens.to_vec());
         let written: Result<(), db::DbError> = db
             .write(move |tx| {
-                let (seats, tokens) = (seats.clone(), tokens.clone());
+                let (fleet, tokens) = (fleet.clone(), tokens.clone());
                 Box::pin(async move {
                     let team = db::teams::by_slug(tx, HOME).await?.expect("the first team").id;
-                    for (n, seat) in seats.iter().enumerate() {
+                    for (n, enrolled) in fleet.iter().enumerate() {
                         let viber = db::vibers::NewViber {
-                            id: &seat.id.parse().expect("an id"),
+                            id: &enrolled.id.parse().expect("an id"),
                             name: &format!("viber {n}"),
                             labels: &BTreeMap::new(),
                             hostname: "lab",
                             platform: "linux/x86_64",
                             version: "0.1.0",
-                            credential_hash: &secret::hash(&seat.credential),
+                            credential_hash: &secret::hash(&enrolled.credential),
                         };
                         db::vibers::insert(&mut tx.change(&team, &By::board(), MADE), viber).await?;
                     }
@@ -117,8 +117,8 @@ fn whole(count: f64) -> u64 {
     count as u64
 }
 
-fn seat(n: usize) -> Seat {
-    Seat {
+fn enrolled(n: usize) -> EnrolledViber {
+    EnrolledViber {
         id: ViberId::new(MADE.0).to_string(),
         credential: format!("vbv_bench{n:038}"),
         boot: protocol::BootId::new(MADE.0).to_string(),

@@ -12,10 +12,10 @@ use super::{
     Scale, client,
     http::Http,
     link,
-    load::Sent,
-    machine::{BenchViber, Habit},
+    load::SentEvents,
+    machine::{BenchViber, TaskHandling},
     proc,
-    report::{Due, Measured},
+    report::{Bound, Measured},
     stage::Stage,
 };
 
@@ -27,7 +27,7 @@ const EVENT_BYTES: usize = 60_000;
 const UNACKED_EVENTS: u64 = 32;
 
 /// What a Board's memory came to.
-struct Held {
+struct MemoryUse {
     /// MiB before the viewer came, in the end, and at most.
     before: f64,
     after: f64,
@@ -39,10 +39,10 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     // Side by side: the same load on the machine, and half the time.
     let (with, without) = tokio::join!(run(scale, true), run(scale, false));
     let megabytes = scale.count(TOTAL_BYTES / EVENT_BYTES, 50) * EVENT_BYTES / 1_000_000;
-    let rise = |held: &Held| held.after - held.before;
+    let rise = |held: &MemoryUse| held.after - held.before;
     vec![
         Measured::new("viewer that never reads, 200 MB", "MB", megabytes, with.spent)
-            .figure("RSS beside no viewer", rise(&with) - rise(&without), "MiB", Due::Most(2.0))
+            .figure("RSS beside no viewer", rise(&with) - rise(&without), "MiB", Bound::AtMost(2.0))
             .predecessor(204.0)
             .figure("RSS more at the end", rise(&with), "MiB", None)
             .figure("RSS more at most", with.most - with.before, "MiB", None)
@@ -58,12 +58,12 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
 }
 
 /// Streams to a Board of its own, with a viewer that never reads or with none.
-async fn run(scale: Scale, viewer: bool) -> Held {
+async fn run(scale: Scale, viewer: bool) -> MemoryUse {
     let stage = Stage::set(1, 1).await;
     let pid = stage.board.pid();
-    let mut machine = BenchViber::connect(&stage, &stage.vibers[0], Habit::Begins).await;
+    let mut machine = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
     let (warm, total) = (scale.count(WARM_UP_BYTES / EVENT_BYTES, 10), scale.count(TOTAL_BYTES / EVENT_BYTES, 50));
-    let sent = Arc::new(Sent::new((warm + total + 10) as u64));
+    let sent = Arc::new(SentEvents::new((warm + total + 10) as u64));
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
     let (task, _) = client::submit(&mut http, &machine.id, None, "Read it all out.").await.expect("a task");
     let (_, attempt) = machine.begun(&sent).await;
@@ -97,11 +97,11 @@ async fn run(scale: Scale, viewer: bool) -> Held {
     let most = most.await.expect("looking does not panic");
     let spent = watch.stop(stage.commits().await);
     drop(looks);
-    Held { before, after: spent.rss, most, spent }
+    MemoryUse { before, after: spent.rss, most, spent }
 }
 
 /// Streams `count` large events from seq `next` on; answers the seq after them.
-async fn stream(machine: &BenchViber, sent: &Sent, task: (&str, u32), next: u64, count: usize) -> u64 {
+async fn stream(machine: &BenchViber, sent: &SentEvents, task: (&str, u32), next: u64, count: usize) -> u64 {
     let content = "all work and no play ".repeat(EVENT_BYTES / 21);
     let last = next + count as u64;
     for seq in next..last {

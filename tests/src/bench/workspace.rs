@@ -9,7 +9,7 @@ use super::{
     Scale,
     load::Latencies,
     proc::Watch,
-    report::{Due, Measured},
+    report::{Bound, Measured},
     stage::Stage,
 };
 use crate::{
@@ -95,13 +95,13 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let spent = watch.stop(stage.commits().await);
     vec![
         Measured::new(format!("workspace, {files} files in a folder"), "listing", whole.len(), listed)
-            .figure("all of them p95, API", whole.ms(95.0), "ms", Due::Most(200.0))
+            .figure("all of them p95, API", whole.ms(95.0), "ms", Bound::AtMost(200.0))
             .figure("the first 2,000 p95, API", first.ms(95.0), "ms", None)
-            .figure("page p95", shown.ms(95.0), "ms", Due::Most(200.0))
+            .figure("page p95", shown.ms(95.0), "ms", Bound::AtMost(200.0))
             .note("by a real daemon; a page shows the first 2,000"),
         Measured::new("an edit on the disk, in an open page", "edit", edits.len(), spent)
             .figure("p50", edits.ms(50.0), "ms", None)
-            .figure("p95", edits.ms(95.0), "ms", Due::Most(1000.0))
+            .figure("p95", edits.ms(95.0), "ms", Bound::AtMost(1000.0))
             .note("from the end of the write to the page's stream"),
     ]
 }
@@ -202,10 +202,10 @@ pub(super) async fn remember(scale: Scale) -> Vec<Measured> {
     vec![
         Measured::new(format!("memory, {entries} entries of daily logs"), "search", rare.len() + common.len(), spent)
             .figure("a rare word p50", rare.ms(50.0), "ms", None)
-            .figure("a rare word p95", rare.ms(95.0), "ms", Due::Most(50.0))
+            .figure("a rare word p95", rare.ms(95.0), "ms", Bound::AtMost(50.0))
             .figure("common words p50", common.ms(50.0), "ms", None)
-            .figure("common words p95", common.ms(95.0), "ms", Due::Most(50.0))
-            .figure("a changed file found p95", fresh.ms(95.0), "ms", Due::Most(2000.0))
+            .figure("common words p95", common.ms(95.0), "ms", Bound::AtMost(50.0))
+            .figure("a changed file found p95", fresh.ms(95.0), "ms", Bound::AtMost(2000.0))
             .figure("index from nothing", built.as_secs_f64() * 1000.0, "ms", None)
             .note(format!(
                 "asked over the socket; the index takes {:.1} MiB; processor and memory are the daemon's",

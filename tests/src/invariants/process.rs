@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     Board,
-    ledger::{Attempt, Book},
+    ledger::{Attempt, LedgerEntries},
     wait::{EVENT_TIMEOUT, SLACK},
 };
 
@@ -19,9 +19,9 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 const CHILDREN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Lines of kind `word` of all vibers: the attempt, and what else it says.
-pub fn notes(book: &Book, word: &str) -> Vec<(Attempt, String)> {
+pub fn notes(entries: &LedgerEntries, word: &str) -> Vec<(Attempt, String)> {
     let mut found = Vec::new();
-    for root in &book.vibers {
+    for root in &entries.vibers {
         for line in std::fs::read_to_string(root.join(NOTES_FILE)).unwrap_or_default().lines() {
             let mut words = line.splitn(4, ' ');
             if words.next() != Some(word) {
@@ -37,8 +37,8 @@ pub fn notes(book: &Book, word: &str) -> Vec<(Attempt, String)> {
 }
 
 /// I10: processes whose temporary folder is an ended attempt's. `ended` says whether one is.
-pub async fn children(book: &Book, ended: impl Fn(&Attempt) -> bool, wrong: &mut Vec<String>) {
-    let folders: Vec<_> = notes(book, "scratch").into_iter().filter(|(at, _)| ended(at)).collect();
+pub async fn children(entries: &LedgerEntries, ended: impl Fn(&Attempt) -> bool, wrong: &mut Vec<String>) {
+    let folders: Vec<_> = notes(entries, "scratch").into_iter().filter(|(at, _)| ended(at)).collect();
     if folders.is_empty() {
         return;
     }
@@ -69,7 +69,7 @@ fn living(folders: &[(Attempt, String)]) -> Vec<(Attempt, u32)> {
 }
 
 /// I12: no panic in the log, and the Board answers within a second if it runs.
-pub async fn lives(board: &Board, book: &Book, wrong: &mut Vec<String>) {
+pub async fn lives(board: &Board, entries: &LedgerEntries, wrong: &mut Vec<String>) {
     let log = board.log();
     let lines: Vec<&str> = log.lines().collect();
     for (n, line) in
@@ -77,7 +77,7 @@ pub async fn lives(board: &Board, book: &Book, wrong: &mut Vec<String>) {
     {
         // The hook writes the place, and what was said on the next line.
         let said = format!("{line} {}", lines.get(n + 1).unwrap_or(&""));
-        if !book.expected.iter().any(|word| said.contains(word)) {
+        if !entries.expected.iter().any(|word| said.contains(word)) {
             wrong.push(format!("I12 the Board's log says: {said}"));
         }
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::dump::{Dump, Row, is_null, number, text};
-use crate::ledger::{Attempt, Book, View, hash};
+use crate::ledger::{Attempt, LedgerEntries, View, hash};
 
 /// An event as it is stored, read as far as needed.
 #[derive(Deserialize)]
@@ -82,18 +82,18 @@ fn deleted(dump: &Dump) -> bool {
 }
 
 /// I1: acknowledged submits and task rows are the same.
-pub fn submits(dump: &Dump, book: &Book, wrong: &mut Vec<String>) {
+pub fn submits(dump: &Dump, entries: &LedgerEntries, wrong: &mut Vec<String>) {
     let rows: HashSet<&str> = dump.rows("tasks").iter().map(|row| text(row, "task_id")).collect();
     let sessions: HashSet<&str> = dump.rows("sessions").iter().map(|row| text(row, "session_id")).collect();
     let gone = deleted(dump);
-    for submit in &book.submits {
+    for submit in &entries.submits {
         let with_its_session = gone && !sessions.contains(submit.session.as_str());
         if !rows.contains(submit.task.as_str()) && !with_its_session {
             wrong.push(format!("I1 {} was acknowledged and is not there", submit.task));
         }
     }
     let mut keys: BTreeMap<&(String, String), BTreeSet<&str>> = BTreeMap::new();
-    for submit in &book.submits {
+    for submit in &entries.submits {
         if let Some(key) = &submit.key {
             keys.entry(key).or_default().insert(&submit.task);
         }
@@ -101,17 +101,17 @@ pub fn submits(dump: &Dump, book: &Book, wrong: &mut Vec<String>) {
     for (key, tasks) in keys.iter().filter(|(_, tasks)| tasks.len() > 1) {
         wrong.push(format!("I1 one key, several tasks: {:?} {tasks:?}", key.1));
     }
-    let acked: HashSet<&str> = book.submits.iter().map(|submit| submit.task.as_str()).collect();
+    let acked: HashSet<&str> = entries.submits.iter().map(|submit| submit.task.as_str()).collect();
     let own = dump.rows("tasks").iter().filter(|row| text(row, "origin") == "board");
     let more = own.filter(|row| !acked.contains(text(row, "task_id"))).count();
-    if !book.unseen && more as u64 > book.unsure {
-        wrong.push(format!("I1 {more} tasks that nobody was told of; at most {} can be", book.unsure));
+    if !entries.unseen && more as u64 > entries.unsure {
+        wrong.push(format!("I1 {more} tasks that nobody was told of; at most {} can be", entries.unsure));
     }
 }
 
 /// I2: an attempt is started once. `starts` are those that real daemons noted.
-pub fn starts(book: &Book, starts: &[(Attempt, String)], wrong: &mut Vec<String>) {
-    for (at, offers) in book.offers.iter().filter(|(_, offers)| offers.len() > 1) {
+pub fn starts(entries: &LedgerEntries, starts: &[(Attempt, String)], wrong: &mut Vec<String>) {
+    for (at, offers) in entries.offers.iter().filter(|(_, offers)| offers.len() > 1) {
         wrong.push(format!("I2 {at:?} was handed out more than once: {offers:?}"));
     }
     let mut seen: BTreeMap<&Attempt, Vec<&str>> = BTreeMap::new();
@@ -124,7 +124,7 @@ pub fn starts(book: &Book, starts: &[(Attempt, String)], wrong: &mut Vec<String>
 }
 
 /// I3: events are contiguous, and what was acknowledged is stored byte for byte.
-pub fn events(dump: &Dump, book: &Book, events: &StoredEvents, wrong: &mut Vec<String>) {
+pub fn events(dump: &Dump, entries: &LedgerEntries, events: &StoredEvents, wrong: &mut Vec<String>) {
     let mut last: BTreeMap<Attempt, u64> = BTreeMap::new();
     for row in dump.rows("attempts") {
         let at = attempt(row);
@@ -144,18 +144,18 @@ pub fn events(dump: &Dump, book: &Book, events: &StoredEvents, wrong: &mut Vec<S
     for at in events.0.keys().filter(|at| !last.contains_key(*at)) {
         wrong.push(format!("I3 events without an attempt: {at:?}"));
     }
-    for (at, acked) in &book.acked {
+    for (at, acked) in &entries.acked {
         match last.get(at) {
             None if deleted(dump) => {}
             None => wrong.push(format!("I3 {at:?} was acknowledged up to {acked} and is not there")),
             Some(told) if told < acked => wrong.push(format!("I3 {at:?} was acknowledged up to {acked}, has {told}")),
-            Some(_) => bytes(at, *acked, book, events, wrong),
+            Some(_) => bytes(at, *acked, entries, events, wrong),
         }
     }
 }
 
-fn bytes(at: &Attempt, acked: u64, book: &Book, events: &StoredEvents, wrong: &mut Vec<String>) {
-    let Some(sent) = book.sent.get(at) else { return };
+fn bytes(at: &Attempt, acked: u64, entries: &LedgerEntries, events: &StoredEvents, wrong: &mut Vec<String>) {
+    let Some(sent) = entries.sent.get(at) else { return };
     // A stored gap stands for what it covers.
     for event in events.of(at).iter().filter(|event| event.first == event.seq && event.seq <= acked) {
         if sent.get(&event.seq).is_some_and(|known| !known.contains(&hash(&event.json))) {
@@ -167,7 +167,7 @@ fn bytes(at: &Attempt, acked: u64, book: &Book, events: &StoredEvents, wrong: &m
 /// I4: an attempt ends once, with its last event, and an end does not change.
 pub fn ends(
     dump: &Dump,
-    book: &Book,
+    entries: &LedgerEntries,
     events: &StoredEvents,
     wrong: &mut Vec<String>,
 ) -> BTreeMap<Attempt, (String, String)> {
@@ -192,7 +192,7 @@ pub fn ends(
             endings.insert(at, (outcome.to_owned(), text(row, "report").to_owned()));
         }
     }
-    for (at, before) in &book.endings {
+    for (at, before) in &entries.endings {
         let now = endings.get(at);
         if before.0 != "lost" && now.is_some_and(|now| now != before) {
             wrong.push(format!("I4 the end of {at:?} changed from {before:?} to {now:?}"));

@@ -54,8 +54,8 @@ pub(super) async fn join(
     let reset = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let way = |up: bool| Way { shared, both: &both, number, up, names: &names };
-        let (up, down) = (way(true), way(false));
+        let direction = |up: bool| Direction { shared, both: &both, number, up, names: &names };
+        let (up, down) = (direction(true), direction(false));
         tokio::select! {
             // A direction that ends in order leaves the other one to end by itself.
             _ = async { tokio::join!(up.pass(from_client, to_server), down.pass(from_server, to_client)) } => false,
@@ -75,16 +75,16 @@ pub(super) async fn join(
 /// Until somebody resets this connection.
 async fn doomed(shared: &Shared, number: u64) {
     // The sender lives as long as the proxy.
-    let _ = shared.door.subscribe().wait_for(|door| door.reset >= number).await;
+    let _ = shared.rules.subscribe().wait_for(|rules| rules.reset >= number).await;
 }
 
-/// Until nothing has moved for as long as the door allows.
+/// Until nothing has moved for as long as the rules allow.
 async fn idle(shared: &Shared, both: &Both) {
-    let mut door = shared.door.subscribe();
+    let mut rules = shared.rules.subscribe();
     loop {
-        let limit = door.borrow_and_update().idle;
+        let limit = rules.borrow_and_update().idle;
         let Some(limit) = limit else {
-            let _ = door.changed().await;
+            let _ = rules.changed().await;
             continue;
         };
         let until = *both.moved.lock().expect("not poisoned") + limit;
@@ -96,7 +96,7 @@ async fn idle(shared: &Shared, both: &Both) {
 }
 
 /// One direction of one connection.
-struct Way<'a> {
+struct Direction<'a> {
     shared: &'a Shared,
     both: &'a Both,
     number: u64,
@@ -110,7 +110,7 @@ struct Unit {
     due: Instant,
 }
 
-impl<'a> Way<'a> {
+impl<'a> Direction<'a> {
     fn faults(&self) -> watch::Receiver<LineFaults> {
         if self.up { self.shared.up.subscribe() } else { self.shared.down.subscribe() }
     }
@@ -119,7 +119,7 @@ impl<'a> Way<'a> {
         let (units, coming) = mpsc::channel(QUEUED_UNITS);
         let seeded = SeededRandom::of(self.shared.seed ^ (self.number << 1) ^ u64::from(self.up));
         let reader = Reader {
-            way: self,
+            direction: self,
             faults: self.faults(),
             seeded,
             units,
@@ -168,7 +168,7 @@ impl<'a> Way<'a> {
 
 /// The reading half of a direction, and what it has gathered.
 struct Reader<'a> {
-    way: &'a Way<'a>,
+    direction: &'a Direction<'a>,
     faults: watch::Receiver<LineFaults>,
     seeded: SeededRandom,
     units: mpsc::Sender<Unit>,
@@ -204,16 +204,16 @@ impl Reader<'_> {
             match read {
                 Ok(0) => break,
                 Ok(read) => {
-                    let up = self.way.up;
+                    let up = self.direction.up;
                     let count = |counts: &mut super::ProxyCounts| {
                         *(if up { &mut counts.bytes.0 } else { &mut counts.bytes.1 }) += read as u64;
                     };
-                    self.way.shared.count(count);
+                    self.direction.shared.count(count);
                     self.bytes.extend_from_slice(&chunk[..read]);
                     self.take().await;
                 }
-                Err(_) if self.faults.borrow().hole.takes(self.way.number) => return,
-                Err(_) => return self.way.both.over.cancel(),
+                Err(_) if self.faults.borrow().hole.takes(self.direction.number) => return,
+                Err(_) => return self.direction.both.over.cancel(),
             }
         }
         self.turn().await;
@@ -223,7 +223,7 @@ impl Reader<'_> {
 
     /// Makes units of what was read.
     async fn take(&mut self) {
-        if !self.way.both.upgraded.load(Relaxed) && self.plain().await {
+        if !self.direction.both.upgraded.load(Relaxed) && self.plain().await {
             return;
         }
         while let Some((frame, end)) = units::frame(&self.bytes, self.frames + 1) {
@@ -237,7 +237,7 @@ impl Reader<'_> {
     /// HTTP: goes on as it is, under the other's name. `false` when the answer of an upgrade ends here.
     async fn plain(&mut self) -> bool {
         let end = self.bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
-        let upgrades = !self.begun && !self.way.up && self.bytes.starts_with(UPGRADED_HEAD);
+        let upgrades = !self.begun && !self.direction.up && self.bytes.starts_with(UPGRADED_HEAD);
         let rest = match end {
             // As a whole, so that no name in it is torn.
             None if !self.begun => return true,
@@ -246,14 +246,14 @@ impl Reader<'_> {
         };
         self.begun = true;
         let mut bytes = std::mem::replace(&mut self.bytes, rest);
-        let (own, servers) = self.way.names;
-        match self.way.up {
+        let (own, servers) = self.direction.names;
+        match self.direction.up {
             true => units::rename(&mut bytes, own, servers),
             false => units::rename(&mut bytes, servers, own),
         }
         if upgrades {
             // Before its peer can know, so that no frame is taken for anything else.
-            self.way.both.upgraded.store(true, Relaxed);
+            self.direction.both.upgraded.store(true, Relaxed);
         }
         self.emit(bytes).await;
         !upgrades
@@ -262,10 +262,10 @@ impl Reader<'_> {
     /// A whole frame: its fate.
     async fn frame(&mut self, frame: &WebSocketFrame, bytes: Vec<u8>) {
         let faults = self.faults.borrow().clone();
-        let up = self.way.up;
+        let up = self.direction.up;
         let drops = faults.drop.as_ref().is_some_and(|pick| pick(frame)) || self.seeded.chance() < faults.drop_chance;
         let copies = if drops || frame.kind == FrameKind::Close { 0 } else { faults.copies };
-        self.way.shared.count(|counts| {
+        self.direction.shared.count(|counts| {
             *(if up { &mut counts.up } else { &mut counts.down }) += 1;
             counts.dropped += u64::from(drops);
             counts.copied += copies as u64;
@@ -307,7 +307,7 @@ impl Reader<'_> {
         while self.seeded.chance() < faults.loss {
             due += resend;
             resend *= 2;
-            self.way.shared.count(|counts| counts.lost += 1);
+            self.direction.shared.count(|counts| counts.lost += 1);
         }
         self.due = due.max(self.due);
         // A writer that is gone has ended the connection.

@@ -1,4 +1,4 @@
-//! When to dial again: forever, and never in step with other daemons.
+//! When to dial again: retries never stop, and jitter keeps daemons from dialing in step.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ const REFUSED_DELAY: Duration = Duration::from_secs(60);
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// Unreachable, broken off or silent; in words.
+    /// Unreachable, interrupted or silent; in words.
     Lost(String),
     /// The Board closed it with this code.
     Closed { code: u16, reason: String },
@@ -58,7 +58,7 @@ impl ConnectionEnd {
     }
 }
 
-/// What has to be remembered between dials.
+/// What is remembered between connection attempts.
 #[derive(Debug, Default)]
 pub struct Backoff {
     failed: u32,

@@ -49,7 +49,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What the Board is told when this machine joins.
+/// What is sent to the Board when this machine joins.
 pub struct JoinRequest<'a> {
     pub token: &'a str,
     pub name: &'a str,
@@ -107,15 +107,16 @@ impl Credential {
         let answer =
             call.send().await.map_err(|error| format!("the Board at {board} cannot be reached: {}", causes(&error)))?;
         let status = answer.status();
-        let text = answer.text().await.map_err(|error| format!("the Board's answer broke off: {}", causes(&error)))?;
+        let text =
+            answer.text().await.map_err(|error| format!("the Board's answer was interrupted: {}", causes(&error)))?;
         match status {
             StatusCode::CREATED | StatusCode::OK => {}
             StatusCode::UNAUTHORIZED => return Err("the Board does not accept this join token: it was used, has expired or never existed. Create a new one on the Board.".to_owned()),
-            status if status.is_redirection() => return Err(format!("{board} sends us elsewhere ({status}): use the Board's own address")),
+            status if status.is_redirection() => return Err(format!("{board} redirects elsewhere ({status}): use the Board's own address")),
             status => return Err(format!("the Board answered {status}: {}", protocol::text::head(text.trim(), 300))),
         }
         let joined: Joined =
-            serde_json::from_str(&text).map_err(|error| format!("the Board's answer is not understood: {error}"))?;
+            serde_json::from_str(&text).map_err(|error| format!("the Board's answer cannot be parsed: {error}"))?;
         let team = joined.team.as_str().or_else(|| joined.team["slug"].as_str()).map(str::to_owned);
         Ok(Self {
             viber_id: joined.viber_id,
@@ -165,7 +166,7 @@ impl Credential {
         });
         match kept.await.map_err(io::Error::other).flatten() {
             Ok(true) => Ok(()),
-            Ok(false) => Err(FetchError::Never(format!("{:?} did not arrive as it was sent", attachment.name))),
+            Ok(false) => Err(FetchError::Never(format!("{:?} was damaged on the way", attachment.name))),
             Err(error) => Err(disk(error)),
         }
     }

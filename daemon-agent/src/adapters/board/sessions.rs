@@ -12,7 +12,7 @@ use std::{
 };
 
 use protocol::{
-    Instant, LogPlace, LoggedLine, LoggedSession, Running, SessionId, SessionList, SessionPiece, TaskId,
+    AttemptRef, Instant, LogPlace, LoggedLine, LoggedSession, SessionId, SessionList, SessionPiece, TaskId,
     sessions::{MAX_LINE_BYTES, MAX_LINES, MAX_LINES_BYTES, MAX_SESSIONS},
     text::{head_and_tail, title},
 };
@@ -38,7 +38,7 @@ const MAX_TEXT_BYTES: usize = 48 * 1024;
 /// Answers a request about sessions.
 pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, String> {
     let (home, params) = (mesh.home().clone(), params.clone());
-    let open: BTreeSet<Running> = mesh.unsettled().into_iter().collect();
+    let open: BTreeSet<AttemptRef> = mesh.unsettled().into_iter().collect();
     let lists = method == "session.list";
     let looked = move || {
         let looked = if lists { list(&home, &params) } else { log(&home, &params, &open) };
@@ -160,7 +160,7 @@ fn count(file: &mut File) -> io::Result<u64> {
     }
 }
 
-fn log(home: &Home, params: &Value, open: &BTreeSet<Running>) -> io::Result<Value> {
+fn log(home: &Home, params: &Value, open: &BTreeSet<AttemptRef>) -> io::Result<Value> {
     let missing = || io::Error::from(io::ErrorKind::NotFound);
     let session: SessionId = params["sessionId"].as_str().and_then(|id| id.parse().ok()).ok_or_else(missing)?;
     let agent = match params["agentId"].as_str() {
@@ -176,7 +176,8 @@ fn log(home: &Home, params: &Value, open: &BTreeSet<Running>) -> io::Result<Valu
     let from: LogPlace = serde_json::from_value(params["from"].clone()).unwrap_or_default();
     let limit = params["limit"].as_u64().and_then(|limit| usize::try_from(limit).ok()).unwrap_or(MAX_LINES);
     let (lines, next) = read(file, from, limit.clamp(1, MAX_LINES))?;
-    let open: BTreeSet<Running> = lines.iter().filter_map(attempt).filter(|attempt| open.contains(attempt)).collect();
+    let open: BTreeSet<AttemptRef> =
+        lines.iter().filter_map(attempt).filter(|attempt| open.contains(attempt)).collect();
     let open = open.into_iter().collect();
     Ok(serde_json::to_value(SessionPiece { session_id: session, agent_id: agent, title, lines, next, open })?)
 }
@@ -184,7 +185,7 @@ fn log(home: &Home, params: &Value, open: &BTreeSet<Running>) -> io::Result<Valu
 /// Reads lines from `from` on, and returns where the rest begins.
 fn read(mut file: File, from: LogPlace, limit: usize) -> io::Result<(Vec<LoggedLine>, Option<LogPlace>)> {
     let size = file.metadata()?.len();
-    let moved = || io::Error::other("the log is another one than before");
+    let moved = || io::Error::other("the log is not the one that was read before");
     if from.at > size {
         return Err(moved());
     }
@@ -200,7 +201,7 @@ fn read(mut file: File, from: LogPlace, limit: usize) -> io::Result<(Vec<LoggedL
     let mut reader = BufReader::with_capacity(64 * 1024, file);
     let (mut lines, mut room, mut place) = (Vec::new(), MAX_LINES_BYTES, from);
     while let Some((bytes, text)) = next_line(&mut reader)? {
-        let line = text.and_then(|text| told(&text));
+        let line = text.and_then(|text| logged_object(&text));
         let cost = 96 + line.as_ref().map_or(0, |line| line.to_string().len());
         if lines.len() >= limit || (cost > room && !lines.is_empty()) {
             return Ok((lines, Some(place)));
@@ -242,7 +243,7 @@ fn next_line(reader: &mut impl BufRead) -> io::Result<Option<(u64, Option<Vec<u8
 }
 
 /// A line as it is reported: an object whose long texts are shortened to their ends.
-fn told(text: &[u8]) -> Option<Value> {
+fn logged_object(text: &[u8]) -> Option<Value> {
     let mut line: Value = serde_json::from_slice(text).ok().filter(Value::is_object)?;
     if text.len() > MAX_TEXT_BYTES {
         shorten(&mut line);
@@ -259,11 +260,11 @@ fn shorten(value: &mut Value) {
     }
 }
 
-fn attempt(line: &LoggedLine) -> Option<Running> {
+fn attempt(line: &LoggedLine) -> Option<AttemptRef> {
     let line = line.line.as_ref()?;
     let task_id = line["taskId"].as_str()?.parse().ok()?;
     let attempt = line["attempt"].as_u64().and_then(|attempt| u32::try_from(attempt).ok()).unwrap_or(1);
-    Some(Running { task_id, attempt })
+    Some(AttemptRef { task_id, attempt })
 }
 
 fn open_log(home: &Home, agent: &str, session: &SessionId) -> io::Result<File> {
@@ -367,8 +368,8 @@ mod tests {
         text.extend(b"{\"taskId\":");
         machine.log("default", &session, &text);
         let piece = machine.piece(&session, LogPlace::default()).expect("a piece");
-        let told: Vec<bool> = piece.lines.iter().map(|line| line.line.is_some()).collect();
-        assert_eq!(told, [true, false, false, false, false, false, true], "the last one has no end yet");
+        let complete: Vec<bool> = piece.lines.iter().map(|line| line.line.is_some()).collect();
+        assert_eq!(complete, [true, false, false, false, false, false, true], "the last one has no end yet");
         assert_eq!(piece.lines[4].bytes, 3 * MAX_READ_LINE_BYTES as u64 + 1);
         let long = piece.lines[6].line.as_ref().and_then(|line| line["text"].as_str()).expect("a text");
         assert!(long.len() <= MAX_TEXT_BYTES && long.contains("bytes omitted"));

@@ -20,7 +20,7 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
     let (home, declared, wanted) = (mesh.home().clone(), mesh.files().borrow().clone(), text("space"));
     // On a thread of its own, so that a folder on a slow disk blocks nothing else.
     let found = tokio::task::spawn_blocking(move || Space::find(&declared, &home, &wanted)).await;
-    let space = told(found.map_err(|error| error.to_string())?)?;
+    let space = with_code(found.map_err(|error| error.to_string())?)?;
     let path = text("path");
     match method {
         "space.list" => {
@@ -47,9 +47,9 @@ pub async fn answer(mesh: &Mesh, method: &str, params: &Value) -> Result<Value, 
 }
 
 fn shape(looked: Result<impl Serialize, SpaceError>) -> Result<Value, String> {
-    serde_json::to_value(told(looked)?).map_err(|error| error.to_string())
+    serde_json::to_value(with_code(looked)?).map_err(|error| error.to_string())
 }
 
-fn told<T>(looked: Result<T, SpaceError>) -> Result<T, String> {
-    looked.map_err(|trouble| format!("{}: {trouble}", trouble.code()))
+fn with_code<T>(result: Result<T, SpaceError>) -> Result<T, String> {
+    result.map_err(|error| format!("{}: {error}", error.code()))
 }

@@ -1,4 +1,5 @@
-//! Uploads what the Board asks for: streamed, with its hash, resumed where the Board stands when a connection breaks.
+//! Uploads the artifacts that the Board requests: streamed, with their hash, and resumed after a broken connection at
+//! the offset that the Board has.
 
 use std::{
     collections::BTreeSet,
@@ -50,7 +51,7 @@ impl Drop for UploadSlot {
     }
 }
 
-/// A blob as the Board was told of it.
+/// A blob as it was described to the Board.
 struct Blob {
     id: ArtifactId,
     size: u64,
@@ -61,7 +62,7 @@ struct Blob {
 /// the file is measured. The first word of a refusal is its code.
 pub async fn offer(mesh: &Mesh, identity: &Identity, params: &Value) -> Result<Value, String> {
     let id = params["artifactId"].as_str().and_then(|id| id.parse::<ArtifactId>().ok());
-    let id = id.ok_or("malformed: artifactId is none")?;
+    let id = id.ok_or("malformed: artifactId is not valid")?;
     let reference = params["ref"].as_str().ok_or("malformed: ref is missing")?.to_owned();
     let (home, size) = (mesh.home().clone(), params["size"].as_u64());
     let sha256 = params["sha256"].as_str().map(str::to_owned);
@@ -92,7 +93,7 @@ pub async fn offer(mesh: &Mesh, identity: &Identity, params: &Value) -> Result<V
     Ok(json!({ "size": size }))
 }
 
-/// Uploads the blob, starting where the Board stands.
+/// Uploads the blob, starting at the offset that the Board has.
 async fn put(credential: &Credential, blob: &Blob, file: &File) -> Result<(), String> {
     let url = address::join(&credential.board()?, &format!("api/daemon/blobs/{}", blob.id));
     let client = blob_client()?;
@@ -109,11 +110,11 @@ async fn put(credential: &Credential, blob: &Blob, file: &File) -> Result<(), St
         let failed = match sent {
             Ok(answer) => match judged(&answer)? {
                 Some(0) | None if answer.status() == StatusCode::CREATED => return Ok(()),
-                told => format!("the Board has {} bytes", told.unwrap_or(from)),
+                received => format!("the Board has {} bytes", received.unwrap_or(from)),
             },
             Err(error) => causes(&error),
         };
-        // The answer may have been lost with the connection, so ask the Board where it stands.
+        // The answer may have been lost with the connection, so ask the Board for its offset.
         sleep(FIRST_RETRY_DELAY * 2u32.pow(tries.min(5))).await;
         let probe =
             client.put(url.clone()).bearer_auth(&credential.credential).header("x-content-sha256", &blob.sha256);

@@ -1,8 +1,9 @@
-//! Who may give commands through the socket: whoever shows the key of this start and is not an agent's command.
+//! Authenticates clients of the socket: a client must present the key that was created at this start of the daemon, and
+//! must not be a command of an agent.
 //!
 //! The key lies in `state/`, which a confined command cannot read. Where nothing confines commands, they can read it,
 //! so the peer process is examined as well: anything started by the daemon, anything with a process namespace of its
-//! own, and anything that is gone before it could be examined is refused. When in doubt, the answer is no.
+//! own, and anything that is gone before it could be examined is refused. In doubt, a client is refused.
 
 use std::{fmt, io, path::Path};
 
@@ -32,7 +33,7 @@ impl fmt::Debug for SocketKey {
 
 impl SocketKey {
     /// Creates a new key and writes it to `path`, for those who may read there.
-    pub fn lay_down(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         let bytes: [u8; KEY_BYTES] = rand::random();
         let key = Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
         write_private(path, key.0.as_bytes())?;
@@ -52,7 +53,7 @@ impl SocketKey {
 
 /// Refuses a peer that is, or may be, an agent's command.
 pub async fn admit(stream: &UnixStream) -> Result<(), &'static str> {
-    let peer = stream.peer_cred().map_err(|_| "the system does not say who asks")?;
+    let peer = stream.peer_cred().map_err(|_| "the system does not identify the client")?;
     if peer.uid() != geteuid().as_raw() && peer.uid() != 0 {
         return Err("it belongs to another user");
     }
@@ -63,7 +64,7 @@ pub async fn admit(stream: &UnixStream) -> Result<(), &'static str> {
         Ok(Ancestry::Stranger) => Ok(()),
         Ok(Ancestry::Descendant) => Err("it is a command of an agent"),
         Ok(Ancestry::Apart) => Err("it runs in a namespace of its own"),
-        Ok(Ancestry::Unknown) | Err(_) => Err("it is gone, and nobody can tell what it was"),
+        Ok(Ancestry::Unknown) | Err(_) => Err("it ended before it could be identified"),
     }
 }
 
@@ -75,8 +76,7 @@ mod tests {
     fn a_key_is_new_each_time_closed_and_silent() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("daemon.key");
-        let (first, second) =
-            (SocketKey::lay_down(&path).expect("written"), SocketKey::lay_down(&path).expect("written"));
+        let (first, second) = (SocketKey::create(&path).expect("written"), SocketKey::create(&path).expect("written"));
         let read = SocketKey::read(&path).expect("read");
         assert!(second.opens(&read) && !first.opens(&read) && !second.opens(&SocketKey(String::new())));
         assert!(!second.opens(&SocketKey(format!("{}0", read.0))) && read.0.len() == 2 * KEY_BYTES);

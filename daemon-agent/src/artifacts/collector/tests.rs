@@ -1,4 +1,4 @@
-//! A collector by itself: three ways in, versions, limits.
+//! A collector by itself: the three ways of adding an artifact, versions, limits.
 
 use super::*;
 
@@ -30,13 +30,13 @@ impl Fixture {
         self.folder.path().join("artifacts").join(self.task.as_str()).join(name)
     }
 
-    fn told(&self) -> Vec<ArtifactRef> {
+    fn reported(&self) -> Vec<ArtifactRef> {
         let events = self.events.lock().expect("no panic");
-        let told = events.iter().filter_map(|event| match event {
+        let reported = events.iter().filter_map(|event| match event {
             AgentStreamEvent::Artifact { artifact } => Some(artifact.clone()),
             _ => None,
         });
-        told.collect()
+        reported.collect()
     }
 
     /// The warnings that people were shown.
@@ -72,7 +72,7 @@ async fn what_is_added_is_a_file_with_its_facts_and_its_versions_stay() {
     for bad in ["", "../x", "a/b", ".hidden", "a b", "output-1.txt", &"x".repeat(81)] {
         fixture.content(bad, "text", "x").await.expect_err(bad);
     }
-    assert_eq!(fixture.told().len(), 2);
+    assert_eq!(fixture.reported().len(), 2);
 }
 
 #[tokio::test]
@@ -84,15 +84,15 @@ async fn files_that_appear_are_told_once_and_again_when_they_change() {
     std::os::unix::fs::symlink("/etc/passwd", fixture.at("passwd")).expect("a link");
     fixture.collector.look().await;
     fixture.collector.look().await;
-    assert_eq!(fixture.told().len(), 2);
+    assert_eq!(fixture.reported().len(), 2);
     fs::write(fixture.at("chart.svg"), "<svg ></svg>").expect("a file");
     fs::write(fixture.at("report.md"), "# By hand").expect("a file");
     let mut result = TaskResult { text: "Done.".into(), ..TaskResult::default() };
     fixture.collector.finish(&mut result, no_file).await;
-    let told = fixture.told();
-    assert_eq!(told.len(), 4);
-    assert_eq!((told[3].id.as_str(), told[2].id.as_str()), ("report", "chart.svg"));
-    let named: Vec<_> = result.artifact_refs.iter().map(|told| told.id.as_str()).collect();
+    let reported = fixture.reported();
+    assert_eq!(reported.len(), 4);
+    assert_eq!((reported[3].id.as_str(), reported[2].id.as_str()), ("report", "chart.svg"));
+    let named: Vec<_> = result.artifact_refs.iter().map(|reported| reported.id.as_str()).collect();
     assert_eq!(named, ["chart.svg", "report"]);
 }
 
@@ -104,7 +104,7 @@ async fn an_answer_names_what_it_made() {
     let mut result = TaskResult { text: text.into(), ..TaskResult::default() };
     fixture.collector.finish(&mut result, no_file).await;
     assert_eq!(fs::read_to_string(fixture.at("a.csv")).expect("there"), "x,y\n1,2\n");
-    let refs: Vec<_> = result.artifact_refs.iter().filter_map(|told| told.reference.clone()).collect();
+    let refs: Vec<_> = result.artifact_refs.iter().filter_map(|reported| reported.reference.clone()).collect();
     assert_eq!(refs, [format!("artifacts/{}/a.csv", fixture.task), "https://example.org/".to_owned()]);
     let events = fixture.events.lock().expect("no panic");
     let notices = events.iter().filter(|event| matches!(event, AgentStreamEvent::Notice { .. })).count();
@@ -124,7 +124,7 @@ async fn a_file_that_is_too_large_is_told_once_and_not_read() {
     fs::write(fixture.at("z.txt"), "small").expect("a file");
     fixture.collector.look().await;
     fixture.collector.look().await;
-    assert_eq!(fixture.told().last().map(|told| told.id.clone()).as_deref(), Some("z.txt"));
+    assert_eq!(fixture.reported().last().map(|reported| reported.id.clone()).as_deref(), Some("z.txt"));
     let why = "it has 13194139533312 bytes, and an artifact has at most 16 GiB";
     assert_eq!(fixture.warned(), [format!("\"a\" is not an artifact: {why}")]);
     let from = ArtifactSource::File(File::open(fixture.at("a")).expect("there"), "a".into());
@@ -148,7 +148,7 @@ async fn a_stop_ends_what_reads_a_large_file() {
     fixture.collector.look().await;
     assert!(begin.elapsed() < 3 * STUCK_READ_TIMEOUT, "{:?}", begin.elapsed());
     // Small files are reported all the same.
-    assert_eq!(fixture.told().last().map(|told| told.id.clone()).as_deref(), Some("z.txt"));
+    assert_eq!(fixture.reported().last().map(|reported| reported.id.clone()).as_deref(), Some("z.txt"));
     assert_eq!(fixture.warned(), ["\"a\" is not an artifact: the task ended before all of it was read"]);
     assert!(!fixture.at("copy.bin").exists() && !fixture.at(".copy.bin.new").exists());
 }

@@ -1,6 +1,6 @@
 //! What a task may consume: the smaller of the agent's and the task's limits, and the agent's `maxSteps`.
 
-use protocol::{ErrorCode, Limits, TaskError, TaskSubmit, Usage};
+use protocol::{ErrorCode, TaskError, TaskLimits, TaskSubmit, Usage};
 use serde_json::json;
 
 use crate::config::Agent;
@@ -8,7 +8,7 @@ use crate::config::Agent;
 /// Limits and what was consumed. `task` enforces the minutes; the loop counts tokens.
 #[derive(Debug)]
 pub(super) struct Budget {
-    limits: Limits,
+    limits: TaskLimits,
     steps: u32,
     tool_calls: u32,
 }
@@ -16,11 +16,11 @@ pub(super) struct Budget {
 impl Budget {
     pub fn of(agent: &Agent, submit: &TaskSubmit) -> Self {
         let (own, asked) = (&agent.limits, &submit.limits);
-        let limits = Limits {
+        let limits = TaskLimits {
             steps: smaller(own.steps, asked.steps),
             tool_calls: smaller(own.tool_calls, asked.tool_calls),
             tokens: smaller(own.tokens, asked.tokens),
-            ..Limits::default()
+            ..TaskLimits::default()
         };
         Self { limits, steps: 0, tool_calls: 0 }
     }

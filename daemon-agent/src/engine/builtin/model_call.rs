@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, Pause, PauseCause, StepState, Usage, text::head};
+use protocol::{ActivityState, AgentStreamEvent, AgentWait, NoticeLevel, PauseCause, StepState, Usage, text::head};
 use serde_json::json;
 use tokio::{sync::mpsc, time::sleep};
 
@@ -24,7 +24,7 @@ const MAX_DELTA_BYTES: usize = 16 * 1024;
 const MAX_CALL_ID_BYTES: usize = 64;
 /// Longest tool name that is passed on, bytes.
 const MAX_TOOL_NAME_BYTES: usize = 128;
-/// Larger token counts cannot be true.
+/// Larger token counts are implausible.
 const MAX_PLAUSIBLE_TOKENS: u64 = 1 << 40;
 
 impl AgentLoop {
@@ -134,9 +134,9 @@ impl AgentLoop {
         self.notice(NoticeLevel::Warning, text).await;
         let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         let until = protocol::Instant(self.clock.now().millis().saturating_add(millis));
-        // Whether or not the provider asked for the pause, it is the cause of it.
-        let pause = Pause { cause: PauseCause::RateLimit, until: Some(until) };
-        self.state(ActivityState::Waiting, Some(pause)).await;
+        // The provider is the cause of the wait, whether or not it asked for one.
+        let waiting = AgentWait { cause: PauseCause::RateLimit, until: Some(until) };
+        self.state(ActivityState::Waiting, Some(waiting)).await;
         tokio::select! {
             biased;
             () = self.run.stop.cancelled() => Err(Halt::Stopped),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, ApprovalId, Decision, ErrorCode, NoticeLevel, Pause, PauseCause, Policy,
+    ActivityState, AgentStreamEvent, AgentWait, ApprovalId, Decision, ErrorCode, NoticeLevel, PauseCause, Policy,
     TaskError, plan,
     text::{head, head_and_tail},
 };
@@ -56,7 +56,7 @@ impl AgentLoop {
     pub(super) async fn take_plan(&mut self, answer: &str) {
         let Some(said) = plan::of_answer(answer) else { return };
         if let Err(why) = self.plan.change("", |now| plan::markdown_of(&said, now)).await {
-            let text = format!("The plan in the answer was not taken: {why}.");
+            let text = format!("The plan in the answer was not accepted: {why}.");
             self.notice(NoticeLevel::Warning, text).await;
         }
     }
@@ -70,7 +70,7 @@ impl AgentLoop {
         self.request.system.push_str(PLANNING_PROMPT);
         for _ in 0..MAX_PLAN_ROUNDS {
             let words = self.until_planned().await?;
-            let asked = self.lay_down(&words).await?;
+            let asked = self.write_plan_for_approval(&words).await?;
             let plan = asked.markdown.clone();
             match self.ask_person(asked).await? {
                 Verdict::Allowed(text) => {
@@ -98,7 +98,7 @@ impl AgentLoop {
         }
         Err(Halt::Failed(TaskError {
             code: ErrorCode::BadRequest,
-            message: format!("No plan was approved: the agent came back {MAX_PLAN_ROUNDS} times."),
+            message: format!("No plan was approved in {MAX_PLAN_ROUNDS} rounds."),
             retryable: true,
             suggestion: Some("Say in the goal what the plan should be like, or let the agent work at once.".to_owned()),
             details: None,
@@ -124,7 +124,7 @@ impl AgentLoop {
     }
 
     /// Writes the text that a person is to approve: the answer, and the plan unless the answer contains it.
-    async fn lay_down(&mut self, words: &str) -> Result<PlanText, Halt> {
+    async fn write_plan_for_approval(&mut self, words: &str) -> Result<PlanText, Halt> {
         self.take_plan(words).await;
         let plan = self.plan.now().await.markdown;
         let mut text = words.trim().to_owned();
@@ -150,8 +150,8 @@ impl AgentLoop {
             let mut question = self.run.approvals.ask(id.clone(), digest.clone());
             self.log.part("approval-required", json!({ "approvalId": id, "digest": digest })).await;
             self.emit(AgentStreamEvent::ApprovalRequired(self.question(&id, &digest, &asked.markdown))).await;
-            let pause = Pause { cause: PauseCause::Approval, until: None };
-            self.state(ActivityState::Waiting, Some(pause)).await;
+            let wait = AgentWait { cause: PauseCause::Approval, until: None };
+            self.state(ActivityState::Waiting, Some(wait)).await;
             let stop = self.run.stop.clone();
             let word = tokio::select! {
                 biased;
@@ -169,7 +169,8 @@ impl AgentLoop {
             if now.hash == asked.hash {
                 return Ok(Verdict::Allowed(asked.markdown));
             }
-            let text = "The plan was changed while it waited: the changed one is asked about.".to_owned();
+            let text =
+                "The plan was changed while it waited for approval; the changed plan needs a new approval.".to_owned();
             self.notice(NoticeLevel::Info, text).await;
             asked = match now.hash {
                 Some(_) => now,
@@ -217,7 +218,7 @@ fn looks_only(tool: &str) -> bool {
 fn not_written(why: &str) -> TaskError {
     TaskError {
         code: ErrorCode::ToolFailed,
-        message: format!("The plan could not be kept: {why}."),
+        message: format!("The plan could not be saved: {why}."),
         retryable: true,
         suggestion: None,
         details: None,

@@ -7,10 +7,7 @@ use std::{
 
 use protocol::{SessionId, StepState, TaskId};
 use serde_json::{Value, json};
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout},
-};
+use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -31,7 +28,7 @@ struct Fixture {
     home: Home,
     agent: Agent,
     config: Config,
-    limits: protocol::Limits,
+    limits: protocol::TaskLimits,
     events: Arc<Mutex<Vec<AgentStreamEvent>>>,
     reported: Arc<Notify>,
     stop: CancellationToken,
@@ -51,13 +48,13 @@ impl Fixture {
             temperature: None,
             max_tokens: None,
             context_window: Some(100_000),
-            mode: protocol::Mode::AlwaysExecute,
+            mode: protocol::AgentMode::AlwaysExecute,
             tools: toolset::ALL_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
             spaces: vec![],
             reach: std::sync::Arc::default(),
             env: vec![],
             system_prompt: None,
-            limits: protocol::Limits::default(),
+            limits: protocol::TaskLimits::default(),
             timeouts: Timeouts::default(),
             stream: None,
             not_in_effect: vec![],
@@ -72,7 +69,7 @@ impl Fixture {
             home,
             agent,
             config,
-            limits: protocol::Limits::default(),
+            limits: protocol::TaskLimits::default(),
             events: Arc::default(),
             reported: Arc::default(),
             stop: CancellationToken::new(),
@@ -275,9 +272,9 @@ async fn whatever_a_provider_makes_up_stays_within_bounds() {
     let result = result(run(fixture.run("x")).await);
     assert!(result.text == "é".repeat(200_000) && result.usage.cost_usd.is_none());
     // The reporter shortens the text and keeps the rest in a file.
-    let told = EventFitter::new(fixture.home.clone(), TaskId::new(1)).result(result.clone(), protocol::Instant(1));
-    assert!(told.text.len() <= protocol::limits::MAX_RESULT_TEXT_BYTES);
-    let whole = told.artifact_refs[0].reference.as_ref().expect("a file");
+    let fitted = EventFitter::new(fixture.home.clone(), TaskId::new(1)).result(result.clone(), protocol::Instant(1));
+    assert!(fitted.text.len() <= protocol::limits::MAX_RESULT_TEXT_BYTES);
+    let whole = fitted.artifact_refs[0].reference.as_ref().expect("a file");
     assert_eq!(std::fs::read_to_string(fixture.home.root().join(whole)).expect("kept"), result.text);
     for event in fixture.events() {
         let text = serde_json::to_string(&event).expect("JSON");
@@ -336,16 +333,16 @@ async fn limits_end_the_task_by_their_names() {
     assert_eq!(error_of(run(fixture.run("x")).await).code, ErrorCode::MaxStepsReached);
     assert_eq!(endpoint.seen().len(), 5);
     let limits = [
-        protocol::Limits { steps: Some(2), ..protocol::Limits::default() },
-        protocol::Limits { tool_calls: Some(2), ..protocol::Limits::default() },
-        protocol::Limits { tokens: Some(25), ..protocol::Limits::default() },
+        protocol::TaskLimits { steps: Some(2), ..protocol::TaskLimits::default() },
+        protocol::TaskLimits { tool_calls: Some(2), ..protocol::TaskLimits::default() },
+        protocol::TaskLimits { tokens: Some(25), ..protocol::TaskLimits::default() },
     ];
     for (limits, name, asked) in
         limits.into_iter().zip(["steps", "toolCalls", "tokens"]).zip([2, 3, 2]).map(|((a, b), c)| (a, b, c))
     {
         let endpoint = endless().await;
         let mut fixture = Fixture::new(&endpoint);
-        fixture.agent.limits = protocol::Limits { steps: Some(4), ..protocol::Limits::default() };
+        fixture.agent.limits = protocol::TaskLimits { steps: Some(4), ..protocol::TaskLimits::default() };
         fixture.limits = limits;
         let error = error_of(run(fixture.run("x")).await);
         assert_eq!((error.code, endpoint.seen().len()), (ErrorCode::BudgetExceeded, asked), "{name}");
@@ -364,12 +361,11 @@ async fn a_stop_drops_the_model_call_at_once() {
     while !fixture.events().iter().any(|event| matches!(event, AgentStreamEvent::TextDelta { .. })) {
         fixture.reported.notified().await;
     }
-    let begun = Instant::now();
     fixture.stop.cancel();
-    let outcome = running.await.expect("no panic");
+    // Without the stop, the silent stream is given up after 90 s.
+    let outcome = timeout(Duration::from_secs(20), running).await.expect("at once").expect("no panic");
     assert!(matches!(outcome, EngineOutcome::Stopped { killed: 0 }), "{outcome:?}");
-    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
-    timeout(Duration::from_secs(1), endpoint.hang_up()).await.expect("the endpoint sees it");
+    timeout(Duration::from_secs(20), endpoint.hang_up()).await.expect("the endpoint sees it");
     assert_eq!(fixture.log().last().expect("a line")["type"], "stopped");
 }
 
@@ -382,7 +378,8 @@ async fn a_stop_ends_the_wait_for_a_retry() {
         fixture.reported.notified().await;
     }
     fixture.stop.cancel();
-    let outcome = timeout(Duration::from_millis(500), running).await.expect("at once").expect("no panic");
+    // Without the stop, the retry begins after 30 s.
+    let outcome = timeout(Duration::from_secs(20), running).await.expect("at once").expect("no panic");
     assert!(matches!(outcome, EngineOutcome::Stopped { .. }));
 }
 

@@ -11,7 +11,7 @@ use crate::{
     tools::{self, ToolOutcome},
 };
 
-/// Most calls of one answer that are executed: a model that asks for more has lost its way.
+/// Most calls of one answer that are executed: an answer with more calls is considered broken.
 const MAX_CALLS_PER_ANSWER: usize = 64;
 /// Calls that run in parallel.
 const MAX_PARALLEL_CALLS: usize = 8;

@@ -1,4 +1,4 @@
-//! The tour, driven as the loop drives it.
+//! The tour, called as the agent loop calls it.
 
 use super::*;
 use crate::model::ToolSpec;

@@ -97,8 +97,8 @@ impl ErrorBody {
 
     /// How long to wait, if the body says so.
     pub fn wait(&self) -> Option<Duration> {
-        let told = find(&self.value, &["retryDelay", "resets_in_seconds", "retry_after", "retry_after_seconds"]);
-        let field = told.and_then(|told| match told {
+        let delay = find(&self.value, &["retryDelay", "resets_in_seconds", "retry_after", "retry_after_seconds"]);
+        let field = delay.and_then(|delay| match delay {
             Value::String(text) => retry_after::duration(text),
             number => number.as_f64().and_then(retry_after::seconds),
         });

@@ -9,6 +9,9 @@ use crate::model::{
     scripted::{ScriptedProvider, ScriptedReply},
 };
 
+/// How long something may take that happens at once on an idle machine: only a call that hangs takes longer.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
+
 fn request() -> ModelRequest {
     ModelRequest {
         model: "m1".to_owned(),
@@ -108,25 +111,26 @@ async fn a_dropped_call_closes_the_connection_at_once() {
         answer = asking => panic!("the stream is silent, but gave {answer:?}"),
         delta = from.recv() => assert_eq!(delta, Some(Delta::Text("hi".to_owned()))),
     }
-    timeout(Duration::from_secs(1), endpoint.hang_up()).await.expect("the endpoint sees it within a second");
+    timeout(HANG_TIMEOUT, endpoint.hang_up()).await.expect("the endpoint sees it");
 }
 
 #[tokio::test]
 async fn silence_is_given_up_and_comments_are_no_silence() {
     let quiet = ScriptedReply::stream(&format!("data: {}\n\n", word("hi"))).silent();
-    let comments =
-        (0..6).fold(ScriptedReply::stream(""), |reply, _| reply.then(Duration::from_millis(100), ": still here\n\n"));
-    let patient = comments.then(Duration::ZERO, &format!("data: {}\n\ndata: {}\n\n", word("worth it"), stop()));
+    // Together the pauses are longer than the idle limit, while each is a tenth of it: a busy machine may be late.
+    let (limit, pause, pauses) = (Duration::from_secs(2), Duration::from_millis(200), 11);
+    let begun = ScriptedReply::stream(&format!("data: {}\n\n", word("worth")));
+    let comments = (0..pauses).fold(begun, |reply, _| reply.then(pause, ": still here\n\n"));
+    let patient = comments.then(Duration::ZERO, &format!("data: {}\n\ndata: {}\n\n", word(" it"), stop()));
     let endpoint = ScriptedProvider::start(vec![quiet, patient]).await;
-    let http = HttpProvider {
-        first: Duration::from_millis(300),
-        idle: Duration::from_millis(300),
-        ..http(&endpoint, ProviderApi::OpenAi)
-    };
-    let (deltas, answer) = call(&http).await;
+    // The first byte may take as long as the machine needs; after it, the endpoint is silent for an hour.
+    let impatient = HttpProvider { idle: Duration::from_millis(100), ..http(&endpoint, ProviderApi::OpenAi) };
+    let (deltas, answer) = timeout(HANG_TIMEOUT, call(&impatient)).await.expect("silence is given up");
     let failure = answer.expect_err("silence");
     assert_eq!((deltas.len(), failure.code, failure.retryable), (1, ErrorCode::ProviderUnavailable, true));
-    assert_eq!(call(&http).await.1.expect("an answer").message.text, "worth it");
+    let patient = HttpProvider { idle: limit, ..http(&endpoint, ProviderApi::OpenAi) };
+    let (_, answer) = timeout(HANG_TIMEOUT, call(&patient)).await.expect("the answer ends");
+    assert_eq!(answer.expect("an answer").message.text, "worth it");
 }
 
 #[tokio::test]
@@ -159,8 +163,8 @@ async fn a_stream_that_says_it_is_over_is_not_waited_for() {
         (ProviderApi::OpenAi, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"),
     ] {
         let endpoint = ScriptedProvider::start(vec![ScriptedReply::stream(body).silent()]).await;
-        let http = http(&endpoint, api);
-        let answer = timeout(TRAILER_TIMEOUT / 2, call(&http)).await.expect("at once").1;
+        let http = HttpProvider { trailer: 10 * HANG_TIMEOUT, ..http(&endpoint, api) };
+        let answer = timeout(HANG_TIMEOUT, call(&http)).await.expect("not after the wait for a trailer").1;
         assert_eq!(answer.expect("an answer").finish, FinishReason::Stop);
     }
 }

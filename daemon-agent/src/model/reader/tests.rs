@@ -85,8 +85,8 @@ fn chat_completions_with_every_oddity_between_the_words() {
 
 #[test]
 fn usage_is_the_last_told_or_an_estimate() {
-    let told = |n: u64| json!({ "choices": [{ "delta": { "content": "x" } }], "usage": { "prompt_tokens": 7, "completion_tokens": n } });
-    let body = sse(&[told(1), told(2), ends("stop")]);
+    let usage = |n: u64| json!({ "choices": [{ "delta": { "content": "x" } }], "usage": { "prompt_tokens": 7, "completion_tokens": n } });
+    let body = sse(&[usage(1), usage(2), ends("stop")]);
     assert_eq!(read(ProviderApi::OpenAi, &body).expect("an answer").4.output_tokens, 2);
     let none =
         read(ProviderApi::OpenAi, &sse(&[says(json!({ "content": "12345678" })), ends("stop")])).expect("an answer").4;

@@ -46,12 +46,12 @@ impl Fixture {
         std::fs::read_to_string(self.file()).unwrap_or_default()
     }
 
-    fn told(&self) -> Vec<Value> {
+    fn reported(&self) -> Vec<Value> {
         std::mem::take(&mut held(&self.events))
     }
 }
 
-fn to(text: &str) -> impl Fn(&str) -> Result<String, plan::Refused> + Send {
+fn to(text: &str) -> impl Fn(&str) -> Result<String, plan::PlanError> + Send {
     let text = text.to_owned();
     move |_| Ok(text.clone())
 }
@@ -63,9 +63,9 @@ async fn at_once_a_change_is_the_file() {
     assert_eq!(fixture.change("", to("- [ ] a\n")).await, Ok(PlanOutcome::Applied));
     assert_eq!(place.read(), "- [ ] a\n");
     assert_eq!(fixture.change("", to("- [ ] a\n")).await, Ok(PlanOutcome::Same));
-    let told = place.told();
-    assert_eq!((told.len(), told[0]["markdown"].as_str()), (1, Some("- [ ] a\n")));
-    assert_eq!(fixture.result().await.expect("a plan")["hash"], told[0]["hash"]);
+    let reported = place.reported();
+    assert_eq!((reported.len(), reported[0]["markdown"].as_str()), (1, Some("- [ ] a\n")));
+    assert_eq!(fixture.result().await.expect("a plan")["hash"], reported[0]["hash"]);
 }
 
 #[tokio::test]
@@ -75,13 +75,13 @@ async fn a_proposal_writes_nothing_but_ticks() {
     let fixture = place.fixture(false).await;
     assert_eq!(fixture.change("why", to("# g\n- [ ] a\n- [ ] b\n- [ ] c\n")).await, Ok(PlanOutcome::Proposed));
     assert_eq!(place.read(), "# g\n- [ ] a\n- [ ] b\n");
-    let told = place.told();
-    assert_eq!(told[0]["proposal"], "# g\n- [ ] a\n- [ ] b\n- [ ] c\n");
-    assert!(told[0]["base"].is_string() && told[0]["note"] == "why", "{told:?}");
+    let reported = place.reported();
+    assert_eq!(reported[0]["proposal"], "# g\n- [ ] a\n- [ ] b\n- [ ] c\n");
+    assert!(reported[0]["base"].is_string() && reported[0]["note"] == "why", "{reported:?}");
     let tick = |text: &str| Ok(text.replace("[ ] a", "[x] a"));
     assert_eq!(fixture.change("", tick).await, Ok(PlanOutcome::Both), "it goes on from what it proposed");
     assert_eq!(place.read(), "# g\n- [x] a\n- [ ] b\n");
-    assert_eq!(place.told()[1]["proposal"], "# g\n- [x] a\n- [ ] b\n- [ ] c\n");
+    assert_eq!(place.reported()[1]["proposal"], "# g\n- [x] a\n- [ ] b\n- [ ] c\n");
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn the_machines_file_goes_before_what_the_board_knew() {
     assert_eq!(place.read(), "", "and none is made of it");
     place.write("- [ ] new\n");
     assert_eq!(place.fixture(false).await.now().await.markdown, "- [ ] new\n");
-    assert!(place.told().is_empty());
+    assert!(place.reported().is_empty());
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn a_plan_that_comes_with_the_task_is_written() {
     place.write("- [ ] before\n");
     place.fixture(false).await;
     assert_eq!(place.read(), "# g\n\n- [ ] a\n");
-    assert_eq!(place.told().len(), 1);
+    assert_eq!(place.reported().len(), 1);
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ const EMPTY_FOLDER: &str = "/empty";
 /// Layers with whiteouts for what must not be found.
 const HIDDEN_FOLDER: &str = "/hidden";
 
-/// System folders: nobody puts sockets there, and programs start from there all the time.
+/// System folders: they contain no sockets, and programs start from there all the time.
 const SYSTEM_FOLDERS: [&str; 8] = ["/usr", "/etc", "/boot", "/bin", "/sbin", "/lib", "/lib64", "/nix"];
 /// A file system of another kind, shown as it is.
 const SYSFS_FOLDER: &str = "/sys";

@@ -27,31 +27,32 @@ impl Roots {
     }
 
     fn target_at(&self, path: &str, place: &RootedPath, links: LinkPolicy) -> Result<WriteTarget, String> {
-        let told = |error: io::Error| self.explain(path, &error);
+        let explain = |error: io::Error| self.explain(path, &error);
         let name = place.way.file_name().ok_or_else(|| format!("{path} names a folder, not a file"))?.to_owned();
         let parent = place.way.parent().unwrap_or(Path::new(""));
-        let folder = self.make_folder(&RootedPath { root: place.root, way: parent.to_owned() }, links).map_err(told)?;
+        let folder =
+            self.make_folder(&RootedPath { root: place.root, way: parent.to_owned() }, links).map_err(explain)?;
         let existing = match rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT) => None,
-            Err(error) => return Err(told(error.into())),
+            Err(error) => return Err(explain(error.into())),
         };
         match existing.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             None | Some(FileType::RegularFile) => {}
             Some(FileType::Symlink) if matches!(links, LinkPolicy::Follow) => {
                 // The link's target is meant, not the link.
-                let found = self.look(place, LinkPolicy::Follow).map_err(told)?;
+                let found = self.look(place, LinkPolicy::Follow).map_err(explain)?;
                 let place = self.beneath(&found.path).ok_or_else(|| self.outside(path))?;
                 return self.target_at(path, &place, LinkPolicy::Refuse);
             }
             Some(FileType::Directory) => return Err(format!("{path} is a folder")),
             Some(_) => return Err(format!("{path} is not a regular file")),
         }
-        let real = self.readable(&folder).map_err(told)?.join(&name);
+        let real = self.readable(&folder).map_err(explain)?.join(&name);
         if !self.writable(&real) {
-            return Err(told(Errno::ACCESS.into()));
+            return Err(explain(Errno::ACCESS.into()));
         }
-        if let Some(why) = self.closed_to(&real) {
+        if let Some(why) = self.write_refusal(&real) {
             return Err(why);
         }
         Ok(WriteTarget { folder, name, existing, path: real })
@@ -67,7 +68,7 @@ impl Roots {
         let (Some(parent), Some(name)) = (place.way.parent(), place.way.file_name()) else { return Err(missing) };
         let above = self.make_folder(&RootedPath { root: place.root, way: parent.to_owned() }, links)?;
         let real = self.readable(&above)?.join(name);
-        if !self.writable(&real) || self.closed_to(&real).is_some() {
+        if !self.writable(&real) || self.write_refusal(&real).is_some() {
             return Err(Errno::ACCESS.into());
         }
         match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o777)) {
@@ -84,7 +85,7 @@ impl Roots {
         let _note = leftovers::note_in(&target.folder, &draft);
         let done = write_draft(target, &draft, content)
             .and_then(|()| Ok(rustix::fs::renameat(&target.folder, &draft, &target.folder, &target.name)?));
-        if let (Ok(()), Some(workspace)) = (&done, &self.told) {
+        if let (Ok(()), Some(workspace)) = (&done, &self.write_listener) {
             workspace.noted(&target.path, content);
         }
         done.map_err(|error| {

@@ -1,9 +1,9 @@
-//! What a command must not write although it lies where agents write: protected while the command runs, and reported if
-//! it was written all the same.
+//! Protects files that a command must not write although they lie where agents may write: they are protected while the
+//! command runs, and restored and reported if they were written all the same.
 
 use std::{path::PathBuf, time::Duration};
 
-use protocol::{AgentStreamEvent, NoticeLevel, Running};
+use protocol::{AgentStreamEvent, AttemptRef, NoticeLevel};
 
 use super::Toolbox;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 /// Most violations of one command that are reported individually.
 const MAX_REPORTED_VIOLATIONS: usize = 5;
 
-/// How long a supervisor that nobody listens to takes to end its command.
+/// How long an abandoned supervisor takes to end its command.
 const SUPERVISOR_EXIT_TIMEOUT: Duration = Duration::from_secs(13);
 
 /// The files that are protected from one command. If this is dropped because the attempt was given up, they are put
@@ -26,12 +26,12 @@ pub struct CommandProtection(Option<ProtectedFiles>);
 /// Records their state before a command runs. If that fails, nothing could be put back, so the error keeps the command
 /// from starting.
 pub async fn keep(toolbox: &Toolbox) -> Result<CommandProtection, String> {
-    let (workspace, closed) = (toolbox.context.workspace.clone(), toolbox.closed());
+    let (workspace, protected) = (toolbox.context.workspace.clone(), toolbox.protected_paths());
     // With a file tree of its own, a command sees protected files read-only or does not start. Landlock cannot protect
     // files directly in a granted folder.
     let walled = confinement::look(&toolbox.hold).layers.namespaces;
-    let attempt = Running { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt };
-    let keep = move || workspace.keep(closed, walled, Some(attempt));
+    let attempt = AttemptRef { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt };
+    let keep = move || workspace.keep(protected, walled, Some(attempt));
     match tokio::task::spawn_blocking(keep).await {
         Ok(Ok(keeper)) => Ok(CommandProtection(Some(keeper))),
         Ok(Err(error)) => Err(format!("not started: what it must not change cannot be examined: {error}")),
@@ -42,12 +42,12 @@ pub async fn keep(toolbox: &Toolbox) -> Result<CommandProtection, String> {
 /// The files that a sandbox makes read-only: those that exist after [`keep`]. Of the sessions' folders, only its own is
 /// added to `write`.
 pub fn protect(toolbox: &Toolbox, write: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
-    let (closed, workspace) = (toolbox.closed(), toolbox.context.home.workspace());
-    let files = closed.files.iter().map(|file| workspace.join(file));
+    let (protected, workspace) = (toolbox.protected_paths(), toolbox.context.home.workspace());
+    let files = protected.files.iter().map(|file| workspace.join(file));
     // Anything but a file was made by another command, and is removed when that one ends.
     let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| meta.is_file());
     let mut protect: Vec<PathBuf> = files.filter(is_file).collect();
-    if let Some(session) = &closed.session {
+    if let Some(session) = &protected.session {
         let own = workspace.join(SESSIONS_FOLDER).join(session);
         private_folder(&own).map_err(|error| format!("cannot make {}: {error}", own.display()))?;
         protect.push(workspace.join(SESSIONS_FOLDER));
@@ -75,22 +75,22 @@ impl CommandProtection {
                 return Vec::new();
             }
         };
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let more = over.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
         for (n, one) in over.into_iter().enumerate() {
             let became = became(toolbox, one).await;
             if n < MAX_REPORTED_VIOLATIONS {
-                told.push(became);
+                reported.push(became);
             }
         }
         if more > 0 {
-            told.push(format!("the same of {more} more files"));
+            reported.push(format!("and {more} more files in the same way"));
         }
-        for text in &told {
+        for text in &reported {
             let text = format!("While a command ran: {text}.");
             toolbox.context.sink.emit(AgentStreamEvent::Notice { level: NoticeLevel::Warning, text }).await;
         }
-        told
+        reported
     }
 }
 
@@ -106,7 +106,7 @@ impl Drop for CommandProtection {
     }
 }
 
-/// What became of a violation, in words.
+/// The outcome of a violation, in words.
 async fn became(toolbox: &Toolbox, one: Violation) -> String {
     let back = one.words();
     let Violation { path, wrote, repair } = one;
@@ -126,6 +126,6 @@ async fn became(toolbox: &Toolbox, one: Violation) -> String {
     match proposed {
         Some(Ok(())) => format!("{back}; what was written there is proposed to the operators"),
         Some(Err(why)) => format!("{back}; what was written there is kept on the viber and not proposed: {why}"),
-        None => format!("{back}: it is not this session's to change"),
+        None => format!("{back}: this session may not change it"),
     }
 }

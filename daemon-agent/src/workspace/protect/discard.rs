@@ -11,7 +11,7 @@ use rustix::{
 
 use super::super::{
     TRASH_FOLDER, Workspace, WorkspaceError,
-    resolve::{open, told, told_io},
+    resolve::{from_errno, from_io_error, open},
 };
 use crate::removal;
 
@@ -66,7 +66,7 @@ impl Workspace {
         let places = [Self::trash, Self::aside];
         for place in places {
             let moved = place(self, name).and_then(|(to, kept)| {
-                rustix::fs::renameat_with(folder, name, &to, kept.as_str(), RenameFlags::NOREPLACE).map_err(told)
+                rustix::fs::renameat_with(folder, name, &to, kept.as_str(), RenameFlags::NOREPLACE).map_err(from_errno)
             });
             match moved {
                 Ok(()) | Err(WorkspaceError::Missing) => return Ok(()),
@@ -87,8 +87,9 @@ impl Workspace {
         let copy = |place: fn(&Self, &str) -> Result<(OwnedFd, String), WorkspaceError>| {
             let (folder, kept) = place(self, name)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(&folder, kept.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(told)?;
-            fs::File::from(file).write_all(content).map_err(told_io)
+            let file =
+                rustix::fs::openat(&folder, kept.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(from_errno)?;
+            fs::File::from(file).write_all(content).map_err(from_io_error)
         };
         copy(Self::trash).or_else(|_| copy(Self::aside))
     }
@@ -106,7 +107,7 @@ impl Workspace {
                 let hidden = format!("{}{hidden}.tmp", super::super::DRAFT_PREFIX);
                 match rustix::fs::renameat_with(&root, TRASH_FOLDER, &root, hidden.as_str(), RenameFlags::NOREPLACE) {
                     Ok(()) | Err(Errno::NOENT) => {}
-                    Err(error) => return Err(told(error)),
+                    Err(error) => return Err(from_errno(error)),
                 }
                 let trash = make(&root, TRASH_FOLDER)?;
                 let (kept, _) = name_in(TRASH_FOLDER);
@@ -122,12 +123,12 @@ impl Workspace {
     /// Like the trash, but where no command writes.
     fn aside(&self, name: &str) -> Result<(OwnedFd, String), WorkspaceError> {
         let folder = self.state.as_ref().ok_or(WorkspaceError::Missing)?.join(SET_ASIDE_FOLDER);
-        crate::home::private_folder(&folder).map_err(told_io)?;
-        if fs::read_dir(&folder).map_err(told_io)?.count() >= MAX_SET_ASIDE_FILES {
+        crate::home::private_folder(&folder).map_err(from_io_error)?;
+        if fs::read_dir(&folder).map_err(from_io_error)?.count() >= MAX_SET_ASIDE_FILES {
             return Err(WorkspaceError::Name(format!("{} is full", folder.display())));
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&folder, flags, Mode::empty()).map_err(told)?;
+        let folder = rustix::fs::open(&folder, flags, Mode::empty()).map_err(from_errno)?;
         Ok((folder, name_in(name).0))
     }
 }
@@ -143,7 +144,7 @@ fn name_in(name: &str) -> (String, String) {
 pub fn make(root: &OwnedFd, name: &str) -> Result<OwnedFd, WorkspaceError> {
     match rustix::fs::mkdirat(root, name, FOLDER_MODE) {
         Ok(()) | Err(Errno::EXIST) => open(root, name, OFlags::PATH | OFlags::DIRECTORY),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(from_errno(error)),
     }
 }
 
@@ -166,7 +167,7 @@ pub fn allow(found: &OwnedFd) {
 
 /// Deletes what cannot be moved; a file that cannot be deleted either is emptied.
 fn remove(folder: &OwnedFd, name: &str) -> Result<(), WorkspaceError> {
-    let removed = removal::remove_in(folder, name).map_err(told_io);
+    let removed = removal::remove_in(folder, name).map_err(from_io_error);
     if removed.is_err() {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let _ = rustix::fs::openat(folder, name, flags, Mode::empty());

@@ -1,4 +1,4 @@
-//! Examines protected files: what is at their paths, whatever it is.
+//! Examines what is at the paths of protected files, which need not be files.
 
 use std::{collections::BTreeSet, fs::File, io::Read};
 
@@ -9,7 +9,7 @@ use super::{
     super::{
         Workspace, WorkspaceError, hidden,
         read::joined,
-        resolve::{open, told, told_io},
+        resolve::{from_errno, from_io_error, open},
         version_cache::FileStamp,
     },
     MAX_REMEMBERED_BYTES, ProtectedPaths, SESSIONS_FOLDER,
@@ -90,8 +90,8 @@ impl Workspace {
             };
             allow(&folder);
             let folder = open(&folder, "", OFlags::RDONLY | OFlags::DIRECTORY)?;
-            for entry in Dir::read_from(&folder).map_err(told)? {
-                let entry = entry.map_err(told)?;
+            for entry in Dir::read_from(&folder).map_err(from_errno)? {
+                let entry = entry.map_err(from_errno)?;
                 let Ok(name) = entry.file_name().to_str() else { continue };
                 if matches!(name, "." | "..") || hidden::is_own(name, false) || (depth == 0 && name == own) {
                     continue;
@@ -119,7 +119,7 @@ pub fn bytes(file: &mut File, stamp: &FileStamp, room: usize) -> Result<Option<V
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(told_io)?;
+    file.take(MAX_TEXT_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(from_io_error)?;
     Ok((bytes.len() as u64 <= MAX_TEXT_FILE_BYTES).then_some(bytes))
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use protocol::Running;
+use protocol::AttemptRef;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
@@ -34,13 +34,13 @@ const SUPERVISOR_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct LateRepair {
     /// The attempt whose command it was, if that is known.
-    pub attempt: Option<Running>,
+    pub attempt: Option<AttemptRef>,
     pub over: Vec<Violation>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct ProtectionNote {
-    attempt: Option<Running>,
+    attempt: Option<AttemptRef>,
     closed: ProtectedPaths,
     walled: bool,
     whole: bool,

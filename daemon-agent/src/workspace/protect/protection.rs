@@ -1,4 +1,5 @@
-//! What one command must not change, as it has to be: notified of permitted changes while the command runs.
+//! The expected state of the files that one command must not change; it is notified of permitted changes while the
+//! command runs.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use protocol::Running;
+use protocol::AttemptRef;
 
 use super::{FileVersion, KnownVersions, ProtectedPaths, note};
 
@@ -17,7 +18,7 @@ pub struct Protection {
     /// Whether the sandbox protects existing files.
     pub(super) walled: bool,
     /// The attempt whose command it is.
-    pub(super) attempt: Option<Running>,
+    pub(super) attempt: Option<AttemptRef>,
     memory: Mutex<ProtectionState>,
     /// The note that outlives a kill; set once everything was examined.
     note: OnceLock<PathBuf>,
@@ -36,7 +37,7 @@ pub struct ProtectionState {
 }
 
 impl Protection {
-    pub(super) fn new(closed: ProtectedPaths, walled: bool, attempt: Option<Running>) -> Self {
+    pub(super) fn new(closed: ProtectedPaths, walled: bool, attempt: Option<AttemptRef>) -> Self {
         Self { closed, walled, attempt, memory: Mutex::default(), note: OnceLock::new() }
     }
 
@@ -44,7 +45,7 @@ impl Protection {
     pub(super) fn of_note(
         closed: ProtectedPaths,
         walled: bool,
-        attempt: Option<Running>,
+        attempt: Option<AttemptRef>,
         memory: ProtectionState,
         path: &Path,
     ) -> Self {

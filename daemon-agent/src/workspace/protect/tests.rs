@@ -82,7 +82,7 @@ fn what_a_command_wrote_is_put_back_and_kept() {
     fixture.write("sessions/ses_new/file", "x");
     fs::set_permissions(fixture.at("MEMORY.md"), fs::Permissions::from_mode(0o444)).expect("its owner may");
     let over = keeper.put_back();
-    let told: Vec<_> =
+    let found: Vec<_> =
         over.iter().map(|one| (one.path.as_str(), one.wrote.as_deref(), one.repair == Repair::Done)).collect();
     let expected = [
         ("MEMORY.md", Some("# Memory\n\n- mine\n"), true),
@@ -90,7 +90,7 @@ fn what_a_command_wrote_is_put_back_and_kept() {
         ("sessions/ses_other/task.md", Some("- [x] theirs\n"), true),
         ("task.md", Some("new\n"), true),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     assert_eq!(fixture.text("MEMORY.md").as_deref(), Some("# Memory\n"));
     assert_eq!(fixture.text("sessions/ses_other/task.md").as_deref(), Some("- [ ] theirs\n"));
     assert_eq!((fixture.text("task.md"), fixture.text("sessions/ses_new/file")), (None, None));
@@ -113,8 +113,8 @@ fn a_file_that_took_the_place_of_a_walled_one_stays_and_is_told() {
     let keeper = walled();
     fixture.write("new", "# Saved\n");
     fs::rename(fixture.at("new"), fixture.at("MEMORY.md")).expect("replaced");
-    let told = [Violation { path: "MEMORY.md".to_owned(), wrote: None, repair: Repair::Left }];
-    assert_eq!(keeper.put_back(), told);
+    let violations = [Violation { path: "MEMORY.md".to_owned(), wrote: None, repair: Repair::Left }];
+    assert_eq!(keeper.put_back(), violations);
     assert_eq!(fixture.text("MEMORY.md").as_deref(), Some("# Saved\n"));
     // It has two names, one of them outside the sandbox's protection: it becomes a file of its own.
     fs::hard_link(fixture.at("MEMORY.md"), fixture.at("other")).expect("linked");
@@ -305,7 +305,7 @@ fn a_kill_is_made_good_by_the_next_start() {
     for is_walled in [true, false] {
         fs::remove_file(fixture.at("MEMORY.md")).expect("removed");
         fixture.write("sessions/ses_other/task.md", "- [ ] theirs\n");
-        let attempt = Some(Running { task_id: protocol::TaskId::new(1), attempt: 2 });
+        let attempt = Some(AttemptRef { task_id: protocol::TaskId::new(1), attempt: 2 });
         let files = ["MEMORY.md", "memory.md", "task.md"].map(str::to_owned).to_vec();
         let closed = ProtectedPaths { files, session: Some(OWN_SESSION.to_owned()) };
         let killed = fixture.workspace.keep(closed, is_walled, attempt.clone()).expect("kept");

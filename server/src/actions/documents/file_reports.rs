@@ -46,7 +46,7 @@ pub async fn written(board: &Board, connection: &Connection, all: &[WorkspaceWri
         });
         ending.await?.publish(board, &connection.team);
     }
-    // The empty path reaches everybody who waits: edits have their own paths, whatever the viber calls them.
+    // The empty path notifies everybody who waits: an edit's path may differ from the one that the viber reports.
     publish_files(board, connection, vec![String::new()]);
     Ok(())
 }
@@ -145,7 +145,7 @@ pub async fn heard(board: &Board, connection: &Connection, all: Vec<FileReport>)
         let hearing = board.db.change(&connection.team, &connection.by(), now, move |tx| {
             let (viber, some) = (viber.clone(), some.clone());
             Box::pin(async move {
-                // An older connection may still be talking.
+                // An older connection may still send reports.
                 if db::vibers::epoch(tx, &viber).await? != Some(epoch) {
                     return Ok(None);
                 }

@@ -49,7 +49,7 @@ pub async fn join(board: &Board, joining: JoinRequest, address: &str) -> Result<
             Box::pin(async move {
                 let redeemed = db::join_tokens::redeem(tx, &token_hash, &id, now).await?;
                 let (team, mut labels) = redeemed.ok_or(Error::Unauthenticated)?;
-                // What the token's maker decided wins over what the machine says.
+                // What the token's creator chose takes precedence over what the machine reports.
                 for (key, value) in given {
                     labels.entry(key).or_insert(value);
                 }
@@ -71,7 +71,7 @@ pub async fn join(board: &Board, joining: JoinRequest, address: &str) -> Result<
                 let tx = &mut tx.change(&team, &by, now);
                 db::vibers::insert(tx, viber).await?;
                 db::audit::append(tx, Entry::new("viber.join", id.as_str()).detail(&name).after(name.as_str())).await?;
-                let found = db::teams::load(tx.board(), &team).await?.ok_or(Error::Unauthenticated)?;
+                let found = db::teams::load(tx.without_team(), &team).await?.ok_or(Error::Unauthenticated)?;
                 Ok::<(TeamId, String), Error>((team, found.slug))
             })
         })

@@ -1,4 +1,4 @@
-//! Vibers: join tokens, names, labels, drain, and what of stopping and revoking them is not about their tasks.
+//! Vibers: join tokens, names, labels, drain, stopping and revoking them (except for what concerns their tasks).
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ pub async fn drain(board: &Board, team: &TeamId, by: &By, id: &ViberId, drained:
     change(board, team, by, id, ViberChange::Drain(drained)).await?.ok_or(Error::NotFound)
 }
 
-/// Writes down that every task it has been given is to stop, and tells it.
+/// Records the order to stop every task that the viber has been given, and sends it the command.
 pub(in crate::actions) async fn order_stop(
     board: &Board,
     team: &TeamId,
@@ -107,7 +107,7 @@ pub(in crate::actions) async fn order_stop(
     change(board, team, by, id, ViberChange::Stop(reason)).await.map(drop)
 }
 
-/// Takes its credential away and closes its connection.
+/// Revokes its credential and closes its connection.
 pub(in crate::actions) async fn lock_out(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
     change(board, team, by, id, ViberChange::Revoke).await?;
     board.hub.close(id, limits::close::AUTH);
@@ -151,7 +151,8 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
                 return Ok(());
             }
             let body = json!({ "drained": drained }).to_string();
-            db::commands::give(tx, id, db::commands::NewCommand { kind: "viber:drain", attempt: None, body }).await?;
+            db::commands::enqueue(tx, id, db::commands::NewCommand { kind: "viber:drain", attempt: None, body })
+                .await?;
             after.command(id);
             ("viber.drain", viber.drained.to_string(), drained.to_string())
         }
@@ -160,7 +161,7 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
             let stop = db::vibers::StopOrder { at: tx.now, by: tx.by.actor.id().to_owned(), reason: reason.clone() };
             db::vibers::set_stop(tx, id, &stop).await?;
             let body = json!({ "reason": reason }).to_string();
-            db::commands::give(tx, id, db::commands::NewCommand { kind: "viber:stop", attempt: None, body }).await?;
+            db::commands::enqueue(tx, id, db::commands::NewCommand { kind: "viber:stop", attempt: None, body }).await?;
             after.command(id);
             ("viber.stop", String::new(), reason.clone())
         }

@@ -49,8 +49,8 @@ pub async fn sign_in(board: &Board, attempt: SignInAttempt) -> Result<(Login, Op
         let known = db::logins::known_address(&mut tx, &email, &attempt.address).await?;
         (db::operators::by_email(&mut tx, &email).await?, known)
     };
-    let paid = board.guard.login_limits.attempt(&email, &attempt.address, known, board.clock.monotonic());
-    let paid = paid.map_err(|retry_after| {
+    let charged = board.guard.login_limits.attempt(&email, &attempt.address, known, board.clock.monotonic());
+    let charged = charged.map_err(|retry_after| {
         tracing::warn!(client.address = attempt.address, "sign-in throttled");
         Error::Throttled { retry_after }
     })?;
@@ -59,7 +59,7 @@ pub async fn sign_in(board: &Board, attempt: SignInAttempt) -> Result<(Login, Op
     let right = match board.guard.passwords.check(attempt.password, hash).await {
         Ok(right) => right,
         Err(passwords::Busy) => {
-            board.guard.login_limits.forgive(paid);
+            board.guard.login_limits.refund(charged);
             return Err(Error::Throttled { retry_after: 1 });
         }
     };
@@ -67,7 +67,7 @@ pub async fn sign_in(board: &Board, attempt: SignInAttempt) -> Result<(Login, Op
         tracing::info!(client.address = attempt.address, "sign-in refused");
         return Err(Error::unacceptable("bad_credentials", "That did not match. Check the address and the password."));
     };
-    board.guard.login_limits.forgive(paid);
+    board.guard.login_limits.refund(charged);
     let login = new_login(board.clock.now(), &operator.id, attempt.address, attempt.user_agent);
     let row = Arc::new(login.clone());
     let ended = board
@@ -162,13 +162,13 @@ pub async fn change_password(board: &Board, by: &By, login: &Login, old: String,
         }
     };
     let (operator, hash) = found.ok_or(Error::Unauthenticated)?;
-    let paid = board.guard.login_limits.attempt(&operator.email, &login.address, true, board.clock.monotonic());
-    let paid = paid.map_err(|retry_after| Error::Throttled { retry_after })?;
+    let charged = board.guard.login_limits.attempt(&operator.email, &login.address, true, board.clock.monotonic());
+    let charged = charged.map_err(|retry_after| Error::Throttled { retry_after })?;
     let right = board.guard.passwords.check(old, Some(hash)).await.map_err(busy)?;
     if !right {
         return Err(Error::unacceptable("bad_credentials", "That is not your present password."));
     }
-    board.guard.login_limits.forgive(paid);
+    board.guard.login_limits.refund(charged);
     set_password(board, by, &login.operator_id, new, Some(&login.id)).await
 }
 

@@ -131,12 +131,12 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     Ok(())
 }
 
-/// Where a head moves.
+/// How a head changes.
 enum HeadMove {
     To(ChainHead),
     /// The Board itself deleted the team, or it never had a row.
     Gone,
-    /// Nowhere: the row that it names is gone or was changed.
+    /// It stays: the row that it names is gone or was changed.
     Broken,
 }
 
@@ -149,11 +149,11 @@ impl HeadMove {
     }
 }
 
-/// What comes after a head.
+/// How the head changes, according to the rows after it.
 async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) -> Result<HeadMove> {
     // The rows of a deleted team are removed piece by piece.
-    let is_buried = db::audit::is_buried(&mut board.db.reader_of(team).await?, keys).await?;
-    if is_buried {
+    let is_deleted = db::audit::is_team_deleted(&mut board.db.reader_of(team).await?, keys).await?;
+    if is_deleted {
         return Ok(HeadMove::Gone);
     }
     let at = db::audit::hash_at(&mut board.db.reader_of(team).await?, old.seq).await?;

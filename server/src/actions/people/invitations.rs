@@ -130,8 +130,8 @@ async fn take(board: &Board, team: Team, invitation: Invitation, taker: Taker, b
                 return Err(Error::NotFound);
             }
             if let Some((hash, login)) = new {
-                db::operators::insert(tx.board(), operator, hash).await?;
-                db::logins::insert(tx.board(), login).await?;
+                db::operators::insert(tx.without_team(), operator, hash).await?;
+                db::logins::insert(tx.without_team(), login).await?;
             }
             if db::members::load(tx, &operator.id).await?.is_some() {
                 return Err(Error::unacceptable("member_already", "You are in this team already."));

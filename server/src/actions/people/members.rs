@@ -72,7 +72,7 @@ pub async fn add(board: &Board, by: &By, addition: NewMember) -> Result<AddedMem
             let tx = &mut tx.change(&team.id, by, now);
             db::teams::lock(tx).await?;
             if let Some(hash) = hash {
-                db::operators::insert(tx.board(), operator, hash).await?;
+                db::operators::insert(tx.without_team(), operator, hash).await?;
             }
             match db::members::load(tx, &operator.id).await? {
                 Some(member) if member.role == role => return Ok(team),
@@ -108,7 +108,7 @@ pub async fn set_role(board: &Board, team: &TeamId, maker: Requester<'_>, who: &
     change(board, team, maker, who, Some(role)).await
 }
 
-/// Takes a member out. Everybody may leave; only owners take owners out.
+/// Removes a member. Everybody may leave; only owners remove owners.
 pub async fn remove(board: &Board, team: &TeamId, maker: Requester<'_>, who: &OperatorId) -> Result<()> {
     change(board, team, maker, who, None).await
 }

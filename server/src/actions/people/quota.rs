@@ -1,5 +1,5 @@
-//! What a team uses and may use. Over the quota nothing more is attached or stored; reports of vibers are still recorded
-//! and count, because a full quota stops nobody's work.
+//! What a team uses and may use. Over the quota nothing more is attached or stored. Reports of vibers are still recorded
+//! and counted, because a full quota must not stop work.
 
 use protocol::TeamId;
 
@@ -16,7 +16,7 @@ pub async fn load(board: &Board, team: &TeamId) -> Result<StorageUse> {
     found.ok_or(Error::NotFound)
 }
 
-/// Refuses what a team has no room for.
+/// Refuses `bytes` more when they would exceed the team's quota.
 pub fn check(storage: StorageUse, bytes: u64) -> Result<()> {
     if storage.has_room(bytes) {
         return Ok(());

@@ -19,7 +19,7 @@ use crate::{
     state::Board,
 };
 
-/// Claims take turns: of many at once only the first pays for a password hash, and the others find the code used. Between
+/// Serializes claims: of many at once only the first computes a password hash, and the others find the code used. Between
 /// replicas the database decides.
 static CLAIM_TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
@@ -40,7 +40,7 @@ pub async fn first_start(board: &Board) -> Result<Option<Secret>> {
             if db::teams::all(tx, 1).await?.is_empty() {
                 db::teams::insert(tx, &teams::new(now, FIRST_TEAM_SLUG, "Home")).await?;
             }
-            db::settings::set_fact(tx, SETUP_CODE, &code.hash()).await?;
+            db::settings::set(tx, SETUP_CODE, &code.hash()).await?;
             Ok::<_, DbError>(true)
         })
     });
@@ -62,7 +62,7 @@ pub async fn new_code(board: &Board) -> Result<Secret> {
 pub async fn is_open(board: &Board, code: &str) -> Result<bool> {
     let hash = secret::hash(code);
     let mut tx = board.db.reader().await?;
-    let kept = db::settings::fact(&mut tx, SETUP_CODE).await?;
+    let kept = db::settings::value(&mut tx, SETUP_CODE).await?;
     Ok(kept.is_some_and(|kept| kept == hash) && !db::members::any_owner(&mut tx).await?)
 }
 
@@ -93,7 +93,7 @@ pub async fn claim(board: &Board, code: &str, claim: FirstOwner) -> Result<(Oper
         let all = all.clone();
         Box::pin(async move {
             let (operator, password_hash, login, by, team_name, code) = &*all;
-            if !db::settings::take_fact(tx, SETUP_CODE, code).await? || db::members::any_owner(tx).await? {
+            if !db::settings::remove_if_equal(tx, SETUP_CODE, code).await? || db::members::any_owner(tx).await? {
                 return Err(Error::conflict("set_up", "this Board has an owner already"));
             }
             let mut team = first_team(tx, now).await?;
@@ -105,9 +105,9 @@ pub async fn claim(board: &Board, code: &str, claim: FirstOwner) -> Result<(Oper
             db::teams::update(tx, &team).await?;
             db::teams::claim(tx).await?;
             team.claimed_at = Some(now);
-            db::operators::insert(tx.board(), operator, password_hash).await?;
+            db::operators::insert(tx.without_team(), operator, password_hash).await?;
             db::members::insert(tx, &operator.id, Role::Owner).await?;
-            db::logins::insert(tx.board(), login).await?;
+            db::logins::insert(tx.without_team(), login).await?;
             let (object, after) = (operator.id.as_str(), format!("{} owner", operator.email));
             let entry = Entry::new("team.claim", object).detail(team_name).after(after.as_str());
             db::audit::append(tx, entry).await?;

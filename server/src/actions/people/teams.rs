@@ -1,4 +1,4 @@
-//! Teams: making and naming them, what they may keep, and what of suspending and deleting them is not about their work.
+//! Teams: creating, naming, suspending and deleting them (except for what concerns their work), and their quotas.
 
 use protocol::{Instant, TeamId};
 
@@ -116,14 +116,14 @@ pub async fn update(board: &Board, by: &By, team: &Team, settings: TeamSettings)
     Ok(changed)
 }
 
-/// Opens a suspended team again.
+/// Resumes a suspended team.
 pub async fn resume(board: &Board, by: &By, team: &Team) -> Result<()> {
     set_suspended(board, by, team, false).await?;
     shut_everyone_out(board, &team.id);
     Ok(())
 }
 
-/// Writes down that a team is suspended, or that it no longer is.
+/// Records that a team is suspended, or that it no longer is.
 pub(in crate::actions) async fn set_suspended(board: &Board, by: &By, team: &Team, suspended: bool) -> Result<()> {
     let done = board.change(&team.id, by, move |tx| {
         Box::pin(async move {
@@ -136,13 +136,13 @@ pub(in crate::actions) async fn set_suspended(board: &Board, by: &By, team: &Tea
     Ok(done.await?)
 }
 
-/// Hides a team that is deleted, and shuts everyone out.
+/// Hides a deleted team, and ends everybody's access to it.
 pub(in crate::actions) async fn hide(board: &Board, by: &By, team: &Team) -> Result<()> {
     let hidden = board.change(&team.id, by, move |tx| {
         Box::pin(async move {
             let hidden = db::purge::hide_team(tx).await?;
             if hidden {
-                db::audit::bury(tx).await?;
+                db::audit::mark_team_deleted(tx).await?;
             }
             Ok::<_, Error>(hidden)
         })

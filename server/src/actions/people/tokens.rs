@@ -1,4 +1,4 @@
-//! API tokens: a program's way in, of one team and one role.
+//! API tokens: each gives a program access to one team, with one role.
 
 use protocol::{Instant, TeamId, TokenId};
 

@@ -75,7 +75,7 @@ async fn run(tx: &mut Change<'_>, id: &ApprovalId, word: &NewDecision) -> Result
     };
     let body = serde_json::to_string(&response).map_err(|error| Error::Internal(error.to_string()))?;
     let command = db::commands::NewCommand { kind: "approval:response", attempt: None, body };
-    if db::commands::give(tx, &task.viber_id, command).await?.is_none() {
+    if db::commands::enqueue(tx, &task.viber_id, command).await?.is_none() {
         return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
     }
     let verb = if state == ApprovalState::Allowed { "approval.allow" } else { "approval.deny" };

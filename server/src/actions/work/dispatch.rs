@@ -33,7 +33,7 @@ pub(in crate::actions) async fn numbered(
     // The payload is composed when the command is sent: what precedes the task never changes.
     let body = json!({ "sessionId": task.session_id, "upToSeq": task.message_seq.saturating_sub(1) }).to_string();
     let new = db::commands::NewCommand { kind: "task:submit", attempt: Some((&task.id, attempt)), body };
-    db::commands::put(tx, (&task.viber_id, cmd_seq), new).await?;
+    db::commands::insert(tx, (&task.viber_id, cmd_seq), new).await?;
     db::attempts::set_cmd_seq(tx, &task.id, attempt, cmd_seq).await?;
     match begun {
         Some(policies) => {

@@ -1,6 +1,6 @@
 //! Verbs that end the work of a whole team or viber: suspending and deleting a team, stopping and revoking a viber.
 //!
-//! Each makes the change of its team or viber first. `purge` then ends the tasks, and goes on with them after a crash.
+//! Each first changes its team or viber. `purge` then ends the tasks, and continues after a crash.
 
 pub mod revoke_all;
 
@@ -14,10 +14,11 @@ use crate::{
     state::Board,
 };
 
-/// Suspends a team: no person and no viber gets in until it is resumed. Its tasks are stopped, for nobody can watch them.
+/// Suspends a team: no person and no viber has access until it is resumed. Its tasks are stopped, because nobody could
+/// watch them.
 pub async fn suspend_team(board: &Board, by: &By, team: &Team) -> Result<()> {
     teams::set_suspended(board, by, team, true).await?;
-    // As many vibers as one piece reaches are told before their links are closed.
+    // The tasks that fit into one piece are stopped first, so that their vibers get the command before the links close.
     let stopped = purge::stop_some(board, team, by).await?;
     teams::shut_everyone_out(board, &team.id);
     if !stopped {
@@ -26,14 +27,14 @@ pub async fn suspend_team(board: &Board, by: &By, team: &Team) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a team and all that is in it. There is no way back: it is shut and hidden at once, and its rows are removed
-/// piece by piece, by the Board that serves, or here when none does. If that is cut off, the next Board goes on with it.
+/// Deletes a team and all that is in it, which cannot be undone. The team is suspended and hidden at once. Its rows are
+/// removed piece by piece, by the Board that serves, or here when none does; after a crash the next Board continues.
 pub async fn delete_team(board: &Board, by: &By, team: &Team) -> Result<()> {
     teams::hide(board, by, team).await?;
     purge::team_unless_served(board, &team.id).await
 }
 
-/// Stops every task of a viber, those that wait too.
+/// Stops every task of a viber, queued ones included.
 pub async fn stop_viber(board: &Board, team: &TeamId, by: &By, id: &ViberId, reason: &str) -> Result<Viber> {
     vibers::order_stop(board, team, by, id, reason).await?;
     purge::stop_viber(board, team, id).await?;
@@ -41,7 +42,7 @@ pub async fn stop_viber(board: &Board, team: &TeamId, by: &By, id: &ViberId, rea
     viber.ok_or(Error::NotFound)
 }
 
-/// Takes a viber's credential away and closes its connection. Its unfinished tasks are lost.
+/// Revokes a viber's credential and closes its connection. Its unfinished tasks are lost.
 pub async fn revoke_viber(board: &Board, team: &TeamId, by: &By, id: &ViberId) -> Result<()> {
     vibers::lock_out(board, team, by, id).await?;
     purge::abandon(board, team, id).await

@@ -114,7 +114,7 @@ async fn unknown(
         };
         if known.is_none() || behind {
             let taken = match behind {
-                true => db::imports::taken(&mut tx, &logged.session_id).await?.line,
+                true => db::imports::position(&mut tx, &logged.session_id).await?.line,
                 false => 0,
             };
             kept.push(MachineSession { logged, behind, taken });

@@ -16,7 +16,7 @@ use crate::{
 const SESSIONS_PER_ROUND: u64 = 50;
 /// Why the tasks of a deleted session end.
 const SESSION_DELETED_REASON: &str = "the session was deleted";
-/// Why the tasks of a shut team end.
+/// Why the tasks of a suspended team end.
 pub(in crate::actions) const TEAM_SUSPENDED_REASON: &str = "the team was suspended";
 
 /// Finishes all recorded work, unless the Board stops.
@@ -86,12 +86,12 @@ pub(in crate::actions) async fn stop_deleted(
     loop {
         let open = db::purge::open(tx, id).await?;
         for one in &open {
-            let stop = db::tasks::TaskStop { by: "board", reason: SESSION_DELETED_REASON, confirmed: !one.told };
+            let stop = db::tasks::TaskStop { by: "board", reason: SESSION_DELETED_REASON, confirmed: !one.offered };
             db::tasks::stop(tx, &one.task, one.attempt, stop).await?;
-            if one.told {
+            if one.offered {
                 let body = json!({ "reason": SESSION_DELETED_REASON }).to_string();
                 let new = db::commands::NewCommand { kind: "task:stop", attempt: Some((&one.task, one.attempt)), body };
-                db::commands::give(tx, &one.viber, new).await?;
+                db::commands::enqueue(tx, &one.viber, new).await?;
                 after.command(&one.viber);
             }
             after.task(id, &one.task);
@@ -104,8 +104,8 @@ pub(in crate::actions) async fn stop_deleted(
     }
 }
 
-/// Removes a team that a console command has deleted, unless a Board serves: that one finds it by itself, and its pieces
-/// let others write. Two processes that write to one SQLite file are not fair to each other.
+/// Removes a team that a console command has deleted, unless a Board is serving. That Board finds the team by itself and
+/// lets others write between its pieces; two processes that write to one SQLite file would not give each other turns.
 pub(in crate::actions) async fn team_unless_served(board: &Board, id: &TeamId) -> Result<()> {
     match db::Ownership::holder(&board.config.database_url).await? {
         Some(_) => Ok(()),
@@ -134,7 +134,7 @@ async fn team(board: &Board, id: &TeamId) -> Result<()> {
     Ok(board.piece(id, &by, |tx| Box::pin(db::purge::team_row(tx))).await?)
 }
 
-/// Stops the tasks of vibers that were told to stop everything.
+/// Stops the tasks of vibers that were ordered to stop everything.
 async fn stops(board: &Board) -> Result<()> {
     let found = db::vibers::stopping(&mut *board.db.reader().await?).await?;
     for (team, viber) in found {
@@ -143,7 +143,7 @@ async fn stops(board: &Board) -> Result<()> {
     Ok(())
 }
 
-/// Stops every task that a viber was given before it was told to stop, queued ones first.
+/// Stops every task that a viber was given before the order to stop, queued ones first.
 pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     while !is_over(board) {
         let id = viber.clone();
@@ -197,7 +197,7 @@ pub(in crate::actions) async fn stop_some(board: &Board, team: &Team, by: &By) -
         Box::pin(async move {
             let mut after = AfterCommit::default();
             let id = tx.team.clone();
-            let team = db::teams::load(tx.board(), &id).await?;
+            let team = db::teams::load(tx.without_team(), &id).await?;
             let shut = team.is_some_and(|team| team.suspended_at.is_some());
             let open = if shut { db::tasks::open_of_team(tx, DELETE_BATCH_ROWS).await? } else { Vec::new() };
             for task in &open {

@@ -1,9 +1,9 @@
-//! Reconciliation: what a connection and the Board agree on before anything new starts, and what the Board declares by
-//! itself.
+//! Reconciliation: the state that a viber and the Board agree on when a connection starts, and the attempts that the Board
+//! ends without a report of their viber.
 
 use std::{collections::HashSet, sync::Arc};
 
-use protocol::{Acked, ErrorCode, Fence, Hello, Running, TaskError, TaskId, TeamId, ViberId, ViberState};
+use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, TeamId, ViberId, ViberState};
 
 use crate::{
     actions::{AfterCommit, dispatch},
@@ -35,21 +35,21 @@ pub struct Welcomed {
     pub acked: Vec<Acked>,
     pub fence: Vec<Fence>,
     /// Attempts whose end is recorded, of those that the daemon names.
-    pub over: Vec<Running>,
+    pub over: Vec<AttemptRef>,
     /// Open attempts whose task was stopped.
-    pub stopped: Vec<Running>,
+    pub stopped: Vec<AttemptRef>,
     /// Attempts that the daemon is assumed to hold.
-    pub held: Vec<Running>,
+    pub held: Vec<AttemptRef>,
 }
 
-/// Accepts a connection: gives it its number and compares what both sides know. `cloned` when two boots take turns.
+/// Accepts a connection: assigns its epoch and compares what both sides know. `cloned`: two boots alternate.
 pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello, cloned: bool) -> Result<Welcomed> {
     ack_before(board, connection, hello.last_cmd_seq).await?;
-    let told = Arc::new((connection.viber.clone(), hello.clone()));
+    let report = Arc::new((connection.viber.clone(), hello.clone()));
     let epoch = board
         .change(&connection.team, &connection.by(), move |tx| {
-            let told = told.clone();
-            Box::pin(async move { accept(tx, &told.0, &told.1, cloned).await })
+            let report = report.clone();
+            Box::pin(async move { accept(tx, &report.0, &report.1, cloned).await })
         })
         .await?;
     // Read afterwards: older connections can no longer change anything of this viber, and this one waits for the answer.
@@ -86,7 +86,7 @@ async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: boo
         db::audit::append(&mut tx.by(&By::board()), raised).await?;
         // This also covers a database that was copied back by hand.
         let now = tx.now;
-        db::settings::set_restored(tx.board(), now).await?;
+        db::settings::set_restored(tx.without_team(), now).await?;
     }
     if cloned {
         db::vibers::mark_cloned(tx, viber).await?;
@@ -99,8 +99,8 @@ async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: boo
     Ok(epoch)
 }
 
-fn running(open: &OpenAttempt) -> Running {
-    Running { task_id: open.task_id.clone(), attempt: open.attempt }
+fn running(open: &OpenAttempt) -> AttemptRef {
+    AttemptRef { task_id: open.task_id.clone(), attempt: open.attempt }
 }
 
 /// How far each attempt that either side names is durable, and which attempts are over or no longer wanted.
@@ -116,11 +116,11 @@ async fn compare(tx: &mut TeamTx<'_>, viber: &ViberId, hello: &Hello, open: &[Op
     for open in open {
         known(&open.task_id, open.attempt, open.last_seq, open.newest);
     }
-    let mut looked: HashSet<Running> = open.iter().map(running).collect();
+    let mut looked: HashSet<AttemptRef> = open.iter().map(running).collect();
     let outbox = hello.outbox.iter().map(|range| (&range.task_id, range.attempt));
     let named = hello.running.iter().map(|running| (&running.task_id, running.attempt)).chain(outbox);
     for (task_id, attempt) in named.take(MAX_NAMED_ATTEMPTS) {
-        let one = Running { task_id: task_id.clone(), attempt };
+        let one = AttemptRef { task_id: task_id.clone(), attempt };
         if !looked.insert(one.clone()) {
             continue;
         }
@@ -190,11 +190,11 @@ pub(in crate::actions) async fn acked(tx: &mut Change<'_>, connection: &Connecti
 
 /// Stores whole lists that changed on the machine.
 pub async fn lists(board: &Board, connection: &Connection, state: &ViberState) -> Result<()> {
-    let told = Arc::new((connection.viber.clone(), connection.epoch, state.clone()));
+    let report = Arc::new((connection.viber.clone(), connection.epoch, state.clone()));
     let kept = board.change(&connection.team, &connection.by(), move |tx| {
-        let told = told.clone();
+        let report = report.clone();
         Box::pin(async move {
-            let (viber, epoch, state) = &*told;
+            let (viber, epoch, state) = &*report;
             if db::vibers::epoch(tx, viber).await? == Some(*epoch) {
                 db::vibers::lists(tx, viber, state).await?;
             }
@@ -209,7 +209,7 @@ pub async fn lists(board: &Board, connection: &Connection, state: &ViberState) -
 }
 
 /// Looks up attempts of a heartbeat that the link does not know; those never given to this viber go into the audit.
-pub async fn claims(board: &Board, connection: &Connection, claimed: &[Running]) -> Result<()> {
+pub async fn claims(board: &Board, connection: &Connection, claimed: &[AttemptRef]) -> Result<()> {
     let (viber, claimed) = (connection.viber.clone(), claimed[..claimed.len().min(MAX_CLAIMS)].to_vec());
     board
         .change(&connection.team, &connection.by(), move |tx| {
@@ -234,7 +234,7 @@ pub async fn claims(board: &Board, connection: &Connection, claimed: &[Running])
 pub enum AttemptVerdict {
     /// The daemon is connected and no longer has it.
     DaemonRestarted,
-    /// The same, but the attempt began before a backup of the Board was put back: it may have ended well since.
+    /// The same, but the attempt began before a backup of the Board was restored: it may have completed since.
     BoardRestored,
     /// The daemon was silent for longer than the team allows.
     Lost,
@@ -272,12 +272,12 @@ pub struct LastSeen<'a> {
 
 /// Ends attempts by the Board's own verdict; attempts that ended meanwhile stay as they are. After a crash the caller
 /// judges the rest again.
-pub async fn settle(board: &Board, seen: LastSeen<'_>, attempts: &[Running], verdict: AttemptVerdict) -> Result<()> {
+pub async fn settle(board: &Board, seen: LastSeen<'_>, attempts: &[AttemptRef], verdict: AttemptVerdict) -> Result<()> {
     let LastSeen { team, viber, epoch } = seen;
     let mut rest = attempts.to_vec();
     while !rest.is_empty() {
         let id = viber.clone();
-        let some: Arc<[Running]> = rest.iter().take(ATTEMPTS_PER_CHANGE).cloned().collect();
+        let some: Arc<[AttemptRef]> = rest.iter().take(ATTEMPTS_PER_CHANGE).cloned().collect();
         let (done, after) = board
             .piece(team, &By::board(), move |tx| {
                 let (viber, some) = (id.clone(), some.clone());
@@ -310,7 +310,7 @@ pub async fn settle(board: &Board, seen: LastSeen<'_>, attempts: &[Running], ver
 async fn declare(
     tx: &mut Change<'_>,
     viber: &ViberId,
-    one: &Running,
+    one: &AttemptRef,
     verdict: AttemptVerdict,
     after: &mut AfterCommit,
 ) -> Result<()> {
@@ -338,9 +338,9 @@ async fn declare(
     Ok(())
 }
 
-/// Whether a backup was put back since the attempt was made.
-async fn began_before_restore(tx: &mut TeamTx<'_>, one: &Running) -> Result<bool> {
-    let Some(restored) = db::settings::restored(tx.board()).await? else { return Ok(false) };
+/// Whether a backup was restored since the attempt was made.
+async fn began_before_restore(tx: &mut TeamTx<'_>, one: &AttemptRef) -> Result<bool> {
+    let Some(restored) = db::settings::restored(tx.without_team()).await? else { return Ok(false) };
     let attempt = db::attempts::load(tx, &one.task_id, one.attempt).await?;
     Ok(attempt.is_some_and(|attempt| attempt.created_at < restored))
 }
@@ -364,7 +364,7 @@ pub async fn begin_unheard(board: &Board) -> Result<u64> {
     Ok(unheard)
 }
 
-/// Ends attempts whose `task:submit` was never sent, because they are no longer wanted: they certainly never began.
+/// Ends attempts that are no longer wanted and whose `task:submit` was never sent: they certainly never began.
 pub async fn withdraw(board: &Board, connection: &Connection, attempts: &[(TaskId, u32)]) -> Result<()> {
     let mut rest = attempts.to_vec();
     while !rest.is_empty() {
@@ -414,7 +414,7 @@ async fn take_back(
 }
 
 /// The unfinished attempts that the viber's daemon has on disk, as far as the Board knows.
-pub async fn delivered(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<Running>> {
+pub async fn delivered(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<AttemptRef>> {
     let open = db::attempts::open_of_viber(&mut board.db.reader_of(team).await?, viber).await?;
     Ok(open.iter().filter(|open| open.delivered).map(running).collect())
 }

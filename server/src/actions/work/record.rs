@@ -1,7 +1,7 @@
 //! Recording: what a viber reports becomes durable, exactly once, before it is acknowledged.
 //!
-//! One change takes as many waiting frames as it may. The new events of each attempt are stored byte for byte, then their
-//! effects follow: states move, parts are completed, the session's next task is offered.
+//! One change records as many waiting frames as its limits allow. The new events of each attempt are stored byte for byte,
+//! then their effects are applied: states change, parts are completed, the session's next task is offered.
 
 mod announce;
 mod artifacts;
@@ -13,7 +13,7 @@ mod share;
 
 use std::sync::Arc;
 
-use protocol::{Acked, Events, Running, TaskId};
+use protocol::{Acked, AttemptRef, Events, TaskId};
 
 use crate::{
     actions::{AfterCommit, memory, reconcile},
@@ -31,13 +31,13 @@ use event_run::EventRun;
 #[derive(Clone, Debug, Default)]
 pub struct RecordReply {
     pub acks: Vec<Acked>,
-    /// The next seq of an attempt that can be taken.
+    /// The next seq that the Board can record, of attempts with a gap.
     pub nacks: Vec<Acked>,
     /// The code and the task of each refused frame.
     pub refused: Vec<(&'static str, TaskId)>,
     /// Attempts that the viber is known to hold from now on, and attempts whose end it reported.
-    pub held: Vec<Running>,
-    pub ended: Vec<Running>,
+    pub held: Vec<AttemptRef>,
+    pub ended: Vec<AttemptRef>,
 }
 
 /// What a change leaves to do after its commit.
@@ -84,19 +84,19 @@ impl RecordReply {
     }
 }
 
-/// Records one share in one change.
+/// Records one share of the frames in one change.
 async fn record_share(
     board: &Board,
     connection: &Connection,
     frames: Arc<[Events]>,
     acked: Option<u64>,
 ) -> Result<Option<RecordReply>> {
-    let told = Arc::new((connection.clone(), frames));
+    let report = Arc::new((connection.clone(), frames));
     let book = board
         .change(&connection.team, &connection.by(), move |tx| {
-            let told = told.clone();
+            let report = report.clone();
             Box::pin(async move {
-                let (connection, frames) = &*told;
+                let (connection, frames) = &*report;
                 if db::vibers::epoch(tx, &connection.viber).await? != Some(connection.epoch) {
                     return Ok(None);
                 }
@@ -153,7 +153,7 @@ fn by_attempt(frames: &[Events]) -> Vec<AttemptFrames<'_>> {
     groups
 }
 
-/// New events of an attempt that the viber holds, on their way into the change.
+/// New events of an attempt that the viber holds, while a change records them.
 struct Recording<'a, 't> {
     tx: &'a mut Change<'t>,
     connection: &'a Connection,
@@ -165,7 +165,7 @@ struct Recording<'a, 't> {
 }
 
 impl Recording<'_, '_> {
-    /// Whether this is the task's newest attempt: only then the task moves with it.
+    /// Whether this is the task's newest attempt: only then the task's state follows it.
     fn is_newest(&self) -> bool {
         self.held.newest == self.attempt
     }
@@ -223,8 +223,9 @@ async fn stranger(
     book: &mut RecordedChange,
 ) -> Result<()> {
     let AttemptFrames { task, attempt, ref frames } = *of_attempt;
-    let gone = !db::tasks::is_taken(tx.board(), task).await? || db::purge::is_going(tx, task).await?;
-    let deleted = gone && db::commands::named(tx, &connection.viber, task).await?;
+    let gone =
+        !db::tasks::is_taken(tx.without_team(), task).await? || db::purge::is_in_deleted_session(tx, task).await?;
+    let deleted = gone && db::commands::exists_for_task(tx, &connection.viber, task).await?;
     if deleted {
         // Its session was deleted: nobody waits for the rest, and the daemon may forget it.
         let last = frames.iter().filter_map(|frame| event_run::last_seq(frame)).max().unwrap_or_default();

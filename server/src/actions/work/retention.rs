@@ -129,7 +129,7 @@ async fn trim_some(board: &Board, team: &Team) -> Result<bool> {
 async fn trim(tx: &mut Change<'_>, attempt: &Attempt) -> Result<bool> {
     let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
     let Some(held) = db::attempts::load_with_task(tx, task, number).await? else {
-        // Its session was deleted; it goes with that.
+        // Its session was deleted: `purge` removes the attempt with it.
         db::attempts::trimmed(tx, task, number).await?;
         return Ok(true);
     };

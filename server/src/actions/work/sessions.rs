@@ -56,7 +56,7 @@ pub async fn unpin(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Res
     change(board, team, by, id, SessionChange::Unpin).await
 }
 
-/// Sets how a session treats what its agent changes, from the next task on.
+/// Sets a session's policies for the changes that its agent makes, from the next task on.
 pub async fn set_policies(
     board: &Board,
     team: &TeamId,

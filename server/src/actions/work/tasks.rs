@@ -82,7 +82,7 @@ pub(in crate::actions) async fn halt(
     } else {
         let body = json!({ "reason": reason }).to_string();
         let new = db::commands::NewCommand { kind: "task:stop", attempt: Some((&task.id, task.attempt)), body };
-        db::commands::give(tx, &task.viber_id, new).await?;
+        db::commands::enqueue(tx, &task.viber_id, new).await?;
         after.command(&task.viber_id);
     }
     after.task(&task.session_id, &task.id);
@@ -99,7 +99,7 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId) -> Result
                 let mut after = AfterCommit::default();
                 let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
                 // The session's row is the lock on its order.
-                let seq = db::sessions::give_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
+                let seq = db::sessions::reserve_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
                 let busy = db::tasks::is_busy(tx, &task.session_id).await?;
                 if !db::tasks::again(tx, &id, task.attempt, !busy).await? {
                     return Err(not_over(task.state));

@@ -44,7 +44,7 @@ pub async fn check(config: &Config, db: &Db, found: &mut Findings) -> Result<(),
         found.bad(
             "audit",
             format_args!(
-                "its head, {}, is missing: nobody can tell whether its end was cut off",
+                "its head, {}, is missing: it cannot be checked whether its end was cut off",
                 folder.path().join("head").display()
             ),
         );
@@ -59,19 +59,22 @@ pub async fn check(config: &Config, db: &Db, found: &mut Findings) -> Result<(),
         if report.unknown > 0 {
             found.warn(
                 "audit",
-                format_args!("of team {slug}: rows 1 to {} were sealed with a key that is not here", report.unknown),
+                format_args!(
+                    "of team {slug}: rows 1 to {} were sealed with a key that is missing here",
+                    report.unknown
+                ),
             );
         }
         if let Some((at, seq)) = report.restored {
             found.warn(
                 "audit",
-                format_args!("of team {slug}: a backup was put back at {at} (row {seq}); what was written after it was made is not in it"),
+                format_args!("of team {slug}: a backup was restored at {at} (row {seq}); rows written after it was made are missing"),
             );
         }
     }
     for team in heads.iter().flat_map(|heads| heads.0.keys()).filter(|team| !all.contains_key(team)) {
-        let buried = db::audit::is_buried(&mut db.reader_of(team).await?, &keys).await?;
-        if !buried {
+        let is_deleted = db::audit::is_team_deleted(&mut db.reader_of(team).await?, &keys).await?;
+        if !is_deleted {
             found.bad(
                 "audit",
                 format_args!("of team {team}: the team is gone with its audit, and this Board did not delete it"),
@@ -104,7 +107,7 @@ async fn restored(
     if !restoring::is_in_place(db, &restoring).await? {
         return Ok(None);
     }
-    found.warn("audit", "a restore was ended before its last step; serve or restore does it");
+    found.warn("audit", "a restore was interrupted before its last step; serve or restore completes it");
     Ok(Some(restoring.heads))
 }
 
@@ -115,7 +118,7 @@ async fn without_keys(folder: &AuditFolder, db: &Db, found: &mut Findings) -> Re
     } else if all.values().any(|(_, report)| report.unknown > 0) {
         found.bad("audit", format_args!("the keys that sealed it are not in {}", folder.path().display()));
     } else {
-        found.warn("audit", "not sealed yet; serve makes a key and does it");
+        found.warn("audit", "not sealed yet; serve creates a key and seals it");
     }
     Ok(())
 }

@@ -45,14 +45,14 @@ pub async fn backup(config: &Config, flags: BackupArgs) -> Result<(), CliError> 
     match (flags.command, flags.path) {
         (Some(BackupCommand::Verify { path }), _) => verify(&path),
         (None, Some(path)) => write(config, &path, flags.blobs).await,
-        (None, None) => Err(CliError::Usage("say where to write the backup".into())),
+        (None, None) => Err(CliError::Usage("name the file to write the backup to".into())),
     }
 }
 
 fn verify(path: &Path) -> Result<(), CliError> {
     let wrong = |why: String| CliError::Failed(format!("{}: {why}", path.display()));
     if archive::kind(path).map_err(|error| wrong(error.to_string()))? != ArchiveKind::Archive {
-        return Err(wrong("not a backup that can be verified by itself; restore checks others".into()));
+        return Err(wrong("not a backup that can be verified on its own; restore checks other kinds".into()));
     }
     let manifest = archive::verify(path).map_err(wrong)?;
     say(format_args!("{}: whole. {}", path.display(), words(&manifest)));
@@ -92,7 +92,7 @@ async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), Cli
     let blobs = if with_blobs { "" } else { "the blobs of artifacts (--blobs), " };
     let keys = config.signing_key_file.clone().unwrap_or_else(|| config.data.join("keys"));
     say(format_args!(
-        "It does not hold: {blobs}the signing keys ({}), nor what is on the work machines",
+        "It does not include: {blobs}the signing keys ({}), nor what is on the work machines",
         keys.display()
     ));
     Ok(())
@@ -141,5 +141,5 @@ async fn blobs(archive: &mut ArchiveWriter, snapshot: &mut Snapshot, store: &Blo
 }
 
 fn bad_team(team: &str) -> CliError {
-    CliError::Failed(format!("{team:?} is no team's id"))
+    CliError::Failed(format!("{team:?} is not the id of a team"))
 }

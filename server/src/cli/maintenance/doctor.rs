@@ -49,7 +49,7 @@ pub async fn doctor(config: &Config) -> Result<(), CliError> {
     disk(config, &mut found);
     match Ownership::holder(&config.database_url).await {
         Ok(Some(who)) => found.good("owner", who),
-        Ok(None) => found.good("owner", "no Board has the database"),
+        Ok(None) => found.good("owner", "no Board is using the database"),
         Err(error) => found.warn("owner", error),
     }
     match Ownership::other_names(&config.database_url) {
@@ -58,7 +58,7 @@ pub async fn doctor(config: &Config) -> Result<(), CliError> {
         Err(error) => found.warn("database", error),
     }
     if is_sqlite(config) && !sqlite_file(config)?.exists() {
-        found.warn("database", "there is none yet; serve makes it");
+        found.warn("database", "there is none yet; serve creates it");
     } else {
         match Db::connect(&config.database_url).await {
             Ok(db) => {
@@ -77,14 +77,14 @@ fn keys(config: &Config, found: &mut Findings) {
     let folder = config.data.join("keys");
     let read = match &config.signing_key_file {
         Some(file) => Keys::from_file(file),
-        None if !folder.is_dir() => return found.warn("keys", "there are none yet; serve makes one"),
+        None if !folder.is_dir() => return found.warn("keys", "there are none yet; serve creates one"),
         None => Keys::kept(&folder, Clock::System.now().0),
     };
     match read {
         Ok(keys) => {
             let retired = match keys.retired(Clock::System.now().0) {
                 0 => String::new(),
-                n => format!("; {n} older ones still verify"),
+                n => format!("; {n} older keys are still valid for verification"),
             };
             found.good("keys", format_args!("signing with {}{retired}", keys.signing().kid));
         }
@@ -102,9 +102,9 @@ fn permissions(config: &Config, found: &mut Findings) {
     }
     let open: Vec<_> = paths.iter().filter(|path| others_can_read(path)).collect();
     match open.as_slice() {
-        [] => found.good("permissions", "closed to others"),
+        [] => found.good("permissions", "not accessible to other users"),
         open => open.iter().for_each(|path| {
-            found.bad("permissions", format_args!("others can read {}; run chmod go= {0}", path.display()));
+            found.bad("permissions", format_args!("other users can read {}; run chmod go= {0}", path.display()));
         }),
     }
 }
@@ -129,7 +129,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
     let (version, newest) = (db::version(db).await?, db::newest());
     match version {
         0 => {
-            found.warn("schema", "empty; serve or migrate makes it");
+            found.warn("schema", "empty; serve or migrate creates it");
             return Ok(());
         }
         v if v > newest => found.bad("schema", format_args!("version {v}, this binary knows only {newest}")),
@@ -152,7 +152,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
     let there = db::settings::newest_instant(&mut *db.reader().await?).await?;
     match there {
         Some(there) if there.0 - here.0 > MAX_CLOCK_SKEW_MS => {
-            found.bad("clock", format_args!("it is {here} here, but the database knows {there}"));
+            found.bad("clock", format_args!("it is {here} here, but the newest row of the database is from {there}"));
         }
         _ => found.good("clock", here),
     }
@@ -170,7 +170,10 @@ async fn storage(db: &Db, found: &mut Findings) -> Result<(), DbError> {
             Ok(drift) => {
                 wrong += 1;
                 let advice = format_args!("run viber-board team quota {} --recount", team.slug);
-                found.bad("storage", format_args!("{} is counted {drift} bytes off; {advice}", team.slug));
+                found.bad(
+                    "storage",
+                    format_args!("the usage counted for {} is off by {drift} bytes; {advice}", team.slug),
+                );
             }
             Err(DbError::Unavailable(why)) => {
                 wrong += 1;
@@ -180,7 +183,7 @@ async fn storage(db: &Db, found: &mut Findings) -> Result<(), DbError> {
         }
     }
     if wrong == 0 {
-        found.good("storage", "counted as it is used");
+        found.good("storage", "the counted usage is correct");
     }
     Ok(())
 }

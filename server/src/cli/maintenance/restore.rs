@@ -52,9 +52,7 @@ pub async fn restore(config: &Config, flags: RestoreArgs) -> Result<(), CliError
     let _lock = serve_lock::take(&config.data)?;
     let owner = open::own(config, "restore").await?;
     if has_tables(config).await? && !flags.replace {
-        return Err(CliError::Failed(
-            "the database has something in it already; --replace puts the backup in its place".into(),
-        ));
+        return Err(CliError::Failed("the database is not empty; add --replace to replace it with the backup".into()));
     }
     let draft = match is_sqlite(config) {
         true => beside(&sqlite_file(config)?, "restoring"),
@@ -79,13 +77,13 @@ pub async fn restore(config: &Config, flags: RestoreArgs) -> Result<(), CliError
             Ok(())
         }
         (Ok(said), Err(failure)) => Err(CliError::Failed(format!(
-            "{said}. The audit's heads are still to be written, serve does it: {failure}"
+            "{said}. The audit's heads are not written yet, serve writes them: {failure}"
         ))),
         // The connection broke after the database had been replaced.
         (Err(failure), Ok(RestoreOutcome::TakenOver)) => {
-            Err(CliError::Failed(format!("{path}: {failure}; the database was replaced all the same")))
+            Err(CliError::Failed(format!("{path}: {failure}; the database was replaced nevertheless")))
         }
-        (Err(failure), _) => Err(CliError::Failed(format!("{path}: {failure}; the database is as it was"))),
+        (Err(failure), _) => Err(CliError::Failed(format!("{path}: {failure}; the database is unchanged"))),
     }
 }
 
@@ -158,7 +156,7 @@ async fn unpack(backup: &Path, draft: &Path) -> Result<Manifest, CliError> {
     let walked = tokio::task::block_in_place(|| {
         archive::parts(backup, |part| {
             let ArchivePart::Rows { table, rows } = part else { return Ok(false) };
-            let table = tables.get(&table).ok_or_else(|| format!("{table} is no table of ours"))?;
+            let table = tables.get(&table).ok_or_else(|| format!("{table} is not a table of a Board"))?;
             runtime.block_on(async {
                 for row in rows {
                     filling.add(table, row).await.map_err(|error| format!("{}: {error}", table.name))?;
@@ -187,7 +185,7 @@ impl RestoredBlobs {
         let Self { kept, unnamed } = self;
         match unnamed {
             0 => format!(" {kept} blobs are in the store"),
-            _ => format!(" {kept} blobs are in the store; {unnamed} that no row names were left out"),
+            _ => format!(" {kept} blobs are in the store; {unnamed} that no row names were skipped"),
         }
     }
 }
@@ -256,10 +254,10 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<RestoringHea
     outcome?;
     let db = Db::open(&url).await?;
     let marked = async {
-        // A limit that no Board wrote would be an error on every page that shows it.
+        // A negative limit, which no Board writes, would be an error on every page that shows it.
         let impossible = db::usage::impossible(&mut *db.reader().await?).await?;
         if let Some(team) = impossible {
-            return Err(CliError::Failed(format!("a limit of team {team} is below nothing")));
+            return Err(CliError::Failed(format!("a limit of team {team} is negative")));
         }
         let clock = Clock::System;
         open::audit_keys(config, &db, &clock)?;
@@ -288,7 +286,7 @@ async fn exchange(file: &Path, draft: &Path) -> Result<String, CliError> {
                 fs::rename(&part, suffixed(&old, suffix))?;
             }
         }
-        said.push_str(&format!("; what was there is in {}", old.display()));
+        said.push_str(&format!("; the old database is in {}", old.display()));
     }
     fs::rename(draft, file)?;
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -1,41 +1,41 @@
-//! Facts about this Board as a whole.
+//! Settings of this Board as a whole: a table of keys and values; and what the engine says about the database itself.
 
 use crate::db::{DbError, Tx};
 
-/// Hash of the setup code that still works.
+/// The key of the hash of the setup code, while that is still valid.
 pub const SETUP_CODE: &str = "setup_code";
 
-/// When a backup last replaced the database, milliseconds.
+/// The key of the time at which a backup last replaced the database, milliseconds since the epoch.
 const RESTORED_AT: &str = "restored_at";
 
 /// Records that a backup replaced the database, or that this was noticed.
 pub async fn set_restored(tx: &mut Tx, at: protocol::Instant) -> Result<(), DbError> {
-    set_fact(tx, RESTORED_AT, &at.0.to_string()).await
+    set(tx, RESTORED_AT, &at.0.to_string()).await
 }
 
 /// When a backup last replaced the database.
 pub async fn restored(tx: &mut Tx) -> Result<Option<protocol::Instant>, DbError> {
-    Ok(fact(tx, RESTORED_AT).await?.and_then(|at| at.parse().ok()).map(protocol::Instant))
+    Ok(value(tx, RESTORED_AT).await?.and_then(|at| at.parse().ok()).map(protocol::Instant))
 }
 
-/// A fact.
-pub async fn fact(tx: &mut Tx, key: &str) -> Result<Option<String>, DbError> {
+/// The value of a setting.
+pub async fn value(tx: &mut Tx, key: &str) -> Result<Option<String>, DbError> {
     tx.row("SELECT value FROM board WHERE key = $1", crate::args![key]).await?.map(|row| row.text("value")).transpose()
 }
 
-/// Sets a fact.
-pub async fn set_fact(tx: &mut Tx, key: &str, value: &str) -> Result<(), DbError> {
+/// Sets a setting, whether it exists or not.
+pub async fn set(tx: &mut Tx, key: &str, value: &str) -> Result<(), DbError> {
     let sql = "INSERT INTO board (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
     tx.execute(sql, crate::args![key, value]).await.map(drop)
 }
 
-/// Removes a fact if it still has this value; returns whether it had.
-pub async fn take_fact(tx: &mut Tx, key: &str, value: &str) -> Result<bool, DbError> {
+/// Removes a setting if it still has this value; returns whether it had.
+pub async fn remove_if_equal(tx: &mut Tx, key: &str, value: &str) -> Result<bool, DbError> {
     Ok(tx.execute("DELETE FROM board WHERE key = $1 AND value = $2", crate::args![key, value]).await? == 1)
 }
 
-/// Removes a fact.
-pub async fn drop_fact(tx: &mut Tx, key: &str) -> Result<(), DbError> {
+/// Removes a setting.
+pub async fn remove(tx: &mut Tx, key: &str) -> Result<(), DbError> {
     tx.execute("DELETE FROM board WHERE key = $1", crate::args![key]).await.map(drop)
 }
 

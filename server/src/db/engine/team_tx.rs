@@ -4,14 +4,14 @@ use std::ops::{Deref, DerefMut};
 
 use protocol::{Instant, TeamId};
 
-use crate::db::{Answer, Arg, Ask, DbError, Tx, audit::AuditChain, readers::Reader, tx::BoundStatement};
+use crate::db::{Answer, Arg, DbError, Query, Tx, audit::AuditChain, readers::Reader, tx::BoundStatement};
 use crate::domain::By;
 
-/// A transaction or reader of one team: its id is `$1` of every statement, so that none is without.
+/// A transaction or reader of one team: its id is `$1` of every statement, so that no statement can miss it.
 pub struct TeamTx<'t> {
     tx: BorrowedTx<'t>,
     pub team: TeamId,
-    /// The same as a parameter.
+    /// The team's id as the first parameter of every statement.
     first: Arg,
 }
 
@@ -48,8 +48,8 @@ impl<'t> TeamTx<'t> {
         Self { tx, team: team.clone(), first: Arg::from(team) }
     }
 
-    /// The transaction without its team, for what belongs to a person or to the Board.
-    pub fn board(&mut self) -> &mut Tx {
+    /// The same transaction without the team, for rows that belong to a person or to the Board.
+    pub fn without_team(&mut self) -> &mut Tx {
         match &mut self.tx {
             BorrowedTx::Reader(reader) => reader,
             BorrowedTx::Tx(tx) => tx,
@@ -71,20 +71,20 @@ impl<'t> TeamTx<'t> {
         Ok(self.rows(sql, args).await?.into_iter().next())
     }
 
-    /// Sends one statement.
-    pub async fn ask<T>(&mut self, ask: Ask<T>) -> Result<T, DbError> {
-        let [answer] = self.answers(|team| [ask.of(team)]).await?;
-        (ask.read)(answer)
+    /// Runs one prepared query.
+    pub async fn query<T>(&mut self, query: Query<T>) -> Result<T, DbError> {
+        let [answer] = self.answers(|team| [query.of(team)]).await?;
+        (query.read)(answer)
     }
 
-    /// Sends two statements together, in this order.
-    pub async fn both<A, B>(&mut self, a: Ask<A>, b: Ask<B>) -> Result<(A, B), DbError> {
+    /// Runs two prepared queries in this order, pipelined: on SQLite they take one round trip.
+    pub async fn query_two<A, B>(&mut self, a: Query<A>, b: Query<B>) -> Result<(A, B), DbError> {
         let [first, second] = self.answers(|team| [a.of(team), b.of(team)]).await?;
         Ok(((a.read)(first)?, (b.read)(second)?))
     }
 
-    /// Sends three statements together, in this order.
-    pub async fn three<A, B, C>(&mut self, a: Ask<A>, b: Ask<B>, c: Ask<C>) -> Result<(A, B, C), DbError> {
+    /// The same for three.
+    pub async fn query_three<A, B, C>(&mut self, a: Query<A>, b: Query<B>, c: Query<C>) -> Result<(A, B, C), DbError> {
         let [first, second, third] = self.answers(|team| [a.of(team), b.of(team), c.of(team)]).await?;
         Ok(((a.read)(first)?, (b.read)(second)?, (c.read)(third)?))
     }
@@ -97,9 +97,9 @@ impl<'t> TeamTx<'t> {
         }
     }
 
-    /// Whether the change is full: the rest is for the next one.
+    /// Whether the change has reached its limits (`change_limits`): the rest belongs in the next change.
     pub fn is_full(&mut self) -> bool {
-        self.board().is_full()
+        self.without_team().is_full()
     }
 
     async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, DbError> {
@@ -109,13 +109,13 @@ impl<'t> TeamTx<'t> {
 
     async fn answers<'a, const N: usize>(
         &'a mut self,
-        asked: impl FnOnce(&'a Arg) -> [BoundStatement<'a>; N],
+        statements: impl FnOnce(&'a Arg) -> [BoundStatement<'a>; N],
     ) -> Result<[Answer; N], DbError> {
         let tx = match &mut self.tx {
             BorrowedTx::Reader(reader) => reader,
             BorrowedTx::Tx(tx) => &mut **tx,
         };
-        tx.answers(asked(&self.first)).await
+        tx.answers(statements(&self.first)).await
     }
 }
 
@@ -123,18 +123,18 @@ impl Change<'_> {
     /// The same change at another instant: when something happened that is only reported now.
     pub fn at(&mut self, now: Instant) -> Change<'_> {
         let by = self.by.clone();
-        Change { tx: self.again(), by, now }
+        Change { tx: self.reborrow(), by, now }
     }
 
     /// The same change by another actor.
     pub fn by(&mut self, by: &By) -> Change<'_> {
         let now = self.now;
-        Change { tx: self.again(), by: by.clone(), now }
+        Change { tx: self.reborrow(), by: by.clone(), now }
     }
 
-    fn again(&mut self) -> TeamTx<'_> {
+    fn reborrow(&mut self) -> TeamTx<'_> {
         let team = self.team.clone();
-        self.board().of(&team)
+        self.without_team().of(&team)
     }
 
     /// Runs a statement and returns how many rows it touched.
@@ -163,7 +163,7 @@ impl Change<'_> {
     /// Marks that the change adds to the team's audit.
     pub(in crate::db) fn audit_grows(&mut self) {
         let team = self.team.clone();
-        self.board().audit_grows(&team);
+        self.without_team().audit_grows(&team);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::db::{
 };
 
 /// One connection inside (or, for reads, outside) a transaction, of no team: only the stores that `tests/it/tidy.rs` lists
-/// take it. What belongs to a team is asked through a [`crate::db::TeamTx`].
+/// take it. What belongs to a team is read and changed through a [`crate::db::TeamTx`].
 pub struct Tx {
     connection: EngineConnection,
     /// The audit's shared state of this database.
@@ -68,8 +68,9 @@ impl Answer {
     }
 }
 
-/// A statement, and how its answer is read.
-pub struct Ask<T> {
+/// A statement with its parameters, and how its answer is read. Prepared first, so that several can be sent together
+/// ([`TeamTx::query_two`](crate::db::TeamTx::query_two)).
+pub struct Query<T> {
     sql: &'static str,
     args: Vec<Arg>,
     pub(in crate::db) read: fn(Answer) -> Result<T, DbError>,
@@ -113,8 +114,8 @@ impl<'a> BoundStatement<'a> {
     }
 }
 
-impl<T> Ask<T> {
-    /// Prepares a statement; it is sent when it is given to a [`Tx`].
+impl<T> Query<T> {
+    /// Prepares a query. A [`TeamTx`](crate::db::TeamTx) sends it.
     pub fn new(sql: &'static str, args: &[Arg], read: fn(Answer) -> Result<T, DbError>) -> Self {
         Self { sql, args: args.to_vec(), read }
     }
@@ -145,7 +146,7 @@ impl Tx {
         }
     }
 
-    /// Whether the change is full: the rest is for the next one.
+    /// Whether the change has reached its limits (`change_limits`): the rest belongs in the next change.
     pub fn is_full(&self) -> bool {
         self.spent.is_enough()
     }
@@ -198,17 +199,17 @@ impl Tx {
     /// Runs statements in order, on SQLite in one command.
     pub(in crate::db) async fn answers<const N: usize>(
         &mut self,
-        asked: [BoundStatement<'_>; N],
+        statements: [BoundStatement<'_>; N],
     ) -> Result<[Answer; N], DbError> {
         // SQLite takes a parameter that nobody bound for NULL.
-        debug_assert!(asked.iter().all(|one| one.is_complete()), "a statement has other parameters than it names");
+        debug_assert!(statements.iter().all(|one| one.is_complete()), "a statement has other parameters than it names");
         let mut answers = std::array::from_fn(|_| Answer::default());
         let done = match &mut self.connection {
-            EngineConnection::Sqlite(sqlite) => sqlite.ask(&asked, &mut answers).await,
-            EngineConnection::Postgres(connection) => postgres(connection, &asked, &mut answers).await,
+            EngineConnection::Sqlite(sqlite) => sqlite.run(&statements, &mut answers).await,
+            EngineConnection::Postgres(connection) => postgres(connection, &statements, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
-        for (one, answer) in asked.iter().zip(&answers) {
+        for (one, answer) in statements.iter().zip(&answers) {
             self.spent.add(one.sql, answer.touched);
         }
         Ok(answers)
@@ -253,11 +254,11 @@ impl Tx {
 
 impl Sqlite {
     /// Runs statements in one command.
-    async fn ask(&mut self, asked: &[BoundStatement<'_>], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
-        let args = row::sqlite_arguments(asked.iter().flat_map(|one| one.args()))?;
-        let query = match asked {
+    async fn run(&mut self, statements: &[BoundStatement<'_>], answers: &mut [Answer]) -> Result<(), sqlx::Error> {
+        let args = row::sqlite_arguments(statements.iter().flat_map(|one| one.args()))?;
+        let query = match statements {
             [one] => sqlx::query_with(SqlStr::from_static(one.sql), args),
-            _ => sqlx::query_with(AssertSqlSafe(self.text(asked)).into_sql_str(), args),
+            _ => sqlx::query_with(AssertSqlSafe(self.text(statements)).into_sql_str(), args),
         };
         let mut stream = self.connection.fetch_many(query);
         let mut statement = 0;
@@ -277,14 +278,14 @@ impl Sqlite {
     }
 
     /// Several statements as one text: each one's parameter numbers continue after those before it.
-    fn text(&mut self, asked: &[BoundStatement<'_>]) -> Arc<str> {
-        let key = asked.iter().map(|one| (one.sql.as_ptr() as usize, one.sql.len())).collect();
+    fn text(&mut self, statements: &[BoundStatement<'_>]) -> Arc<str> {
+        let key = statements.iter().map(|one| (one.sql.as_ptr() as usize, one.sql.len())).collect();
         let text = self.texts.entry(key).or_insert_with(|| {
-            let (mut text, mut given) = (String::new(), 0);
-            for one in asked {
-                shift(&mut text, one.sql, given);
+            let (mut text, mut bound) = (String::new(), 0);
+            for one in statements {
+                shift(&mut text, one.sql, bound);
                 text.push_str(";\n");
-                given += one.count();
+                bound += one.count();
             }
             text.into()
         });
@@ -292,23 +293,23 @@ impl Sqlite {
     }
 }
 
-/// Appends `sql` with every `$n` raised by `given`. No statement of ours has a `$` in a literal.
-fn shift(text: &mut String, sql: &str, given: usize) {
+/// Appends `sql` with every `$n` raised by `by`. No statement of ours has a `$` in a literal.
+fn shift(text: &mut String, sql: &str, by: usize) {
     let mut pieces = sql.split('$');
     text.push_str(pieces.next().unwrap_or_default());
     for piece in pieces {
         let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
         let number: usize = piece[..digits].parse().unwrap_or_default();
-        text.push_str(&format!("${}{}", number + given, &piece[digits..]));
+        text.push_str(&format!("${}{}", number + by, &piece[digits..]));
     }
 }
 
 async fn postgres(
     connection: &mut PoolConnection<Postgres>,
-    asked: &[BoundStatement<'_>],
+    statements: &[BoundStatement<'_>],
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
-    for (one, answer) in asked.iter().zip(answers) {
+    for (one, answer) in statements.iter().zip(answers) {
         let query = row::bind_postgres(one.sql, one.args());
         let mut stream = connection.fetch_many(query);
         while let Some(came) = stream.try_next().await? {

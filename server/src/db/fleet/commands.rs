@@ -25,15 +25,15 @@ pub struct NewCommand<'a> {
     pub body: String,
 }
 
-/// Stores a command and returns its number; `None` when the viber was revoked.
-pub async fn give(tx: &mut Change<'_>, viber: &ViberId, command: NewCommand<'_>) -> Result<Option<u64>, DbError> {
+/// Adds a command to the viber's queue and returns its number; `None` when the viber was revoked.
+pub async fn enqueue(tx: &mut Change<'_>, viber: &ViberId, command: NewCommand<'_>) -> Result<Option<u64>, DbError> {
     let Some(cmd_seq) = crate::db::vibers::next_cmd_seq(tx, viber).await? else { return Ok(None) };
-    put(tx, (viber, cmd_seq), command).await?;
+    insert(tx, (viber, cmd_seq), command).await?;
     Ok(Some(cmd_seq))
 }
 
-/// Stores a command under a number given for it.
-pub async fn put(
+/// Stores a command under a number that `vibers::next_cmd_seq` returned.
+pub async fn insert(
     tx: &mut Change<'_>,
     (viber, cmd_seq): (&ViberId, u64),
     command: NewCommand<'_>,
@@ -69,8 +69,9 @@ pub async fn submit_of(
     tx.row(sql, args![viber, task, attempt]).await?.as_ref().map(stored).transpose()
 }
 
-/// Whether the viber ever got a command about the task: then its reports are legitimate, even if the task was deleted.
-pub async fn named(tx: &mut TeamTx<'_>, viber: &ViberId, task: &TaskId) -> Result<bool, DbError> {
+/// Whether there was ever a command about the task for this viber: then its reports are legitimate, even if the task was
+/// deleted.
+pub async fn exists_for_task(tx: &mut TeamTx<'_>, viber: &ViberId, task: &TaskId) -> Result<bool, DbError> {
     let sql = "SELECT 1 AS n FROM commands WHERE team_id = $1 AND viber_id = $2 AND task_id = $3 LIMIT 1";
     Ok(tx.row(sql, args![viber, task]).await?.is_some())
 }

@@ -10,7 +10,7 @@ mod ending;
 
 use crate::{
     args,
-    db::{Ask, Change, DbError, Row, TeamTx, Tx},
+    db::{Change, DbError, Query, Row, TeamTx, Tx},
     domain::{Contact, ContactState, Viber, name},
 };
 
@@ -50,7 +50,7 @@ pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> 
 }
 
 /// How many vibers the team has, and how many of them are connected.
-pub async fn reach(tx: &mut TeamTx<'_>) -> Result<(usize, usize), DbError> {
+pub async fn connectivity(tx: &mut TeamTx<'_>) -> Result<(usize, usize), DbError> {
     let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN contact = 'connected' THEN 1 END) AS connected FROM vibers \
                WHERE team_id = $1 AND revoked_at IS NULL";
     let Some(row) = tx.row(sql, &[]).await? else { return Ok((0, 0)) };
@@ -235,10 +235,10 @@ pub async fn epoch(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, DbE
     tx.row(sql, args![id]).await?.map(|row| row.count("conn_epoch")).transpose()
 }
 
-/// The agents that a viber reported, to be asked together with other statements.
-pub fn agents_ask(id: &ViberId) -> Ask<Vec<AgentInfo>> {
+/// The query for the agents that a viber reported, to be sent together with others.
+pub fn agents_query(id: &ViberId) -> Query<Vec<AgentInfo>> {
     let sql = "SELECT agents FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ask::new(sql, args![id], |answer| answer.row().map_or(Ok(Vec::new()), |row| row.json("agents")))
+    Query::new(sql, args![id], |answer| answer.row().map_or(Ok(Vec::new()), |row| row.json("agents")))
 }
 
 /// Accepts a connection: stores what `hello` reports, its epoch, and the counters.
@@ -305,14 +305,14 @@ pub async fn forget_contact(tx: &mut Change<'_>, limit: u64) -> Result<u64, DbEr
 
 /// The next command's number.
 pub async fn next_cmd_seq(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, DbError> {
-    Ok(tx.ask(next_cmd_seq_ask(id)).await?.map(|(cmd_seq, _)| cmd_seq))
+    Ok(tx.query(next_cmd_seq_query(id)).await?.map(|(cmd_seq, _)| cmd_seq))
 }
 
-/// The same with the viber's contact, to be asked together with other statements.
-pub fn next_cmd_seq_ask(id: &ViberId) -> Ask<Option<(u64, Contact)>> {
+/// The same as a query, which also returns the viber's contact, to be sent together with others.
+pub fn next_cmd_seq_query(id: &ViberId) -> Query<Option<(u64, Contact)>> {
     let sql = "UPDATE vibers SET cmd_seq = cmd_seq + 1 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL \
                RETURNING cmd_seq, CASE WHEN unheard <> 0 THEN 'unheard' ELSE contact END AS contact, contact_since";
-    Ask::new(sql, args![id], |answer| answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose())
+    Query::new(sql, args![id], |answer| answer.row().map(|row| Ok((row.count("cmd_seq")?, contact(row)?))).transpose())
 }
 
 fn contact(row: &Row) -> Result<Contact, DbError> {
@@ -357,12 +357,12 @@ pub struct ViberLease {
     pub lost_after_ms: i64,
 }
 
-/// Every viber with a valid credential, of every team.
-pub async fn standing(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
+/// The leases of all vibers with a valid credential, of every team that is not suspended.
+pub async fn leases(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
     let sql = "SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM vibers v \
                JOIN teams t ON t.team_id = v.team_id WHERE v.revoked_at IS NULL AND t.suspended_at IS NULL";
     let rows = tx.rows(sql, &[]).await?;
-    let standing = |row: &Row| {
+    let lease = |row: &Row| {
         Ok(ViberLease {
             team: row.parse("team_id")?,
             id: row.parse("viber_id")?,
@@ -371,7 +371,7 @@ pub async fn standing(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
             lost_after_ms: row.int("lost_after_ms")?,
         })
     };
-    rows.iter().map(standing).collect()
+    rows.iter().map(lease).collect()
 }
 
 /// Access that ended recently.
@@ -383,7 +383,7 @@ pub struct EndedAccess {
     pub teams: (u64, i64),
 }
 
-/// Access that ended since an instant. It is asked every second, so it reads only what changed.
+/// Access that ended since an instant. It is read every second, so it reads only what changed.
 pub async fn ended(tx: &mut Tx, since: Instant) -> Result<EndedAccess, DbError> {
     let sql = "SELECT viber_id FROM vibers WHERE revoked_at >= $1 UNION ALL SELECT v.viber_id FROM vibers v \
                JOIN teams t ON t.team_id = v.team_id WHERE t.suspended_at >= $2";

@@ -9,7 +9,7 @@ use protocol::{Instant, TeamId};
 
 use crate::{
     args,
-    db::{Ask, Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     secret::{
         self,
         audit_keys::{AuditKeys, SealCheck},
@@ -114,7 +114,7 @@ impl<'a> Entry<'a> {
 /// Adds an entry inside the change that it describes.
 pub async fn append(tx: &mut Change<'_>, entry: Entry<'_>) -> Result<(), DbError> {
     lock(tx).await?;
-    let head = tx.ask(head_ask()).await?;
+    let head = tx.query(head_query()).await?;
     add(tx, head, entry).await
 }
 
@@ -129,10 +129,10 @@ pub async fn lock(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
 /// The seq and hash of a chain's last row, read behind its lock.
 pub struct ChainEnd(u64, String);
 
-/// Reads the end of the chain, to be asked together with other statements after `lock`.
-pub fn head_ask() -> Ask<ChainEnd> {
+/// The query for the end of the chain, to be sent together with others after `lock`.
+pub fn head_query() -> Query<ChainEnd> {
     let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 AND seq > 0 ORDER BY seq DESC LIMIT 1";
-    Ask::new(sql, &[], |answer| match answer.row() {
+    Query::new(sql, &[], |answer| match answer.row() {
         Some(row) => Ok(ChainEnd(row.count("seq")?, row.text("hash")?)),
         None => Ok(ChainEnd(0, FIRST_PREV_HASH.to_owned())),
     })
@@ -195,25 +195,26 @@ pub async fn hash_at(tx: &mut TeamTx<'_>, seq: u64) -> Result<Option<String>, Db
     row.map(|row| row.text("hash")).transpose()
 }
 
-/// Leaves a sealed note that the Board itself deleted a team and its audit, which nobody can forge with the database alone.
-pub async fn bury(tx: &mut Change<'_>) -> Result<(), DbError> {
+/// Records that the Board itself deleted a team and its audit. The record is sealed, so that nobody who has only the
+/// database can forge it.
+pub async fn mark_team_deleted(tx: &mut Change<'_>) -> Result<(), DbError> {
     let said = deletion(&tx.team, tx.now);
     let note = format!("{} {}", tx.now.0, tx.audit_chain().keys()?.seal(&said));
     tx.audit_grows();
-    let key = buried(&tx.team);
-    crate::db::settings::set_fact(tx.board(), &key, &note).await
+    let key = deletion_key(&tx.team);
+    crate::db::settings::set(tx.without_team(), &key, &note).await
 }
 
-/// Whether the Board itself deleted a team.
-pub async fn is_buried(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bool, DbError> {
-    let key = buried(&tx.team);
-    let note = crate::db::settings::fact(tx.board(), &key).await?;
+/// Whether the Board itself deleted a team, according to a record with a valid seal.
+pub async fn is_team_deleted(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bool, DbError> {
+    let key = deletion_key(&tx.team);
+    let note = crate::db::settings::value(tx.without_team(), &key).await?;
     Ok(note.as_deref().and_then(|note| note.split_once(' ')).is_some_and(|(at, seal)| {
         at.parse().is_ok_and(|at| keys.check(&deletion(&tx.team, Instant(at)), seal) == SealCheck::Good)
     }))
 }
 
-fn buried(team: &TeamId) -> String {
+fn deletion_key(team: &TeamId) -> String {
     format!("deleted_team.{team}")
 }
 

@@ -32,7 +32,7 @@ fn login(row: &Row) -> Result<Login, DbError> {
 }
 
 /// A login that is valid at `now`, of an enabled operator.
-pub async fn standing(tx: &mut Tx, id: &LoginId, now: Instant) -> Result<Option<(Login, Operator)>, DbError> {
+pub async fn load_valid(tx: &mut Tx, id: &LoginId, now: Instant) -> Result<Option<(Login, Operator)>, DbError> {
     let sql = "SELECT l.login_id, l.operator_id, l.user_agent, l.address, l.created_at, l.seen_at, l.expires_at, \
                l.ended_at, l.ends_at, l.generation, l.rotated_at, l.seen_generation, l.confirmed_at, o.email, o.name AS operator_name, o.theme, o.disabled_at, o.created_at AS operator_created_at \
                FROM logins l JOIN operators o ON o.operator_id = l.operator_id \

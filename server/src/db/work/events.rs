@@ -4,7 +4,7 @@ use protocol::TaskId;
 
 use crate::{
     args,
-    db::{Ask, Change, DbError, TeamTx},
+    db::{Change, DbError, Query, TeamTx},
     domain::Committed,
 };
 
@@ -16,18 +16,18 @@ pub async fn after(
     seq: u64,
     limit: u64,
 ) -> Result<Vec<Committed>, DbError> {
-    tx.ask(after_ask(task, attempt, seq, limit)).await?.parse(task, attempt, seq)
+    tx.query(after_query(task, attempt, seq, limit)).await?.parse(task, attempt, seq)
 }
 
 /// Runs as they are stored; parsing them needs the task and attempt.
 pub struct StoredRuns(Vec<(u64, String)>);
 
-/// The same, to be asked together with other statements.
-pub fn after_ask(task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Ask<StoredRuns> {
+/// The same as a query, to be sent together with others.
+pub fn after_query(task: &TaskId, attempt: u32, seq: u64, limit: u64) -> Query<StoredRuns> {
     let sql = "SELECT from_seq, body FROM events WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
                AND from_seq >= COALESCE((SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
                AND e.attempt = $3 AND e.from_seq <= $4), 0) AND to_seq > $5 ORDER BY from_seq LIMIT $6 + 0";
-    Ask::new(sql, args![task, attempt, seq.saturating_add(1), seq, limit], |answer| {
+    Query::new(sql, args![task, attempt, seq.saturating_add(1), seq, limit], |answer| {
         let kept = answer.rows.iter().map(|row| Ok((row.count("from_seq")?, row.text("body")?)));
         kept.collect::<Result<_, DbError>>().map(StoredRuns)
     })

@@ -46,7 +46,7 @@ pub async fn keep(tx: &mut TeamTx<'_>, actor: &str, once: &IdempotentCall, kept:
         kept.at.0 - ANSWER_LIFETIME_MS
     ];
     if tx.execute(sql, args).await? == 0 {
-        tx.board().raced = true;
+        tx.without_team().raced = true;
         return Err(DbError::Taken);
     }
     Ok(())

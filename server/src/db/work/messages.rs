@@ -4,7 +4,7 @@ use protocol::{Instant, MessageId, SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Ask, Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     domain::{Message, MessageRole, Part, TaskState, assemble::GAP_PHRASE},
 };
 
@@ -222,11 +222,11 @@ pub async fn history(
     until: Instant,
     tasks: u64,
 ) -> Result<Vec<HistoryPart>, DbError> {
-    tx.ask(history_ask(session, below, until, tasks)).await
+    tx.query(history_query(session, below, until, tasks)).await
 }
 
-/// The same, to be asked together with other statements.
-pub fn history_ask(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Ask<Vec<HistoryPart>> {
+/// The same as a query, to be sent together with others.
+pub fn history_query(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Query<Vec<HistoryPart>> {
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, p.body FROM (SELECT team_id, session_id, task_id, message_seq, \
                attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5 + 0) t \
@@ -234,7 +234,7 @@ pub fn history_ask(session: &SessionId, below: u64, until: Instant, tasks: u64) 
                AND (m.role = 'user' OR m.attempt = t.attempt) \
                LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
                ORDER BY t.message_seq DESC, m.seq, p.idx";
-    Ask::new(sql, args![session, below, until, tasks], |answer| answer.rows.iter().map(earlier).collect())
+    Query::new(sql, args![session, below, until, tasks], |answer| answer.rows.iter().map(earlier).collect())
 }
 
 fn earlier(row: &Row) -> Result<HistoryPart, DbError> {

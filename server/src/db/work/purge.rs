@@ -38,7 +38,7 @@ pub struct OpenTask {
     pub attempt: u32,
     pub viber: ViberId,
     /// It was offered to its viber.
-    pub told: bool,
+    pub offered: bool,
 }
 
 /// Unfinished tasks of a deleted session.
@@ -48,20 +48,20 @@ pub async fn open(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<OpenTa
     let rows = tx.rows(sql, args![session, DELETE_BATCH_ROWS]).await?;
     let open = |row: &crate::db::Row| {
         let attempt = row.int("attempt")?.try_into().map_err(|_| DbError::Broken("attempt is out of range".into()))?;
-        Ok(OpenTask { task: row.parse("task_id")?, attempt, viber: row.parse("viber_id")?, told: row.flag("told")? })
+        Ok(OpenTask { task: row.parse("task_id")?, attempt, viber: row.parse("viber_id")?, offered: row.flag("told")? })
     };
     rows.iter().map(open).collect()
 }
 
 /// Whether a task belongs to a session that was deleted.
-pub async fn is_going(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, DbError> {
+pub async fn is_in_deleted_session(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, DbError> {
     let sql = "SELECT 1 AS n FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                WHERE t.team_id = $1 AND t.task_id = $2 AND s.deleted_at IS NOT NULL";
     Ok(tx.row(sql, args![task]).await?.is_some())
 }
 
 /// Whether the id belongs to a deleted session that still has rows.
-pub async fn is_session_going(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
+pub async fn is_session_deleted(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
     let sql = "SELECT 1 AS n FROM sessions WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NOT NULL";
     Ok(tx.row(sql, args![id]).await?.is_some())
 }

@@ -4,7 +4,7 @@ use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
 
 use crate::{
     args,
-    db::{Ask, Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     domain::{Brief, Contact, Policies, Session, SessionLine},
 };
 
@@ -139,17 +139,17 @@ pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, DbEr
 }
 
 /// Reserves `count` seqs and returns the first; marks the session active now, and locks it until the change ends.
-pub async fn give_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Result<Option<u64>, DbError> {
-    let ask = give_seqs_ask(id, count, tx.now);
-    Ok(tx.ask(ask).await?.map(|last| last + 1 - count))
+pub async fn reserve_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Result<Option<u64>, DbError> {
+    let query = reserve_seqs_query(id, count, tx.now);
+    Ok(tx.query(query).await?.map(|last| last + 1 - count))
 }
 
-/// The same, to be asked together with other statements; returns the last reserved seq.
-pub fn give_seqs_ask(id: &SessionId, count: u64, now: Instant) -> Ask<Option<u64>> {
+/// The same as a query, to be sent together with others; it returns the last reserved seq.
+pub fn reserve_seqs_query(id: &SessionId, count: u64, now: Instant) -> Query<Option<u64>> {
     let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
                active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL RETURNING last_seq";
-    Ask::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
+    Query::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
 }
 
 /// Marks a session active now; locks it until the change ends.

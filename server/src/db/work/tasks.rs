@@ -1,10 +1,10 @@
 //! Tasks: read here, moved only by compare-and-set.
 
-use protocol::{Instant, SessionId, Stream, TaskId, ViberId};
+use protocol::{Instant, ReportedDetail, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
-    db::{Ask, Change, DbError, Row, TeamTx, Tx},
+    db::{Change, DbError, Query, Row, TeamTx, Tx},
     domain::{Contact, Task, TaskState},
 };
 
@@ -37,13 +37,13 @@ pub struct TaskFilter {
 
 /// A task.
 pub async fn load(tx: &mut TeamTx<'_>, id: &TaskId) -> Result<Option<Task>, DbError> {
-    tx.ask(load_ask(id)).await
+    tx.query(load_query(id)).await
 }
 
-/// The same, to be asked together with other statements.
-pub fn load_ask(id: &TaskId) -> Ask<Option<Task>> {
+/// The same as a query, to be sent together with others.
+pub fn load_query(id: &TaskId) -> Query<Option<Task>> {
     let sql = select!("WHERE t.team_id = $1 AND t.task_id = $2");
-    Ask::new(sql, args![id], |answer| answer.row().map(task).transpose())
+    Query::new(sql, args![id], |answer| answer.row().map(task).transpose())
 }
 
 /// Tasks, newest first, after `cursor`.
@@ -97,11 +97,11 @@ pub async fn place(tx: &mut TeamTx<'_>, task: &Task) -> Result<u64, DbError> {
 /// Whether a task of the session is offered, accepted or running, or an attempt may still run: an unconfirmed stop keeps
 /// the session busy, so that two of its tasks never run side by side.
 pub async fn is_busy(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, DbError> {
-    tx.ask(is_busy_ask(session)).await
+    tx.query(is_busy_query(session)).await
 }
 
-/// The same, to be asked together with other statements.
-pub fn is_busy_ask(session: &SessionId) -> Ask<bool> {
+/// The same as a query, to be sent together with others.
+pub fn is_busy_query(session: &SessionId) -> Query<bool> {
     // Finished tasks and attempts of a long session are not read. `|| ''` keeps SQLite from reading all attempts of the
     // team instead of using the index.
     let sql = "SELECT 1 AS n WHERE EXISTS (SELECT 1 FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 \
@@ -110,7 +110,7 @@ pub fn is_busy_ask(session: &SessionId) -> Ask<bool> {
                (SELECT s.viber_id FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2) \
                AND a.outcome IS NULL AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) AND t.team_id = $1 \
                AND t.task_id = a.task_id AND t.session_id = $2)";
-    Ask::new(sql, args![session], |answer| Ok(answer.row().is_some()))
+    Query::new(sql, args![session], |answer| Ok(answer.row().is_some()))
 }
 
 /// The next queued task of the session, when none is active.
@@ -191,7 +191,7 @@ pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, DbError> {
         task.delivery.map(crate::domain::Delivery::as_str),
         task.attempt,
         task.stream.as_str(),
-        task.mode.map(protocol::Mode::as_str),
+        task.mode.map(protocol::AgentMode::as_str),
         crate::db::json(&task.limits)?,
         crate::db::json(&task.payload)?,
         &task.origin,
@@ -218,7 +218,7 @@ fn task(row: &Row) -> Result<Task, DbError> {
         waiting: row.optional_json("waiting")?,
         contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
         attempt: row.int("attempt")?.try_into().map_err(|_| DbError::Broken("attempt is out of range".into()))?,
-        stream: serde_json::from_value::<Stream>(word(row.text("stream")?)).map_err(broken)?,
+        stream: serde_json::from_value::<ReportedDetail>(word(row.text("stream")?)).map_err(broken)?,
         mode: row.optional_text("mode")?.map(word).map(serde_json::from_value).transpose().map_err(broken)?,
         limits: row.json("limits")?,
         payload: row.json("payload")?,

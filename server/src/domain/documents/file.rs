@@ -1,4 +1,5 @@
-//! Files of a viber as the Board knows them: the last report, the text if somebody read it, and what people changed here.
+//! Files of a viber as the Board knows them: the last report, the text if somebody read it, and the edits that people made
+//! on the Board.
 
 use protocol::{EditId, Instant, ViberId, WriteOp};
 
@@ -16,7 +17,7 @@ pub struct File {
     pub text: Option<FileText>,
 }
 
-/// A version that was read.
+/// The text of a file, in the version that was read last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
     pub content: String,
@@ -24,7 +25,7 @@ pub struct FileText {
     pub at: Instant,
 }
 
-/// What was reported about a file.
+/// What a viber reports about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileReport {
     pub path: String,
@@ -34,14 +35,14 @@ pub struct FileReport {
     pub by: String,
 }
 
-/// A change to a file that a person made here.
+/// A change to a file that a person made on the Board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub id: EditId,
     pub viber_id: ViberId,
     pub path: String,
     pub op: WriteOp,
-    /// The version that the author saw; `None`: there was none.
+    /// Hash of the version that the author saw; `None`: there was no file.
     pub base_hash: Option<String>,
     pub base: Option<String>,
     pub content: Option<String>,
@@ -49,26 +50,27 @@ pub struct Edit {
     pub to: Option<String>,
     pub state: EditState,
     pub reason: Option<String>,
-    /// Of a conflict: the version of the file on the machine.
+    /// Of a conflict: hash of the version on the machine.
     pub theirs_hash: Option<String>,
-    /// The id of whoever made it, and the name to show.
+    /// The id of the author, and below it the name to show.
     pub made_by: String,
     pub author: String,
     pub created_at: Instant,
     pub ended_at: Option<Instant>,
 }
 
-/// The state of a change.
+/// The state of an edit, as the Board stores it. A viber reports how it ended as `protocol::WriteState`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditState {
-    /// It waits for its viber.
+    /// It waits until its viber is connected and has answered.
     Queued,
+    /// The viber has written it.
     Applied,
-    /// The file is not the version that the author saw; nothing was written, and a person decides.
+    /// The file is not the version that the author saw: nothing was written, and a person has to decide.
     Conflict,
-    /// The viber refused it.
+    /// The viber refused it: the path or the content is not allowed.
     Refused,
-    /// A conflict that a person settled.
+    /// A conflict that a person has settled.
     Settled,
 }
 

@@ -1,4 +1,4 @@
-//! Plans as the Board keeps them: revisions, proposals of agents, and approvals that wait for a person.
+//! Plans: their revisions, the proposals of agents (also for `MEMORY.md`), and approvals that wait for a person.
 
 mod text_changes;
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 pub use text_changes::{TextChange, changes, lines, take};
 
 crate::words! {
-    /// Where a revision comes from.
+    /// Who wrote a revision.
     PlanSource {
         Operator = "operator",
         Agent = "agent",
-        /// A person or program on the machine.
+        /// A person or program that changed the file on the machine.
         File = "file",
     }
 }
 
 crate::words! {
-    /// What a proposal would change.
+    /// The document that a proposal would change.
     ProposalKind {
         Plan = "plan",
         Memory = "memory",
@@ -42,7 +42,7 @@ crate::words! {
         Pending = "pending",
         Allowed = "allowed",
         Denied = "denied",
-        /// Nobody waits for the decision any more.
+        /// The task no longer waits for the decision.
         Expired = "expired",
     }
 }
@@ -50,7 +50,7 @@ crate::words! {
 /// A version of a session's plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// From 1.
+    /// Its number, from 1.
     pub n: u64,
     /// SHA-256 of the text.
     pub hash: String,
@@ -70,7 +70,7 @@ pub struct Proposal {
     pub session_id: SessionId,
     pub task_id: TaskId,
     pub attempt: u32,
-    /// Seq of the event that brought it.
+    /// Seq of the event that contained it.
     pub seq: u64,
     /// Hash of the version that the agent saw.
     pub base_hash: Option<String>,
@@ -93,7 +93,7 @@ pub struct Approval {
     pub task_id: TaskId,
     pub attempt: u32,
     pub tool: String,
-    /// SHA-256 of what the person decides about.
+    /// SHA-256 of what the person saw and decides about.
     pub digest: String,
     pub args: Value,
     pub cwd: String,

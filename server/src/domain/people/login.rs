@@ -2,7 +2,7 @@
 //!
 //! A login's cookie is exchanged every few minutes. Each has a number, its generation. Whoever uses an older cookie than
 //! one that has already come back holds a copy: the thief or the owner, and nobody can say which. That ends the login.
-//! A newer cookie that never came back may have been lost on its way, so until it does the older one goes on.
+//! A newer cookie that never came back may have been lost on its way, so the older one is accepted until it does.
 
 use protocol::{Instant, LoginId, OperatorId};
 
@@ -30,7 +30,7 @@ pub struct Login {
     pub cookie: CookieState,
 }
 
-/// Where the exchange of a login's cookies stands.
+/// How far the exchange of a login's cookies has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieState {
     /// Generation of the newest cookie that was made.
@@ -48,46 +48,46 @@ impl CookieState {
     }
 }
 
-/// How a cookie of a valid login is judged.
+/// What a cookie of a valid login is judged to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CookieWorth {
+pub enum CookieVerdict {
     /// The newest.
     Newest {
-        /// It comes back for the first time: older ones are no longer good.
+        /// It comes back for the first time: older ones are no longer accepted.
         first: bool,
         /// It is old enough to be exchanged.
         stale: bool,
     },
-    /// A newer one was made and never came back: it may have been lost.
+    /// A newer one was issued and never came back: it may have been lost on its way to the browser.
     Unanswered,
-    /// A newer one came back a moment ago: this request was on its way.
+    /// A newer one came back within the last [`GRACE_MS`]: this request was already on its way.
     Late,
-    /// A newer one came back long ago: somebody kept a copy.
+    /// A newer one came back longer ago than that: somebody kept a copy.
     Reused,
-    /// Newer than the row knows: the row comes from a backup.
+    /// Newer than the newest one in the database, whose row therefore comes from a backup.
     Ahead,
 }
 
 impl Login {
     /// Whether it is valid at `now`, by its row.
-    pub fn stands(&self, now: Instant) -> bool {
+    pub fn is_valid(&self, now: Instant) -> bool {
         self.ended_at.is_none() && now < self.expires_at && now < self.ends_at
     }
 
     /// Judges its cookie of this generation at `now`.
-    pub fn judge(&self, generation: u64, now: Instant) -> CookieWorth {
+    pub fn judge(&self, generation: u64, now: Instant) -> CookieVerdict {
         let cookie = self.cookie;
         if generation > cookie.generation {
-            CookieWorth::Ahead
+            CookieVerdict::Ahead
         } else if generation == cookie.generation {
             let stale = now.0 - cookie.rotated_at.0 >= ROTATE_MS;
-            CookieWorth::Newest { first: cookie.seen < generation, stale }
+            CookieVerdict::Newest { first: cookie.seen < generation, stale }
         } else if generation >= cookie.seen {
-            CookieWorth::Unanswered
+            CookieVerdict::Unanswered
         } else if now.0 - cookie.confirmed_at.0 < GRACE_MS {
-            CookieWorth::Late
+            CookieVerdict::Late
         } else {
-            CookieWorth::Reused
+            CookieVerdict::Reused
         }
     }
 }
@@ -116,27 +116,27 @@ mod tests {
     #[test]
     fn it_stands_until_either_end() {
         let mut login = login(CookieState::first(NOW));
-        assert!(login.stands(Instant(NOW.0 + 999)) && !login.stands(Instant(NOW.0 + 1000)));
+        assert!(login.is_valid(Instant(NOW.0 + 999)) && !login.is_valid(Instant(NOW.0 + 1000)));
         login.expires_at = Instant(NOW.0 + 9000);
-        assert!(login.stands(Instant(NOW.0 + 1999)) && !login.stands(Instant(NOW.0 + 2000)));
+        assert!(login.is_valid(Instant(NOW.0 + 1999)) && !login.is_valid(Instant(NOW.0 + 2000)));
         login.ended_at = Some(NOW);
-        assert!(!login.stands(NOW));
+        assert!(!login.is_valid(NOW));
     }
 
     #[test]
     fn an_older_cookie_is_good_until_a_newer_one_came_back() {
         let later = |ms: i64| Instant(NOW.0 + ms);
         let fresh = login(CookieState::first(NOW));
-        assert_eq!(fresh.judge(0, NOW), CookieWorth::Newest { first: false, stale: false });
-        assert_eq!(fresh.judge(0, later(ROTATE_MS)), CookieWorth::Newest { first: false, stale: true });
-        assert_eq!(fresh.judge(1, NOW), CookieWorth::Ahead);
+        assert_eq!(fresh.judge(0, NOW), CookieVerdict::Newest { first: false, stale: false });
+        assert_eq!(fresh.judge(0, later(ROTATE_MS)), CookieVerdict::Newest { first: false, stale: true });
+        assert_eq!(fresh.judge(1, NOW), CookieVerdict::Ahead);
         let lost = login(CookieState { generation: 4, rotated_at: NOW, seen: 3, confirmed_at: NOW });
-        assert_eq!(lost.judge(4, NOW), CookieWorth::Newest { first: true, stale: false });
-        assert_eq!(lost.judge(3, later(i64::from(u32::MAX))), CookieWorth::Unanswered, "however late");
-        assert_eq!(lost.judge(2, later(GRACE_MS - 1)), CookieWorth::Late);
-        assert_eq!(lost.judge(2, later(GRACE_MS)), CookieWorth::Reused);
+        assert_eq!(lost.judge(4, NOW), CookieVerdict::Newest { first: true, stale: false });
+        assert_eq!(lost.judge(3, later(i64::from(u32::MAX))), CookieVerdict::Unanswered, "however late");
+        assert_eq!(lost.judge(2, later(GRACE_MS - 1)), CookieVerdict::Late);
+        assert_eq!(lost.judge(2, later(GRACE_MS)), CookieVerdict::Reused);
         let back = login(CookieState { seen: 4, ..lost.cookie });
-        assert_eq!(back.judge(4, NOW), CookieWorth::Newest { first: false, stale: false });
-        assert_eq!(back.judge(3, later(GRACE_MS)), CookieWorth::Reused);
+        assert_eq!(back.judge(4, NOW), CookieVerdict::Newest { first: false, stale: false });
+        assert_eq!(back.judge(3, later(GRACE_MS)), CookieVerdict::Reused);
     }
 }

@@ -96,7 +96,7 @@ impl Report {
         Ok(Self { seq, first: seq, at: None, body: Self::unreadable_end(json) })
     }
 
-    /// A terminal event in words that the Board does not understand ends its attempt all the same.
+    /// A terminal event whose fields the Board does not understand still ends its attempt.
     fn unreadable_end(json: &str) -> Option<EventBody> {
         #[derive(Deserialize)]
         struct Named {

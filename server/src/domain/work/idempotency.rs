@@ -28,6 +28,6 @@ pub enum EarlierCall {
     No,
     /// The same call: it gets the same answer and has no effect.
     Same(KeptAnswer),
-    /// Another call took the key (422 `idempotency_mismatch`).
+    /// Another call has used the key (422 `idempotency_mismatch`).
     Other,
 }

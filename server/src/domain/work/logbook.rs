@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    ErrorCode, Instant, LoggedLine, MessageId, NoticeLevel, Running, SessionId, TaskError, TaskId, TaskResult, Usage,
+    AttemptRef, ErrorCode, Instant, LoggedLine, MessageId, NoticeLevel, SessionId, TaskError, TaskId, TaskResult,
+    Usage,
     limits::{MAX_GOAL_BYTES, MAX_RESULT_TEXT_BYTES, MAX_TOOL_TEXT_BYTES},
     text::{head, head_and_tail, summary},
 };
@@ -160,7 +161,7 @@ impl Logbook {
 
     /// Reads a line, unless it belongs to an `open` attempt, which its viber reports itself. `false`: the log is not over
     /// here, and what follows has to wait.
-    pub fn read(&mut self, line: &LoggedLine, open: &[Running]) -> bool {
+    pub fn read(&mut self, line: &LoggedLine, open: &[AttemptRef]) -> bool {
         let size = line.line.as_ref().map_or(VALUE_OVERHEAD_BYTES, weight);
         let Some((task, number, fields)) = line.line.as_ref().and_then(whose) else {
             self.came += size;

@@ -1,12 +1,14 @@
 //! Tasks and their attempts.
 
-use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskError, TaskId, TaskResult, Usage, ViberId};
+use protocol::{
+    AgentMode, Instant, MessageId, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult, Usage, ViberId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 crate::words! {
-    /// The five states. The last three are final.
+    /// The state of a task. The last three are final.
     TaskState {
         Pending = "pending",
         Running = "running",
@@ -17,7 +19,7 @@ crate::words! {
 }
 
 impl TaskState {
-    /// Whether nothing more is expected to happen.
+    /// Whether the task has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Error | Self::Stopped)
     }
@@ -56,7 +58,7 @@ crate::words! {
     }
 }
 
-/// Why a running task does not go on right now.
+/// Why a running task is waiting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = TaskWaiting)]
 pub struct Waiting {
@@ -95,12 +97,12 @@ pub struct Task {
     pub contact: Contact,
     /// The newest attempt's number.
     pub attempt: u32,
-    pub stream: Stream,
-    pub mode: Option<Mode>,
-    pub limits: Limits,
+    pub stream: ReportedDetail,
+    pub mode: Option<AgentMode>,
+    pub limits: TaskLimits,
     /// `{plan?, artifacts?, memory?, context?, attachments?}` as submitted.
     pub payload: Value,
-    /// As the viber told when it started.
+    /// As the viber reported when it started.
     pub model: Option<String>,
     pub result: Option<TaskResult>,
     pub error: Option<TaskError>,

@@ -16,7 +16,7 @@ const MAX_REASON_BYTES: usize = 120;
 /// Why a connection ends: the close code, and a text for the log and the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloseReason {
-    /// 0 when the other side is gone, so that there is nobody to say goodbye to.
+    /// 0 when the other side is gone, so that no close frame is sent.
     pub code: u16,
     pub reason: String,
 }

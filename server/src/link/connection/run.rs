@@ -31,7 +31,7 @@ use crate::{
     link::{
         batching::DeltaBatch,
         compose,
-        pending::{BoxedWork, Done, Pending, PendingWork, RETRY_AFTER},
+        pending::{BoxedWork, Pending, PendingWork, RETRY_AFTER, WorkOutcome},
         send_queue::SendQueue,
     },
     state::Board,
@@ -176,7 +176,7 @@ struct Link {
     recording: Option<BoxedWork<RecordOutcome>>,
     pending: PendingWork,
     /// The piece of pending work in progress.
-    working: Option<BoxedWork<Done>>,
+    working: Option<BoxedWork<WorkOutcome>>,
     /// The number of the last command that was sent.
     sent: u64,
     requests: HashMap<u64, Reply>,
@@ -245,7 +245,7 @@ impl Link {
     }
 
     /// Starts a recording and a piece of pending work, unless one is in progress. Returns until when the deltas in the
-    /// inbox wait for more of their kind.
+    /// inbox wait for further ones.
     fn start_work(&mut self) -> Option<Instant> {
         let mut deltas_until = None;
         if self.recording.is_none() && !self.inbox.is_empty() {
@@ -313,8 +313,8 @@ impl Link {
         Ok(step)
     }
 
-    /// What came before the end counts, unless a recording is in progress, and what was answered is worth sending; a daemon
-    /// that does not read does not get it.
+    /// Records the events that arrived before the end, unless a recording is in progress, and sends the answers that wait;
+    /// both only within `GOODBYE_TIMEOUT`.
     async fn finish(&mut self, sink: &mut SplitSink<WebSocket, Message>) {
         if self.recording.is_none() && !self.inbox.is_empty() {
             drop(tokio::time::timeout(GOODBYE_TIMEOUT, self.record()).await);
@@ -417,15 +417,15 @@ impl Link {
         }
     }
 
-    fn done(&mut self, done: Done) -> ConnectionStep {
+    fn done(&mut self, done: WorkOutcome) -> ConnectionStep {
         match done {
-            Done::Nothing => ConnectionStep::default(),
-            Done::Again(work) => {
+            WorkOutcome::Nothing => ConnectionStep::default(),
+            WorkOutcome::Retry(work) => {
                 self.pending.restore(work);
                 ConnectionStep::default()
             }
-            Done::Written(edit_ids) => ConnectionStep::send(ToDaemon::AckWritten { edit_ids }),
-            Done::Commands(mut commands) => {
+            WorkOutcome::Written(edit_ids) => ConnectionStep::send(ToDaemon::AckWritten { edit_ids }),
+            WorkOutcome::Commands(mut commands) => {
                 // There may be more; the hub tells of those that come later.
                 if commands.len() as u64 == compose::COMMANDS_PER_READ {
                     self.pending.add(Pending::Commands);

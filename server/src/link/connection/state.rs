@@ -7,7 +7,7 @@ use std::{
 };
 
 use protocol::{
-    BadFrame, Events, FromDaemon, Hello, Instant, Metrics, Running, ToDaemon, ViberId, ViberState, Welcome, Window,
+    AttemptRef, BadFrame, Events, FromDaemon, Hello, Instant, Metrics, ToDaemon, ViberId, ViberState, Welcome, Window,
     WorkspaceWritten,
     limits::{self, close},
 };
@@ -23,8 +23,8 @@ use crate::{
 /// An attempt that the daemon no longer names is settled after this time, milliseconds: the daemon's own report of its
 /// loss or end may be under way.
 const SETTLE_GRACE_MS: i64 = 5000;
-/// A viber that sends nothing for this long counts as gone, milliseconds: a little less than the 30 s after which everybody
-/// has to know.
+/// A viber that sends nothing for this long counts as gone, milliseconds: a little less than the 30 s after which it has to
+/// be shown as disconnected.
 const MAX_SILENCE_MS: i64 = limits::SILENCE_SECONDS.cast_signed() * 1000 - 1500;
 /// Command numbers stay below 2^53: exact in every JSON reader, with room to count on.
 const MAX_CMD_SEQ: u64 = 1 << 53;
@@ -48,10 +48,10 @@ pub enum StepEffect {
     /// The daemon has all commands up to here on disk.
     Acked(u64),
     Lists(Box<ViberState>),
-    /// Attempts that a heartbeat names and nobody knows here.
-    Claims(Vec<Running>),
+    /// Attempts that a heartbeat names and the connection does not know.
+    Claims(Vec<AttemptRef>),
     /// Attempts that the daemon no longer has.
-    Settle(Vec<Running>),
+    Settle(Vec<AttemptRef>),
     /// The daemon has answered a request.
     Response {
         id: u64,
@@ -147,11 +147,11 @@ pub struct ConnectionState {
     /// Lease time of the last valid frame.
     heard: i64,
     /// Attempts that the daemon is known to hold, and since when it no longer names them.
-    held: HashMap<Running, Option<i64>>,
+    held: HashMap<AttemptRef, Option<i64>>,
     /// Announced outboxes that are not recorded yet, with their last seq: nothing is settled before they are.
-    outbox: HashMap<Running, u64>,
+    outbox: HashMap<AttemptRef, u64>,
     /// Claims that were looked up.
-    claimed: Vec<Running>,
+    claimed: Vec<AttemptRef>,
     /// Lease times of the newest refusals.
     refusals: Vec<i64>,
 }
@@ -172,16 +172,16 @@ impl ConnectionState {
             stopped: welcomed.stopped.clone(),
             cmds_from: hello.last_cmd_seq + 1,
         };
-        let durable = |held: &Running| {
+        let durable = |held: &AttemptRef| {
             let acked =
                 welcomed.acked.iter().find(|acked| acked.task_id == held.task_id && acked.attempt == held.attempt);
             acked.map_or(0, |acked| acked.seq)
         };
         let range = |range: &protocol::OutboxRange| {
-            (Running { task_id: range.task_id.clone(), attempt: range.attempt }, range.last_seq)
+            (AttemptRef { task_id: range.task_id.clone(), attempt: range.attempt }, range.last_seq)
         };
-        let announced: HashMap<Running, u64> = hello.outbox.iter().map(range).collect();
-        let named = |held: &Running| hello.running.contains(held) || announced.contains_key(held);
+        let announced: HashMap<AttemptRef, u64> = hello.outbox.iter().map(range).collect();
+        let named = |held: &AttemptRef| hello.running.contains(held) || announced.contains_key(held);
         let held = welcomed.held.iter().map(|held| (held.clone(), (!named(held)).then_some(now))).collect();
         let outbox = announced.iter().filter(|(held, last)| durable(held) < **last);
         let state = Self {
@@ -201,7 +201,7 @@ impl ConnectionState {
         self.limits.rest(now)
     }
 
-    /// A frame without content (a ping, unexpected bytes) costs like any other.
+    /// Charges a frame without content (a ping, unexpected bytes) like any other.
     pub fn spend(&mut self, bytes: usize, now: i64) -> Option<CloseReason> {
         (!self.limits.spend(1, bytes, now)).then(|| CloseReason::new(close::RATE, "far too fast"))
     }
@@ -270,13 +270,13 @@ impl ConnectionState {
     }
 
     fn named(&mut self, task: &protocol::TaskId, attempt: u32) {
-        if let Some(missing) = self.held.get_mut(&Running { task_id: task.clone(), attempt }) {
+        if let Some(missing) = self.held.get_mut(&AttemptRef { task_id: task.clone(), attempt }) {
             *missing = None;
         }
     }
 
     /// Compares what the daemon says it holds with what it is known to hold.
-    fn heartbeat(&mut self, running: &[Running], now: i64) -> Option<StepEffect> {
+    fn heartbeat(&mut self, running: &[AttemptRef], now: i64) -> Option<StepEffect> {
         for (held, missing) in &mut self.held {
             match (running.contains(held), &missing) {
                 (true, _) => *missing = None,
@@ -284,9 +284,9 @@ impl ConnectionState {
                 _ => {}
             }
         }
-        let is_unknown = |attempt: &&Running| !self.held.contains_key(attempt) && !self.claimed.contains(attempt);
+        let is_unknown = |attempt: &&AttemptRef| !self.held.contains_key(attempt) && !self.claimed.contains(attempt);
         let unknown = running.iter().filter(is_unknown);
-        let unknown: Vec<Running> = unknown.take(MAX_CLAIMS.saturating_sub(self.claimed.len())).cloned().collect();
+        let unknown: Vec<AttemptRef> = unknown.take(MAX_CLAIMS.saturating_sub(self.claimed.len())).cloned().collect();
         self.claimed.extend(unknown.iter().cloned());
         (!unknown.is_empty()).then_some(StepEffect::Claims(unknown))
     }
@@ -302,7 +302,7 @@ impl ConnectionState {
             self.outbox.remove(attempt);
         }
         for acked in &answers.acks {
-            let attempt = Running { task_id: acked.task_id.clone(), attempt: acked.attempt };
+            let attempt = AttemptRef { task_id: acked.task_id.clone(), attempt: acked.attempt };
             if self.outbox.get(&attempt).is_some_and(|last| acked.seq >= *last) {
                 self.outbox.remove(&attempt);
             }
@@ -354,7 +354,7 @@ impl ConnectionState {
         if self.outbox.is_empty() {
             let gone = |missing: &Option<i64>| missing.is_some_and(|since| now - since >= SETTLE_GRACE_MS);
             let lost = self.held.iter().filter(|(_, missing)| gone(missing)).map(|(attempt, _)| attempt.clone());
-            let lost: Vec<Running> = lost.collect();
+            let lost: Vec<AttemptRef> = lost.collect();
             for attempt in &lost {
                 self.held.remove(attempt);
             }

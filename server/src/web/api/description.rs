@@ -1,5 +1,5 @@
-//! The description of the API (OpenAPI 3.1): what utoipa collects from the handlers, completed by what all calls have
-//! in common, so that it lists every answer of a call with its codes and headers.
+//! The OpenAPI 3.1 description of the API: what utoipa collects from the handlers, completed by what operations have in
+//! common, so that it lists every response of an operation with its codes and headers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,11 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(read))
 }
 
-/// This description. It is the same for everybody, and needs no credential.
+/// This OpenAPI description. It is the same for everybody and needs no credential.
 #[utoipa::path(get, path = "/api/v1/openapi.json", operation_id = "openapi.read", tag = "description", security(()),
     params(IfChanged), responses(
         (status = 200, body = Object, headers(("ETag" = String, description = "Its version"))),
-        (status = 304, description = "It is the version that `If-None-Match` names")))]
+        (status = 304, description = "Unchanged: `If-None-Match` names the current version")))]
 async fn read(headers: HeaderMap) -> Response {
     let (bytes, tag) = served();
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
@@ -63,9 +63,9 @@ pub fn document() -> Value {
     name_lists(&mut document);
     document["components"]["responses"] = common();
     document["components"]["headers"] = json!({
-        "RequestId": { "description": "Names the request in the Board's log", "required": true,
+        "RequestId": { "description": "Identifies the request in the Board's log", "required": true,
             "schema": { "type": "string" } },
-        "RetryAfter": { "description": "Seconds until it makes sense again", "required": true,
+        "RetryAfter": { "description": "Seconds until a retry makes sense", "required": true,
             "schema": { "type": "integer", "minimum": 0 } },
     });
     document
@@ -87,27 +87,27 @@ fn name_lists(document: &mut Value) {
     *document = serde_json::from_str(&text).expect("only names have changed");
 }
 
-/// What may be answered instead: a status, the codes that come with it, and what that means.
+/// Errors that every operation may answer: the status, its codes, and their meaning.
 const COMMON_REFUSALS: &[(u16, &[&str], &str)] = &[
-    (400, &["malformed"], "Not understood: no JSON, no team named, headers that contradict each other"),
+    (400, &["malformed"], "Malformed: invalid JSON, no team, or contradictory headers"),
     (401, &["unauthenticated"], "Not signed in"),
     (403, &["csrf_failed", "forbidden"], "The role is too low, or another site may have caused the request"),
-    (404, &["not_found"], "Unknown, or another team's"),
-    (413, &["too_large"], "The body, or what it would make, is too large"),
-    (415, &["unsupported_media_type"], "A body of a kind that this call does not take, or a packed one"),
+    (404, &["not_found"], "It does not exist, or belongs to another team"),
+    (413, &["too_large"], "The body, or what it would create, is too large"),
+    (415, &["unsupported_media_type"], "A media type that this operation does not accept, or a compressed body"),
     (421, &["misdirected"], "This Board does not answer to that host name"),
     (429, &["throttled"], "Too many requests, or too many open streams"),
     (503, &["unavailable"], "The Board, or something it depends on, is not available right now"),
 ];
 
-/// What statuses mean that only some calls answer.
+/// The meaning of statuses that only some operations answer.
 const STATUS_MEANINGS: &[(u16, &str)] = &[
-    (409, "The state of things does not allow it"),
-    (410, "It was here and is no more"),
-    (412, "It is another version than the call names"),
-    (416, "It has no such bytes"),
-    (422, "Understood, and unacceptable"),
-    (428, "It is there: name the version that is meant"),
+    (409, "The current state does not allow it"),
+    (410, "It existed and is gone"),
+    (412, "The current version is not the one that the request names"),
+    (416, "The requested range lies outside the content"),
+    (422, "Understood, but not acceptable"),
+    (428, "It exists: name its version in `If-Match`"),
 ];
 
 /// The answers of [`COMMON_REFUSALS`], as components: most calls refer to them.
@@ -117,7 +117,7 @@ fn common() -> Value {
     Value::Object(all.collect())
 }
 
-/// What the component for a status is called.
+/// The name of the component for a status.
 fn name(status: u16) -> String {
     let status = StatusCode::from_u16(status).expect("a status");
     status.canonical_reason().unwrap_or("Other").split([' ', '-']).collect()
@@ -133,8 +133,8 @@ fn problem(status: u16, codes: &BTreeSet<&str>, means: &str) -> Value {
     let text = |means: &str| json!({ "description": means, "required": true, "schema": { "type": "string" } });
     match status {
         401 => headers["WWW-Authenticate"] = text("`Bearer`"),
-        412 => headers["ETag"] = json!({ "description": "The version that is there", "schema": { "type": "string" } }),
-        416 => headers["Content-Range"] = text("How many bytes there are: `bytes */SIZE`"),
+        412 => headers["ETag"] = json!({ "description": "The current version", "schema": { "type": "string" } }),
+        416 => headers["Content-Range"] = text("The size of the content: `bytes */SIZE`"),
         429 | 503 => headers["Retry-After"] = json!({ "$ref": "#/components/headers/RetryAfter" }),
         _ => {}
     }
@@ -151,7 +151,7 @@ fn complete(method: &str, operation: &mut Value) {
     let changes = method != "get";
     if changes {
         let key = json!({ "name": "Idempotency-Key", "in": "header", "required": false,
-            "description": "Names this call for 24 h: sent again it is answered again, and nothing is done twice",
+            "description": "Identifies the call for 24 hours: a repetition gets the first response and does nothing",
             "schema": { "type": "string", "minLength": 1, "maxLength": 255 } });
         let parameters = operation.as_object_mut().expect("an operation").entry("parameters").or_insert(json!([]));
         parameters.as_array_mut().expect("a list").push(key);
@@ -162,7 +162,7 @@ fn complete(method: &str, operation: &mut Value) {
     for (status, response) in responses.iter_mut().filter(|(status, _)| status.starts_with(['2', '3'])) {
         succeed(status, response);
         if changes && status.starts_with('2') {
-            response["headers"]["Idempotency-Replayed"] = json!({ "description": "`true`: this is the answer of an earlier call", "schema": { "const": "true" } });
+            response["headers"]["Idempotency-Replayed"] = json!({ "description": "`true` when this is the stored response of an earlier call", "schema": { "const": "true" } });
         }
     }
     for (status, codes) in codes {
@@ -238,9 +238,9 @@ fn succeed(status: &str, response: &mut Value) {
     }
     if response["description"].as_str().is_none_or(str::is_empty) {
         let means = match status {
-            "201" => "It was made",
-            "204" => "Done; there is nothing more to say",
-            _ => "What was asked for",
+            "201" => "Created",
+            "204" => "Done; the response has no body",
+            _ => "Success",
         };
         response["description"] = json!(means);
     }

@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// The header that names a call which may be sent again.
+/// The header that identifies a call, so that it can be sent again safely.
 const KEY_HEADER: &str = "idempotency-key";
 /// Longest key, bytes.
 const MAX_KEY_BYTES: usize = 255;
@@ -47,7 +47,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate that has seen nobody.
+    /// A gate with no calls in progress.
     pub fn new(board: &Board) -> Self {
         Self { board: board.clone(), limits: Arc::default(), under_way: Arc::default() }
     }
@@ -102,7 +102,10 @@ fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>> {
     let Some(value) = given.next() else { return Ok(None) };
     let text = value.to_str().unwrap_or("").trim();
     if given.next().is_some() || text.is_empty() || text.len() > MAX_KEY_BYTES {
-        return Err(Error::unacceptable("bad_idempotency_key", "Idempotency-Key is one text of 1 to 255 characters"));
+        return Err(Error::unacceptable(
+            "bad_idempotency_key",
+            "Idempotency-Key is a single value of 1 to 255 characters",
+        ));
     }
     Ok(Some(text.to_owned()))
 }
@@ -124,7 +127,10 @@ async fn before(board: &Board, team: &TeamId, actor: &str, once: &IdempotentCall
         EarlierCall::Other => Err(mismatch()),
         EarlierCall::Same(kept) => {
             let answer = seal::open(&board.guard.keys(), &once.key, &kept.answer, now).ok_or_else(|| {
-                Error::conflict("idempotency_lost", "this call was made before, and its answer can no longer be read")
+                Error::conflict(
+                    "idempotency_lost",
+                    "this call was made before, and its stored response can no longer be read",
+                )
             })?;
             Ok(Some(Replay::read(answer).answer(kept.status)))
         }

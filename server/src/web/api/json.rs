@@ -1,4 +1,4 @@
-//! Bodies of the API, read strictly: what is not understood is refused by name, never guessed.
+//! JSON bodies, parsed strictly: an unknown or invalid field is refused by name, never guessed.
 
 mod strict;
 mod unique_keys;

@@ -1,4 +1,4 @@
-//! Pages of lists: `?cursor=&limit=`. A cursor is opaque and names only a place: a forged one gives access to
+//! Pagination: `?cursor=&limit=`. A cursor is opaque and names only a position in a list: a forged one gives access to
 //! nothing.
 
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use crate::{
     web::Rejection,
 };
 
-/// Items of a page when nothing else is asked for.
+/// Default number of items on a page.
 const DEFAULT_LIMIT: u32 = 50;
-/// Largest number of items on a page; the queries' descriptions repeat it.
+/// Largest number of items on a page; the descriptions of the queries repeat it.
 const MAX_LIMIT: u32 = 200;
 /// Longest cursor, bytes.
 const MAX_CURSOR_BYTES: usize = 512;
@@ -34,7 +34,7 @@ pub struct Page {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(max_length = 512)]
     cursor: Option<String>,
     /// Items of a page, 1 to 200; 50 when absent.
@@ -110,7 +110,7 @@ pub fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// Separates a cursor's fields; in no id, number or word.
+/// Separates the fields of a cursor; it occurs in no id, number or word.
 const SEPARATOR: char = '\u{1f}';
 
 fn encode(kind: &str, place: &[String]) -> String {
@@ -120,7 +120,7 @@ fn encode(kind: &str, place: &[String]) -> String {
 
 /// The cursor was not made by this list.
 pub fn bad_cursor() -> Error {
-    Error::unacceptable("bad_cursor", "the cursor is not one of this list")
+    Error::unacceptable("bad_cursor", "the cursor does not belong to this list")
 }
 
 fn decode(kind: &str, cursor: &str) -> Result<Vec<String>> {

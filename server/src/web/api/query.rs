@@ -1,4 +1,4 @@
-//! The query of an address, read strictly: an unknown or repeated key is refused by name.
+//! Query strings, parsed strictly: an unknown or repeated key is refused by name.
 
 use axum::{
     extract::{FromRequestParts, Query},

@@ -1,5 +1,5 @@
-//! What each call refuses beyond what every call does, by status, with the stable codes. The description is made of it;
-//! tests send what is wrong and compare.
+//! The errors of each operation beyond those that every operation has, by status, with their stable codes. The OpenAPI
+//! description is built from it; tests send bad requests and compare.
 
 /// A status, and the codes that come with it.
 pub type Refusal = (u16, &'static [&'static str]);

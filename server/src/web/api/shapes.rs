@@ -29,13 +29,13 @@ pub struct List<T> {
     pub next: Option<String>,
 }
 
-/// A body that says nothing: `{}`.
+/// An empty body: `{}`.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(examples(json!({})))]
 pub struct EmptyBody {}
 
-/// Labels of vibers: what `BTreeMap<String, String>` is described as.
+/// Labels of vibers: the schema of their `BTreeMap<String, String>`.
 #[derive(Debug)]
 pub enum Labels {}
 
@@ -43,7 +43,7 @@ impl PartialSchema for Labels {
     fn schema() -> RefOr<Schema> {
         let text = |most| Object::builder().schema_type(Type::String).max_length(Some(most));
         let labels = Object::builder()
-            .description(Some("At most 32; a key has 1 to 63 characters, a value at most 200, without any that hide"))
+            .description(Some("At most 32; a key has 1 to 63 characters, a value at most 200, none of them invisible"))
             .property_names(Some(text(63).min_length(Some(1))))
             .additional_properties(Some(text(200)))
             .max_properties(Some(32));
@@ -53,72 +53,74 @@ impl PartialSchema for Labels {
 
 impl ToSchema for Labels {}
 
-/// Whether a change is made.
+/// Whether an accepted edit has reached its machine.
+// `domain::EditState` also has conflicts and refusals; the API answers those with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum WriteState {
-    /// It is on the machine.
+#[schema(as = WriteState)]
+pub enum EditDelivery {
+    /// Written on the viber.
     Applied,
-    /// It waits until the viber is back.
+    /// Queued until the viber reconnects.
     Queued,
 }
 
-impl WriteState {
-    /// What became of an edit that nothing stands against.
+impl EditDelivery {
+    /// The delivery of an edit that was accepted.
     pub fn of(state: EditState) -> Self {
         if state == EditState::Applied { Self::Applied } else { Self::Queued }
     }
 }
 
-/// What became of a change of a file.
+/// The outcome of a change to a file.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WriteOutcome {
-    /// The version that there is now, or will be; null: none.
+    /// The version of the file after the change; null when there is no file then.
     pub hash: Option<String>,
-    pub state: WriteState,
+    pub state: EditDelivery,
 }
 
 impl WriteOutcome {
-    /// The same, of an edit that was made or waits.
+    /// The outcome of an edit that was applied or is queued.
     pub fn of(edit: Edit) -> Self {
-        Self { hash: edit.hash, state: WriteState::of(edit.state) }
+        Self { hash: edit.hash, state: EditDelivery::of(edit.state) }
     }
 }
 
-/// An error as RFC 9457 has it.
+/// An error in the format of RFC 9457 (`application/problem+json`).
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// Always `about:blank`: the code says what happened.
     pub r#type: String,
-    /// The status in words.
+    /// The kind of error, in words.
     pub title: String,
     pub status: u16,
     /// One sentence for a person; absent where it could reveal something.
     pub detail: Option<String>,
     /// Stable, for programs.
     pub code: String,
-    /// Of `quota_exceeded`: what is used up.
+    /// With `quota_exceeded`: the quota that is used up.
     pub what: Option<String>,
-    /// Of `quota_exceeded`: how much of it is used.
+    /// With `quota_exceeded`: the usage, in bytes.
     pub used: Option<u64>,
-    /// Of `quota_exceeded`: how much of it may be.
+    /// With `quota_exceeded`: the limit, in bytes.
     pub limit: Option<u64>,
-    /// The same as the answer's `x-request-id`; stands in the Board's log.
+    /// The `x-request-id` of the response; the Board's log names it too.
     pub request_id: String,
 }
 
-/// An error about a version: it is not the one that the call named, or the call named none.
+/// A version error: the request named a version that is not the current one, or none.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionProblem {
     #[serde(flatten)]
     pub problem: Problem,
-    /// The version that is there; null: none. Absent when it was not read.
+    /// The current version; null when there is no file. Absent when it was not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub current: Option<Option<String>>,
-    /// The version that the call named; null: none.
+    /// The version that the request named; null when it named none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub base: Option<Option<String>>,

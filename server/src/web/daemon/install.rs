@@ -1,4 +1,4 @@
-//! The one command of a second machine: `/install.sh` and the `daemon-agent` build that this Board serves.
+//! Installation on a work machine: `/install.sh` and the `daemon-agent` build that this Board serves.
 
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +44,10 @@ async fn script(State(board): State<Board>) -> Result<Response, Rejection> {
     let origin = board.config.base_url();
     // The address stands inside single quotes of a script that people run.
     if !origin.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:/-_[]".contains(&byte)) {
-        return Err(Error::Malformed("the address of this Board cannot be written into a script".into()).into());
+        return Err(Error::Malformed(
+            "the URL of this Board contains characters that the install script cannot hold".into(),
+        )
+        .into());
     }
     let arch = match build(&board.reloadable.load_full()).await {
         Some(build) => build.arch,

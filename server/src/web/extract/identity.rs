@@ -63,10 +63,10 @@ pub async fn login(board: &Board, id: &LoginId) -> Result<Option<Arc<(Login, Ope
     let now = board.clock.now();
     let begun = match cache.look(id, board.clock.monotonic()) {
         // Its end may have come since it was read.
-        Ok(found) => return Ok(found.filter(|found| found.0.stands(now))),
+        Ok(found) => return Ok(found.filter(|found| found.0.is_valid(now))),
         Err(begun) => begun,
     };
-    let found = db::logins::standing(&mut *board.db.reader().await?, id, now).await?;
+    let found = db::logins::load_valid(&mut *board.db.reader().await?, id, now).await?;
     let found = found.map(Arc::new);
     cache.keep(begun, id.clone(), board.clock.monotonic(), found.clone());
     if let Some(found) = &found
@@ -126,7 +126,8 @@ pub async fn token(board: &Board, hash: &str) -> Result<Option<Arc<(Team, Token)
 /// The team a request names: `{team}` of a page's path, `X-Team` of an API call.
 pub async fn slug(parts: &mut Parts) -> Result<String, Error> {
     let text = if parts.uri.path().starts_with("/api/") {
-        let header = parts.headers.get("x-team").ok_or_else(|| Error::Malformed("name the team in X-Team".into()))?;
+        let header =
+            parts.headers.get("x-team").ok_or_else(|| Error::Malformed("the header X-Team is required".into()))?;
         header.to_str().map_err(|_| Error::NotFound)?.to_owned()
     } else {
         let path = parts.extract::<RawPathParams>().await.map_err(|_| Error::NotFound)?;

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use super::{address, identity};
 use crate::{
     actions::cookies,
-    domain::{CookieWorth, Login, Operator},
+    domain::{CookieVerdict, Login, Operator},
     error::Error,
     state::Board,
     web::{cookie::Cookie, layers::Renewal},
@@ -23,22 +23,22 @@ pub async fn admit(
     generation: u64,
 ) -> Result<Arc<(Login, Operator)>, Error> {
     let mut found = found;
-    let mut worth = found.0.judge(generation, board.clock.now());
-    if matches!(worth, CookieWorth::Reused | CookieWorth::Ahead) {
+    let mut verdict = found.0.judge(generation, board.clock.now());
+    if matches!(verdict, CookieVerdict::Reused | CookieVerdict::Ahead) {
         // The cached login may be two seconds old: a cookie is not refused on that ground.
         board.guard.logins.forget_one(&found.0.id);
         found = identity::login(board, &found.0.id).await?.ok_or(Error::Unauthenticated)?;
-        worth = found.0.judge(generation, board.clock.now());
+        verdict = found.0.judge(generation, board.clock.now());
     }
-    let done = match worth {
-        CookieWorth::Newest { first, stale } => newest(parts, board, &found, first, stale).await,
-        CookieWorth::Unanswered => {
+    let done = match verdict {
+        CookieVerdict::Newest { first, stale } => newest(parts, board, &found, first, stale).await,
+        CookieVerdict::Unanswered => {
             give(parts, board, &found, found.0.cookie.generation);
             Ok(())
         }
-        CookieWorth::Late => Ok(()),
-        CookieWorth::Ahead => cookies::catch_up(board, &found.0.id, generation).await,
-        CookieWorth::Reused => {
+        CookieVerdict::Late => Ok(()),
+        CookieVerdict::Ahead => cookies::catch_up(board, &found.0.id, generation).await,
+        CookieVerdict::Reused => {
             return match cookies::end_reused(board, &found, generation, &address(parts)).await? {
                 true => Err(Error::Unauthenticated),
                 // It ended otherwise meanwhile, or the database knows better.

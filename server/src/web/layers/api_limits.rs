@@ -1,4 +1,4 @@
-//! How much one credential may ask of the API: calls a second, and streams open at once. In memory, per replica.
+//! API limits per credential: calls per second, and streams open at once. They are kept in memory, per replica.
 
 use std::{
     collections::HashMap,
@@ -7,11 +7,11 @@ use std::{
 
 use crate::rate_limit::{Bucket, Limit};
 
-/// Calls of one token or sign-in: 100 a second, and 400 at once after a rest.
+/// Calls of one token or sign-in: 100 per second, with bursts of up to 400.
 const CALLS_PER_CREDENTIAL: Limit = Limit { burst: 400, refill: 100, period_ms: 1_000 };
 /// Streams one token or sign-in may hold open.
 const MAX_STREAMS_PER_CREDENTIAL: usize = 50;
-/// Above so many remembered credentials those that rest are forgotten.
+/// Number of credentials in memory above which those without recent calls are removed.
 const MAX_CREDENTIALS: usize = 4_096;
 
 /// What every credential has used. Cheap to share.
@@ -22,7 +22,7 @@ pub struct ApiLimits {
 }
 
 impl ApiLimits {
-    /// Takes one call of `who` at `now` (monotonic milliseconds), or says after how many seconds there is one.
+    /// Counts a call of `who` at `now` (monotonic milliseconds), or returns the seconds until the next call is allowed.
     pub fn call(&self, who: &str, now: i64) -> Result<(), u64> {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         if calls.len() > MAX_CREDENTIALS {
@@ -41,7 +41,7 @@ impl ApiLimits {
         }
     }
 
-    /// Opens a stream of `who`, or refuses when too many are open. It counts until the answer is dropped.
+    /// Opens a stream of `who`, or refuses when too many are open. It counts until the returned value is dropped.
     pub fn open_stream(self: &Arc<Self>, who: &str) -> Option<OpenStream> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let open = streams.entry(who.to_owned()).or_default();

@@ -25,7 +25,7 @@ impl<S: Send + Sync> FromRequest<S> for WholeBody {
     }
 }
 
-/// The whole of a body of at most `max_bytes`.
+/// Reads a whole body of at most `max_bytes`.
 pub async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Error> {
     to_bytes(body, max_bytes).await.map_err(|error| {
         // The limit's own error is wrapped in those of the layers that the body passed.
@@ -38,7 +38,7 @@ pub async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Error> {
         if words.contains("length limit") {
             Error::TooLarge("the body is larger than 1 MiB")
         } else {
-            Error::Malformed("the body broke off, or came too slowly".into())
+            Error::Malformed("the body ended early or arrived too slowly".into())
         }
     })
 }

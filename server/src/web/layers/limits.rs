@@ -24,7 +24,7 @@ const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// a byte now and then would hold its connection for days. With the delays of a busy machine it stays below ten
 /// seconds.
 const BODY_PROGRESS_TIMEOUT: Duration = Duration::from_secs(9);
-/// A client that sends 7 kbit/s is fast enough.
+/// Bytes; a client that sends 7 kbit/s is fast enough.
 const BODY_PROGRESS_BYTES: usize = 8 * 1024;
 
 /// A body that announces more than the limit is read and discarded before it is refused, unless it is far too large:

@@ -5,9 +5,9 @@ use axum::http::{HeaderMap, Method, Uri, header};
 /// Why the name in a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHost {
-    /// None, several, or one that is no host.
+    /// No `Host` header, several, or one that is not a host.
     Malformed,
-    /// Another name: somebody points their name at us.
+    /// Another host name: somebody may have pointed their domain at this Board.
     Foreign,
 }
 

@@ -1,4 +1,5 @@
-//! The daemons' endpoint for blobs: a viber puts what was asked of it, and gets what operators attached to its tasks.
+//! The daemons' endpoint for blobs: a viber uploads what the Board requested, and downloads what operators attached to
+//! its tasks.
 
 use axum::{
     Router,
@@ -23,7 +24,7 @@ use crate::{
     },
 };
 
-/// The hash of the whole, said with every part of it.
+/// The header with the SHA-256 of the whole blob, sent with every part.
 const SHA256_HEADER: HeaderName = HeaderName::from_static("x-content-sha256");
 
 /// Its routes: their bodies are as large as a team allows.
@@ -41,11 +42,11 @@ async fn take(
 ) -> Result<Response, Rejection> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    let length: u64 = length.ok_or_else(|| Error::Malformed("say the Content-Length".into()))?;
-    let sha256 = text(SHA256_HEADER).ok_or_else(|| Error::Malformed("say the X-Content-Sha256".into()))?.to_owned();
+    let length: u64 = length.ok_or_else(|| Error::Malformed("Content-Length is required".into()))?;
+    let sha256 = text(SHA256_HEADER).ok_or_else(|| Error::Malformed("X-Content-Sha256 is required".into()))?.to_owned();
     let (from, size) = match text(header::CONTENT_RANGE) {
         None => (Some(0), length),
-        Some(range) => part(range, length).ok_or_else(|| Error::Malformed("the Content-Range is none".into()))?,
+        Some(range) => part(range, length).ok_or_else(|| Error::Malformed("Content-Range is invalid".into()))?,
     };
     let incoming = IncomingBlob { team: viber.team, viber: viber.viber, artifact, sha256, size, from };
     Ok(match artifacts::receive(&board, incoming, body.into_data_stream()).await? {

@@ -1,5 +1,5 @@
-//! How the bytes of an artifact leave the Board: as a download, as media that runs nothing, or in a sandbox. Nobody's
-//! claim about a type becomes a header.
+//! How the bytes of an artifact are served: as a download, as media without scripts, or in a sandbox. A declared type
+//! never becomes a header.
 
 use axum::{
     body::Body,
@@ -22,7 +22,7 @@ const MEDIA_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-s
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedAs {
     Download,
-    /// A type that runs nothing.
+    /// A media type that cannot run scripts.
     Media(&'static str),
     /// HTML or SVG, without scripts and without an origin.
     Sandboxed(&'static str),

@@ -1,4 +1,4 @@
-//! The frames of HTTP/2, counted before h2 reads them. h2 bounds resets, continuations and empty data by itself, but
+//! Counts the frames of HTTP/2 before h2 reads them. h2 bounds resets, continuations and empty data by itself, but
 //! answers pings and settings and ignores priorities for as long as a client sends them (case
 //! `a89_floods_of_http2_are_ended`): the next frame of a client that floods is damaged, so that h2 sends GOAWAY.
 
@@ -19,7 +19,7 @@ const HEADERS: u8 = 1;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-/// Where in the frames it is, and how many came lately.
+/// A parser of frames that counts those that carry nothing.
 #[derive(Debug)]
 pub struct Frames {
     /// Bytes of the head under way that have come.
@@ -40,7 +40,7 @@ impl Frames {
         Self { came: 0, length: 0, kind: 0, payload: 0, since, idle: 0, windows: 0, flood: false }
     }
 
-    /// Looks at what was read, and damages the frame after a flood.
+    /// Parses what was read, and damages the frame after a flood.
     pub fn read(&mut self, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
             if self.payload > 0 {

@@ -1,55 +1,55 @@
-//! The heads of HTTP/1 requests, read before hyper reads them: what two programs could read differently is damaged, so
-//! that hyper refuses it with 400 and hangs up. Whoever stands between a client and us may take a part of such a
-//! request for the next one (request smuggling, RFC 9112, section 11.2).
+//! Checks the heads of HTTP/1 requests before hyper reads them: a head that two programs could read differently is
+//! damaged, so that hyper refuses it with 400 and closes the connection. A proxy between a client and the Board may
+//! take a part of such a request for the next one (request smuggling, RFC 9112, section 11.2).
 //!
-//! hyper refuses most of that by itself. What names a coding is its connection's last request (`web::layers` hangs up
-//! after it), so that nothing follows which could be taken for something else. Here is only what hyper takes and goes on
-//! after, and what has to be known to find the next head; each rule names the case that fails without it. A88 is
-//! `a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection`.
+//! hyper refuses most of that by itself. A request with a transfer coding is the last one of its connection
+//! (`web::layers` closes it), so that nothing follows which could be misread. This module covers only what hyper would
+//! accept and continue after, and what finding the next head takes; each rule names the case that fails without it.
+//! A88 is `a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection`.
 
 use super::frames::Frames;
 
-/// Takes the place of the line end of a refused line: no line of a head may hold it.
+/// Replaces the line end of a refused line: no line of a head may contain it.
 const INVALID_BYTE: u8 = 0;
 /// A line that is longer is not kept: hyper refuses the head before that.
 const MAX_LINE_BYTES: usize = 64 * 1024;
-/// How HTTP/2 begins; this line is followed by three others (RFC 9113, section 3.4).
+/// The first line of HTTP/2; three others follow it (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// Whoever sends one of these sends the last request of its connection: see [`Place::Unseen`].
+/// A request with one of these headers is the last one of its connection: see [`ParserState::Ignored`].
 const LAST_READ_HEADERS: [&[u8]; 2] = [b"transfer-encoding", b"upgrade"];
 
-/// What a connection says, up to where it is.
+/// A parser of the heads on one connection.
 #[derive(Debug)]
 pub struct HeadFilter {
-    place: Place,
+    state: ParserState,
     /// The line under way.
     line: Vec<u8>,
     head: Head,
-    /// A first head has ended, whatever became of it.
-    told: bool,
+    /// Whether a first head has ended, accepted or not.
+    has_head: bool,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ParserState {
     Head,
-    /// So many bytes of a body follow, and none of them is a line (`a_file_goes_with_the_next_task`).
+    /// The remaining bytes of a body, which has no lines (`a_file_goes_with_the_next_task`).
     Body(u64),
-    /// So many lines are left of the preface; what follows them is no line (`a89_floods_of_http2_are_ended`).
+    /// The remaining lines of the preface; frames follow them (`a89_floods_of_http2_are_ended`).
     Preface(u8),
     Http2(Frames),
-    /// Nothing more is looked at. After a refused head nothing is read. What a WebSocket says is no line
-    /// (`a_file_goes_with_the_next_task`), nor are chunks (A88: "bare LF in an extension"), and where those end is not
-    /// told here.
-    Unseen,
+    /// Nothing more is parsed: after a refused head nothing is read, and neither a WebSocket
+    /// (`a_file_goes_with_the_next_task`) nor chunks (A88: "bare LF in an extension"), whose end is not known here,
+    /// have lines.
+    Ignored,
 }
 
-/// What the head under way has said.
+/// The head that is being parsed.
 #[derive(Debug, Default)]
 struct Head {
-    /// Its first line is here.
+    /// Whether its first line has been read.
     begun: bool,
     length: Option<u64>,
-    /// It has a `Transfer-Encoding`.
+    /// Whether it has a `Transfer-Encoding`.
     coded: bool,
     last: bool,
 }
@@ -61,33 +61,33 @@ pub fn is_last(name: &[u8]) -> bool {
 
 impl HeadFilter {
     pub fn new() -> Self {
-        Self { place: Place::Head, line: Vec::new(), head: Head::default(), told: false }
+        Self { state: ParserState::Head, line: Vec::new(), head: Head::default(), has_head: false }
     }
 
-    /// Whether the connection has told what it wants.
-    pub fn told(&self) -> bool {
-        self.told
+    /// Whether the connection has sent a complete head.
+    pub fn has_head(&self) -> bool {
+        self.has_head
     }
 
-    /// Looks at what was read, and damages the line that makes it ambiguous.
+    /// Parses what was read, and damages the line that makes it ambiguous.
     pub fn read(&mut self, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
-            match &mut self.place {
-                Place::Unseen => return,
-                Place::Http2(frames) => return frames.read(bytes),
-                &mut Place::Body(left) => {
+            match &mut self.state {
+                ParserState::Ignored => return,
+                ParserState::Http2(frames) => return frames.read(bytes),
+                &mut ParserState::Body(left) => {
                     let passed = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                    self.place = match left - passed as u64 {
-                        0 => Place::Head,
-                        left => Place::Body(left),
+                    self.state = match left - passed as u64 {
+                        0 => ParserState::Head,
+                        left => ParserState::Body(left),
                     };
                     bytes = &mut bytes[passed..];
                 }
-                Place::Head | Place::Preface(_) => {
+                ParserState::Head | ParserState::Preface(_) => {
                     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
                         self.line.extend_from_slice(bytes);
                         if self.line.len() > MAX_LINE_BYTES {
-                            (self.place, self.told) = (Place::Unseen, true);
+                            (self.state, self.has_head) = (ParserState::Ignored, true);
                             self.line = Vec::new();
                         }
                         return;
@@ -97,7 +97,7 @@ impl HeadFilter {
                     let whole = std::mem::take(&mut self.line);
                     if !self.is_clear(&whole) {
                         line[end] = INVALID_BYTE;
-                        (self.place, self.told) = (Place::Unseen, true);
+                        (self.state, self.has_head) = (ParserState::Ignored, true);
                     }
                     bytes = rest;
                 }
@@ -109,22 +109,22 @@ impl HeadFilter {
     fn is_clear(&mut self, line: &[u8]) -> bool {
         // httparse takes a bare LF for the end of a line; others take it for a part of the line (A88: "bare LF …").
         let Some(line) = line.strip_suffix(b"\r\n") else { return false };
-        if let Place::Preface(left) = &mut self.place {
+        if let ParserState::Preface(left) = &mut self.state {
             *left -= 1;
             if *left == 0 {
-                (self.place, self.told) = (Place::Http2(Frames::new()), true);
+                (self.state, self.has_head) = (ParserState::Http2(Frames::new()), true);
             }
             return true;
         }
         match (line, self.head.begun) {
-            // hyper passes over empty lines before a request: they tell nothing
+            // hyper skips empty lines before a request: they are not part of a head
             // (`who_does_not_tell_what_it_wants_is_hung_up_on`).
             ([], false) => {}
             ([], true) => {
-                self.place = std::mem::take(&mut self.head).followed_by();
-                self.told = true;
+                self.state = std::mem::take(&mut self.head).followed_by();
+                self.has_head = true;
             }
-            (_, false) if line.starts_with(HTTP2_PREFACE) => self.place = Place::Preface(3),
+            (_, false) if line.starts_with(HTTP2_PREFACE) => self.state = ParserState::Preface(3),
             (_, false) => self.head.begun = true,
             (_, true) => return self.head.takes(line),
         }
@@ -153,11 +153,11 @@ impl Head {
         self.length.replace(length).is_none() && !self.coded
     }
 
-    fn followed_by(self) -> Place {
+    fn followed_by(self) -> ParserState {
         match self.length {
-            _ if self.last => Place::Unseen,
-            None | Some(0) => Place::Head,
-            Some(length) => Place::Body(length),
+            _ if self.last => ParserState::Ignored,
+            None | Some(0) => ParserState::Head,
+            Some(length) => ParserState::Body(length),
         }
     }
 }

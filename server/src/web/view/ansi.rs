@@ -1,5 +1,4 @@
-//! Colours of a terminal as classes: what a log says with them is kept, everything else that a terminal would obey is
-//! left out.
+//! Terminal output as HTML: ANSI colours become classes, and all other control sequences are removed.
 
 /// Classes by the codes 30 to 37.
 const COLOURS: [&str; 8] =

@@ -1,4 +1,4 @@
-//! A tool call as a reader sees it: what was asked in one line, what came of it, cut to what a page can carry.
+//! A tool call as a reader sees it: its arguments in one line and its result, truncated to what a page can carry.
 
 use protocol::text;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Text written by a model, a machine or a person, as safe HTML.
 //!
-//! Two walls: comrak writes HTML in the source as text, and ammonia then keeps only what a fixed list allows. Nothing
-//! here loads anything from elsewhere: an image becomes a link that a reader may follow.
+//! Two layers of defence: comrak escapes HTML in the source, and ammonia then keeps only what a fixed list allows.
+//! Nothing is loaded from elsewhere: an image becomes a link that a reader may follow.
 
 mod cache;
 mod highlight;
@@ -100,13 +100,13 @@ fn convert(source: &str, by: TextAuthor) -> String {
     let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by)) };
     if cut.len() < source.len() {
         html.push_str(
-            "<p class=\"meta\">Cut here: a page shows the first 200 kB of a text. The transcript has all of it.</p>",
+            "<p class=\"meta\">Truncated: a page shows the first 200 kB of a text. The transcript has all of it.</p>",
         );
     }
     html
 }
 
-/// Text as text, when it is not worth reading as Markdown.
+/// Text without Markdown, when it is nested too deeply to be rendered.
 fn plain(source: &str) -> String {
     format!("<pre tabindex=\"0\"><code>{}</code></pre>", ammonia::clean_text(source))
 }
@@ -133,10 +133,10 @@ fn to_html(source: &str, by: TextAuthor) -> String {
     let arena = Arena::new();
     let root = comrak::parse_document(&arena, source, &options);
     for node in root.descendants() {
-        tame(&arena, node);
+        rewrite_node(&arena, node);
     }
     for node in root.descendants().collect::<Vec<_>>() {
-        set_apart(&arena, node);
+        quote_memory_suggestion(&arena, node);
     }
     let highlighter = highlight::Highlighter::new();
     let mut plugins = Plugins::default();
@@ -148,10 +148,10 @@ fn to_html(source: &str, by: TextAuthor) -> String {
     }
 }
 
-/// Headings go below the page's own levels; an image becomes a link that says so; artifacts in a fence are only
-/// named, because they are shown elsewhere.
-fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
-    if let Some(names) = handed_over(node) {
+/// Adapts a node to the page: headings go below the page's own levels, an image becomes a link that says so, and a
+/// fence of artifacts becomes their names, because they are shown elsewhere.
+fn rewrite_node<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
+    if let Some(names) = artifact_names(node) {
         node.data_mut().value = NodeValue::Paragraph;
         node.append(arena.alloc(NodeValue::Text(names.into()).into()));
         return;
@@ -170,8 +170,8 @@ fn tame<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     }
 }
 
-/// A suggestion for the memory becomes a quote; it is decided about elsewhere.
-fn set_apart<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
+/// Shows a suggestion for the memory as a quote; it is accepted or rejected elsewhere.
+fn quote_memory_suggestion<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     let is = |end: Node<'a>, tag: &str| matches!(&end.data().value, NodeValue::Text(text) if text.trim() == tag);
     let (Some(first), Some(last)) = (node.first_child(), node.last_child()) else { return };
     let whole = matches!(node.data().value, NodeValue::Paragraph);
@@ -185,8 +185,8 @@ fn set_apart<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
     last.detach();
 }
 
-/// The artifacts that a fence names, in words; `None` for any other fence and for one that cannot be read.
-fn handed_over<'a>(node: Node<'a>) -> Option<String> {
+/// The artifacts that a fence names, as a sentence; `None` for any other fence and for one that cannot be parsed.
+fn artifact_names<'a>(node: Node<'a>) -> Option<String> {
     let data = node.data();
     let NodeValue::CodeBlock(block) = &data.value else { return None };
     if !block.info.contains("artifact_deltas") {
@@ -194,7 +194,7 @@ fn handed_over<'a>(node: Node<'a>) -> Option<String> {
     }
     let named: Vec<serde_json::Value> = serde_json::from_str(&block.literal).ok()?;
     let titles = named.iter().map(|one| one["title"].as_str().or_else(|| one["id"].as_str()));
-    Some(format!("Handed over: {}.", titles.collect::<Option<Vec<_>>>()?.join(", ")))
+    Some(format!("Artifacts: {}.", titles.collect::<Option<Vec<_>>>()?.join(", ")))
 }
 
 /// The allow-list: everything else is dropped.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     domain::{Delivery, Message, MessageRole, Part, Task, TaskState, committed::Report},
-    web::{links, markdown::TextAuthor},
+    web::{markdown::TextAuthor, urls},
 };
 
 /// A message with its entries.
@@ -81,15 +81,15 @@ pub struct TimelineView<'a> {
 
 impl TimelineView<'_> {
     fn output_link(&self, call: &str) -> Option<String> {
-        (!call.is_empty()).then(|| links::call_output(self.slug, self.session, self.seq, call))
+        (!call.is_empty()).then(|| urls::call_output(self.slug, self.session, self.seq, call))
     }
 
     fn part_link(&self, index: &usize) -> Option<String> {
-        Some(links::part(self.slug, self.session, self.seq, *index))
+        Some(urls::part(self.slug, self.session, self.seq, *index))
     }
 
     fn artifact_link(&self, id: &ArtifactId) -> String {
-        links::artifact(self.slug, id)
+        urls::artifact(self.slug, id)
     }
 }
 
@@ -106,30 +106,30 @@ impl MessageView {
         let entries: usize = self.entries.iter().map(TimelineEntry::weight).sum();
         let beside = self.weight() - entries;
         if let Some(from) = timeline::fit(&mut self.entries, room.saturating_sub(beside)) {
-            self.earlier = Some(links::earlier(&self.slug, &self.session, self.seq, from));
+            self.earlier = Some(urls::earlier(&self.slug, &self.session, self.seq, from));
         }
     }
 
     /// The same from a place on that was chosen before.
     pub fn fit_from(&mut self, from: usize) {
         timeline::skip(&mut self.entries, from);
-        self.earlier = (from > 0).then(|| links::earlier(&self.slug, &self.session, self.seq, from));
+        self.earlier = (from > 0).then(|| urls::earlier(&self.slug, &self.session, self.seq, from));
     }
 
     fn edit_link(&self) -> String {
-        links::session_edit(&self.slug, &self.session, self.seq)
+        urls::session_edit(&self.slug, &self.session, self.seq)
     }
 
     fn output_link(&self, call: &str) -> Option<String> {
-        (self.kept && !call.is_empty()).then(|| links::call_output(&self.slug, &self.session, self.seq, call))
+        (self.kept && !call.is_empty()).then(|| urls::call_output(&self.slug, &self.session, self.seq, call))
     }
 
     fn part_link(&self, index: &usize) -> Option<String> {
-        self.kept.then(|| links::part(&self.slug, &self.session, self.seq, *index))
+        self.kept.then(|| urls::part(&self.slug, &self.session, self.seq, *index))
     }
 
     fn artifact_link(&self, id: &ArtifactId) -> String {
-        links::artifact(&self.slug, id)
+        urls::artifact(&self.slug, id)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protocol::{Instant, JoinTokenId, OperatorId, SessionId, ViberId};
 
-use super::{Badge, cut::cut, filters};
+use super::{Badge, filters, truncate::truncate_escaped};
 use crate::{
     db::{self, DbError, TeamTx},
     domain::{Operator, SessionLine, Team},
@@ -12,7 +12,7 @@ use crate::{
     state::Board,
     web::{
         extract::{Caller, SignedIn},
-        links,
+        urls,
     },
 };
 
@@ -23,7 +23,7 @@ const MAX_RAIL_TITLE_BYTES: usize = 240;
 /// A day, milliseconds.
 const DAY_MS: i64 = 86_400_000;
 
-/// Where the reader is, for the mark in the rail.
+/// The page that the reader is on, which the rail marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageLocation {
     Home,
@@ -47,7 +47,7 @@ impl PageLocation {
             Self::Vibers => "vibers".to_owned(),
             Self::Session(id) => format!("session:{id}"),
             Self::Viber(id) => format!("viber:{id}"),
-            Self::Files(id, how, path) => format!("files:{id}:{how}:{}", links::escape(path)),
+            Self::Files(id, how, path) => format!("files:{id}:{how}:{}", urls::escape(path)),
             Self::Joining(id) => format!("join:{id}"),
             Self::Sessions | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
         }
@@ -138,7 +138,7 @@ impl ShellData {
     pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let teams = match caller.reader() {
-            Some(reader) => db::teams::of_operator(tx.board(), reader).await?,
+            Some(reader) => db::teams::of_operator(tx.without_team(), reader).await?,
             None => Vec::new(),
         };
         let rail = Rail::read(&mut tx, caller.reader(), board.clock.now()).await?;
@@ -168,7 +168,7 @@ impl Shell {
             teams: frame.teams.clone(),
             operator: caller.operator.as_ref().map(|operator| Person::new(&operator.name)),
             rail: frame.rail.clone(),
-            live: Some(links::live(&caller.team.slug, "rail")),
+            live: Some(urls::live(&caller.team.slug, "rail")),
             cursor: String::new(),
         }
     }
@@ -197,7 +197,7 @@ impl Shell {
     /// The same frame around this place; its stream shows what the place needs.
     pub fn at(mut self, here: PageLocation) -> Self {
         if let Some(team) = &self.team {
-            self.live = Some(links::live(&team.slug, &here.view()));
+            self.live = Some(urls::live(&team.slug, &here.view()));
         }
         self.here = here;
         self
@@ -213,7 +213,7 @@ impl Shell {
 
     /// The same frame with a stream for the rail alone: the page shows something past.
     pub fn still(mut self) -> Self {
-        self.live = self.team.as_ref().map(|team| links::live(&team.slug, "rail"));
+        self.live = self.team.as_ref().map(|team| urls::live(&team.slug, "rail"));
         self
     }
 
@@ -264,7 +264,7 @@ impl Rail {
     pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, DbError> {
         let filter = db::sessions::SessionFilter::default();
         let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
-        let (all, connected) = db::vibers::reach(tx).await?;
+        let (all, connected) = db::vibers::connectivity(tx).await?;
         let unread = lines.iter().filter(|line| line.unread && ended(line)).count();
         Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread })
     }
@@ -293,7 +293,7 @@ fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
         };
         groups[place].rows.push(RailRow {
             id: line.session.id,
-            title: cut(&line.session.title, MAX_RAIL_TITLE_BYTES),
+            title: truncate_escaped(&line.session.title, MAX_RAIL_TITLE_BYTES),
             viber: line.viber_name,
             badge,
             unread,
@@ -372,7 +372,7 @@ mod tests {
             team: Some(team),
             operator: Some(Person::new("Inès Marchetti")),
             rail: Arc::new(Rail { groups: vec![RailGroup { title: "Today", rows: vec![row] }], ..Rail::default() }),
-            live: Some(links::live("home", "home")),
+            live: Some(urls::live("home", "home")),
             cursor: String::new(),
         }
     }

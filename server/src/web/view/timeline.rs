@@ -208,7 +208,7 @@ pub fn skip(entries: &mut Vec<TimelineEntry>, from: usize) {
     entries.retain(|entry| entry.index >= from);
 }
 
-/// Lanes under construction.
+/// Builds the entries of one message from its parts and events.
 #[derive(Default)]
 pub struct TimelineBuilder {
     entries: Vec<TimelineEntry>,

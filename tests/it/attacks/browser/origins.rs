@@ -56,7 +56,7 @@ async fn a18_a_cookie_alone_changes_nothing() {
     let request = request.build().expect("a request");
     assert!(!request.headers().contains_key(header::ORIGIN));
     assert_eq!(reqwest::Client::new().execute(request).await.expect("an answer").status(), 201);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a19_only_the_exact_origin_is_ours() {
     for origin in [board.url.as_str(), &local, &format!("http://[::1]:{port}")] {
         assert_eq!(join_token(&board, &cookie, &[("origin", origin)]).await.0, 201, "{origin}");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn a19_a_public_name_is_matched_to_the_letter() {
         assert_eq!(sign_in(origin).await, 403, "{origin}");
     }
     assert_eq!(sign_in("https://board.test").await, 303);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// Routes whose body is a file as it is, of any type.
@@ -197,5 +197,5 @@ async fn a23_a_call_of_the_api_takes_json_and_nothing_else() {
     }
     assert!(wrong.is_empty() && tried > 100, "{} of {tried}:\n{}", wrong.len(), wrong.join("\n"));
     unchanged(board, &before).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -101,7 +101,7 @@ async fn a22_no_other_origin_reads_an_answer() {
         let got: Vec<&str> = got.as_array().expect("a list").iter().filter_map(Value::as_str).collect();
         assert!(got.is_empty(), "{host} got {}:\n{}", got.len(), got.join("\n"));
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The answer to bytes that no client library would send: its head and body.
@@ -192,7 +192,7 @@ async fn a26_only_our_own_names_are_answered() {
         let answer = board.anon().send(request).await.expect(303);
         assert!(answer.header("location").starts_with("/login"), "{name}: {answer:?}");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -276,7 +276,7 @@ async fn a28_nobody_is_led_away_after_signing_in() {
     }
     let away = board.anon().page("/t/home/vibers").await.expect(303);
     assert_eq!(away.header("location"), "/login?next=/t/home/vibers");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -335,5 +335,5 @@ async fn a25_no_page_shows_in_a_frame() {
     browser.go(&format!("{}/t/home", board.url)).await;
     browser.find("body[data-live=on]").await;
     assert!(shown(from)[0] > 0, "{}", &board.log()[from..]);
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -93,7 +93,7 @@ async fn a20_a_hostile_page_opens_no_socket() {
     assert!(refused.expect_err("no page may open it").to_string().contains("403"));
     assert_eq!(noted(&board).await.len(), before);
     viber.connect().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,7 +141,7 @@ async fn a21_an_upgrade_without_a_credential_gets_no_further() {
     let own = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")];
     let refused = nobody.dial_with(&own).await.expect_err("no viber").to_string();
     assert!(refused.contains("401"), "{refused}");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// A frame of HTTP/2 (RFC 9113, 4.1): length, type, flags, stream, payload.
@@ -219,5 +219,5 @@ async fn a21_http2_has_no_door_of_its_own() {
         assert!(["reset", "gone away", "closed"].contains(&end.as_str()), "{path}: {end}");
     }
     assert!(!board.log().contains("a viber is connected"), "{}", board.log());
-    board.sound().await;
+    board.assert_invariants().await;
 }

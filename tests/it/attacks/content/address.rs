@@ -71,5 +71,5 @@ async fn a27_nothing_in_an_address_or_store_redirects_the_page() {
     }
     watch.browser.go(&format!("{}/login?{}#{}", board.url, all.join("&"), all.join("&"))).await;
     assert_eq!(collector.heard(), Vec::<String>::new());
-    board.sound().await;
+    board.assert_invariants().await;
 }

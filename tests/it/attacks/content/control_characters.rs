@@ -24,7 +24,7 @@ async fn a77_control_characters_reach_no_log_and_no_terminal() {
         everywhere(&board, &owner).await;
         listed(&board).await;
         audited(&owner).await;
-        board.sound().await;
+        board.assert_invariants().await;
         board.stop().await;
         let log = board.log();
         assert!(log.contains("FORGED"), "the hostile text did reach the log, as text: {log}");

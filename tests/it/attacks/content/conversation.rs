@@ -45,7 +45,7 @@ impl Conversation {
     /// Nothing was asked for from the outside, and the Board is whole.
     async fn over(self) {
         assert_eq!(self.collector.heard(), Vec::<String>::new(), "somebody called");
-        self.fixture.board.sound().await;
+        self.fixture.board.assert_invariants().await;
     }
 }
 

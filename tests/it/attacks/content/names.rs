@@ -225,13 +225,13 @@ async fn a56_hostile_names_are_names_on_every_page() {
     for page in &pages {
         watch.browser.go(&format!("{}{page}", board.url)).await;
         watch.browser.find("main").await;
-        let _expected_404 = if page.contains("%3Cscript") { watch.browser.complaints().await } else { Vec::new() };
+        let _expected_404 = if page.contains("%3Cscript") { watch.browser.console_errors().await } else { Vec::new() };
         watch.clean(page).await;
     }
     watch.go("/login").await;
     drop(first);
     assert_eq!(collector.heard(), Vec::<String>::new());
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// Names of an artifact that would like to be headers, paths or a page of their own.
@@ -305,5 +305,5 @@ async fn a57_what_an_artifact_calls_itself_is_text_and_no_header() {
     let disposition = transcript.header("content-disposition");
     assert!(disposition.starts_with("attachment; filename=\"ses") && disposition.ends_with(".md\""), "{disposition}");
     assert_eq!(collector.heard(), Vec::<String>::new());
-    board.sound().await;
+    board.assert_invariants().await;
 }

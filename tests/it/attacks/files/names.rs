@@ -114,7 +114,7 @@ async fn a67_a_name_that_is_a_path_is_refused_by_the_board(engine: Engine) {
     }
     let tasks = operator.get("/api/v1/tasks").await.expect(200).json();
     assert_eq!((&tasks["items"], owner.page("/t/home").await.status), (&json!([]), 200));
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a67_a_name_that_is_a_path_is_refused_on_the_machine() {
         assert_ne!(said.code(), 0, "{name:?}: {said:?}");
     }
     assert_eq!(tree(viber.root(), &["home/state", "home/memory"]), before, "nothing was made");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// A Board that has been taken over: it asks for what a good one would never ask.

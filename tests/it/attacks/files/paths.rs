@@ -27,7 +27,7 @@ async fn play(viber: &mut Viber, calls: &[(&str, Value)]) -> (Vec<(bool, String)
     });
     let llm = Llm::start(steps.chain([Reply::text("that was all")])).await;
     viber.enrol(&board).await;
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     viber.write("agents/default.yaml", &viber.agent("mode: always_execute\nmaxSteps: 60\n"));
     viber.run();
     viber.connected(&operator).await;
@@ -45,7 +45,7 @@ async fn play(viber: &mut Viber, calls: &[(&str, Value)]) -> (Vec<(bool, String)
     let results = (0..calls.len()).map(result).collect();
     let seen = operator.events(id(&task, "id")).await;
     let all = format!("{}{:?}", serde_json::to_string(&seen).expect("JSON"), llm.requests());
-    board.sound().await;
+    board.assert_invariants().await;
     (results, all)
 }
 
@@ -76,13 +76,13 @@ async fn a60_a_path_that_leads_out_or_to_no_file_is_refused_unopened() {
         symlink(to, space.join(link)).expect("a link");
     }
     let pipes = [
-        Pipe::lay(&space.join("pipe")),
-        Pipe::lay(&space.join("src/pipe.txt")),
+        Pipe::create(&space.join("pipe")),
+        Pipe::create(&space.join("src/pipe.txt")),
         // Where the daemon itself reads: an agent's file, what shapes a prompt, a provider's key.
-        Pipe::lay(&viber.home().join("agents/pipe.yaml")),
-        Pipe::lay(&viber.home().join("workspace/SOUL.md")),
-        Pipe::lay(&viber.home().join("agents/default/MEMORY.md")),
-        Pipe::lay(&viber.home().join("secrets/openai")),
+        Pipe::create(&viber.home().join("agents/pipe.yaml")),
+        Pipe::create(&viber.home().join("workspace/SOUL.md")),
+        Pipe::create(&viber.home().join("agents/default/MEMORY.md")),
+        Pipe::create(&viber.home().join("secrets/openai")),
     ];
     symlink(space.join("pipe"), space.join("to-pipe")).expect("a link");
     let _socket = std::os::unix::net::UnixListener::bind(space.join("socket")).expect("a socket");

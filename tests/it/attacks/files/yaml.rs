@@ -134,5 +134,5 @@ async fn a66_a_daemon_shows_hostile_files_and_goes_on() {
     assert_ne!(said.code(), 0);
     assert!(said.out.contains("bad-0.yaml") || said.err.contains("bad-0.yaml"), "{said:?}");
     assert!(viber.alive());
-    board.sound().await;
+    board.assert_invariants().await;
 }

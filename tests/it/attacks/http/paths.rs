@@ -88,7 +88,7 @@ async fn a95_no_spelling_of_an_address_gets_round_its_guard(engine: Engine) {
         assert!(!heard.text.contains("a secret goal"), "{who} {path}");
     }
     drop(answers);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,5 +171,5 @@ async fn a96_there_are_no_files_but_the_listed_ones() {
         let heard = RawConnection::ask(&board, request.as_bytes(), EVENT_TIMEOUT).await;
         assert!([401, 404].contains(&heard.statuses()[0]), "/metrics: {}", heard.text);
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -37,7 +37,7 @@ async fn a90_heads_have_a_measure() {
     let mut raw = RawConnection::open(&board).await;
     raw.say(fine.as_bytes()).await;
     assert_eq!(raw.answers(1).await.statuses(), [200]);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// 64 MiB of zeros as gzip has them: a kilobyte stands for a megabyte.
@@ -73,5 +73,5 @@ async fn a91_nothing_is_unpacked() {
     assert!(!head.to_ascii_lowercase().contains("sec-websocket-extensions"), "{head}");
     raw.say(&frame(0xc1, &bomb())).await;
     assert_eq!(raw.ended(EVENT_TIMEOUT).await, WebSocketEnd::Code(close::MALFORMED), "no such bit was agreed on");
-    board.sound().await;
+    board.assert_invariants().await;
 }

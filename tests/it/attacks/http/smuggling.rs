@@ -103,5 +103,5 @@ async fn a88_what_can_be_read_in_two_ways_is_refused_and_ends_the_connection() {
     let heard = RawConnection::ask(&board, chunked.as_bytes(), EVENT_TIMEOUT).await;
     assert_eq!((heard.statuses(), heard.closed), (vec![422], true), "a chunked request is a connection's last one");
     assert!(proc::processor(board.pid()) < 60.0);
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -101,7 +101,7 @@ async fn a85_broken_frames_are_answered_with_the_word_for_them() {
     let first = raw.frame().await;
     let second = raw.frame().await;
     assert!(first == "in between" && second.contains("welcome"), "{first}, {second}");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,7 +133,7 @@ async fn a85_broken_handshakes_never_become_sockets() {
         let closed = asks || all[0] == 101 || heard.closed || raw.hear(EVENT_TIMEOUT).await.closed;
         assert!(closed, "{old}, {new}: an upgrade that is refused ends the connection");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// Pings, pongs and bytes say nothing, and cost as much as text: an endless flood ends with 4429, on a Board that lives.
@@ -154,5 +154,5 @@ async fn a85_a_flood_of_pings_ends() {
     assert!((1..=4_000 + (2_100.0 * seconds) as usize).contains(&pongs), "{pongs} pings were read in {seconds} s");
     assert!(spent < seconds, "{spent} s of a processor in {seconds} s");
     board.anon().get("/healthz").await.expect(200);
-    board.sound().await;
+    board.assert_invariants().await;
 }

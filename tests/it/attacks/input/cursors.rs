@@ -154,7 +154,7 @@ async fn a93_a_cursor_or_limit_that_was_made_up_is_refused_or_harmless(engine: E
         }
     }
 
-    world.fixture.board.sound().await;
+    world.fixture.board.assert_invariants().await;
 }
 
 async fn a93_a_seq_that_was_made_up_is_refused_or_harmless(engine: Engine) {
@@ -198,7 +198,7 @@ async fn a93_a_seq_that_was_made_up_is_refused_or_harmless(engine: Engine) {
         let status = request.send().await.expect("an answer").status().as_u16();
         assert!([200, 400, 422].contains(&status), "{live}: {status}");
     }
-    world.fixture.board.sound().await;
+    world.fixture.board.assert_invariants().await;
 }
 
 /// A list's answer holds only what the whole list holds.

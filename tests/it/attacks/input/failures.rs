@@ -106,7 +106,7 @@ async fn a99_a_handler_that_panics_says_nothing(engine: Engine) {
     // Nothing is poisoned by it.
     world.program.submit(world.fixture.viber.id.as_str(), "still there").await;
     world.fixture.owner().page("/t/home").await.expect(200);
-    world.fixture.board.sound().await;
+    world.fixture.board.assert_invariants().await;
 }
 
 /// Runs a statement beside the Board.
@@ -179,7 +179,7 @@ async fn a99_a_database_that_fails_says_nothing(engine: Engine) {
     world.fixture.board.heal().await;
     sent.not_in("the log", &world.fixture.board.log());
     world.program.submit(world.fixture.viber.id.as_str(), "still there").await;
-    world.fixture.board.sound().await;
+    world.fixture.board.assert_invariants().await;
 }
 
 async fn a99_a_page_that_cannot_be_made_says_nothing(engine: Engine) {
@@ -208,5 +208,5 @@ async fn a99_a_page_that_cannot_be_made_says_nothing(engine: Engine) {
     world.fixture.board.heal().await;
     world.fixture.owner().page(&session).await.expect(200);
     canary.not_in("the log", &world.fixture.board.log());
-    world.fixture.board.sound().await;
+    world.fixture.board.assert_invariants().await;
 }

@@ -7,7 +7,7 @@ use board_tests::{Engine, Person, person::escape, wait::SLACK};
 use reqwest::{Method, header};
 use serde_json::json;
 
-use super::{World, lists, patiently, told};
+use super::{World, fingerprint, lists, patiently};
 
 crate::on_both_databases!(a92_wildcards_of_a_search_are_letters);
 
@@ -128,7 +128,7 @@ impl Prober<'_> {
             .replace(self.world.fixture.task().as_str(), "T")
             .replace(&self.world.member, "M");
         let place = place.replace(self.world.fixture.viber.id.as_str(), "V");
-        self.answers.push((format!("{place} {payload:?}"), told(&answer)));
+        self.answers.push((format!("{place} {payload:?}"), fingerprint(&answer)));
         self.times.push(took);
     }
 
@@ -278,7 +278,7 @@ async fn both(share: usize) -> usize {
     }
     assert_eq!(one.len(), two.len());
     for world in [sqlite, postgres] {
-        world.fixture.board.sound().await;
+        world.fixture.board.assert_invariants().await;
     }
     one.len()
 }
@@ -350,5 +350,5 @@ async fn a92_wildcards_of_a_search_are_letters(engine: Engine) {
             assert_eq!(shown, expected.contains(&title) || only_asked, "{asked}: {title}");
         }
     }
-    world.fixture.board.sound().await;
+    world.fixture.board.assert_invariants().await;
 }

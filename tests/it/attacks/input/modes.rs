@@ -99,7 +99,7 @@ async fn a100_a_boards_files_are_its_owners_alone() {
     board.restart().await;
     board.anon().sign_in("owner@example.org", board_tests::board::PASSWORD).await;
     check(&board, "a restart");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a100_a_vibers_files_are_its_owners_alone() {
     // What was just written is closed, whatever the umask; the harness's own files come after.
     let wrong = open_to_others(&viber.home());
     assert!(wrong.is_empty(), "after joining: {wrong:#?}");
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     viber.run();
     viber.connected(&operator).await;
     let task = operator.submit(&viber.id(&operator).await, "work").await;
@@ -158,5 +158,5 @@ async fn a100_a_vibers_files_are_its_owners_alone() {
         assert_eq!(fs::metadata(viber.home().join(folder)).expect("a folder").mode() & 0o777, 0o700, "{folder}");
     }
     viber.stop().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -77,7 +77,7 @@ async fn a94_what_a_stranger_says_about_itself_is_not_believed() {
     let rows = owner.get("/api/v1/audit?limit=200").await.expect(200).body;
     assert!(!rows.contains("203.0.113") && !rows.contains("evil"), "{rows}");
     assert!(!board.log().contains("203.0.113"), "the log has the peer, too");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a94_a_guesser_stays_the_same_guesser_under_every_address() {
         throttled |= guest.send(request).await.status == 429;
     }
     assert!(throttled, "thirty guesses from one place under thirty names");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a94_this_machine_itself_has_no_privilege() {
         assert!([303, 404, 410].contains(&answer.status), "{path}: {}", answer.status);
     }
     anon.post("/api/daemon/join", &json!({"token": "", "name": "local"})).await.expect(401);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -134,5 +134,5 @@ async fn a94_a_trusted_proxy_is_believed_about_addresses_and_nothing_else() {
         assert!(!made.body.contains("evil"), "{}", made.body);
         assert_eq!(address(&owner).await, believed, "{said}");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }

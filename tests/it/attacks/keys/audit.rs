@@ -115,7 +115,7 @@ async fn a154_doctor_finds_what_was_done_to_the_audit(engine: Engine) {
     assert!(said.contains("1 teams"), "{said}");
     assert_eq!(complaints(&board).await, "");
     board.restart().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The whole table is made anew by somebody who knows how rows were hashed when there was no key.

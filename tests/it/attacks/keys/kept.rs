@@ -84,7 +84,7 @@ async fn a155_a_crash_and_other_processes_raise_no_alarm(engine: Engine) {
     assert_eq!(files.iter().filter(|file| file.extension().is_some_and(|end| end == "key")).count(), 2, "{files:?}");
     content(&board).await;
     board.restart().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a155_a_backup_that_is_put_back_is_told_and_no_alarm(engine: Engine) {
@@ -97,27 +97,27 @@ async fn a155_a_backup_that_is_put_back_is_told_and_no_alarm(engine: Engine) {
     board.cli(&["backup", copy]).await.good();
     makes_tokens(&program, 5).await;
     board.stop().await;
-    assert!(!content(&board).await.contains("a backup was put back"));
+    assert!(!content(&board).await.contains("a backup was restored"));
     board.cli(&["restore", copy, "--replace"]).await.good();
     let said = content(&board).await;
-    assert!(said.contains("warn  audit: of team home: a backup was put back at"), "{said}");
+    assert!(said.contains("warn  audit: of team home: a backup was restored at"), "{said}");
     board.restart().await;
     let rows = program.get("/api/v1/audit?limit=200").await.expect(200).json();
     let row = &rows["items"][0];
     assert_eq!((&row["action"], &row["detail"]), (&json!("board.restore"), &json!("from sunday.copy")), "{rows:#}");
     makes_tokens(&program, 1).await;
-    board.sound().await;
+    board.assert_invariants().await;
 
     // On another machine, which has none of the keys: it says which rows it cannot check, and seals on.
     let mut other = Board::prepare(engine, &[]).await;
     other.cli(&["restore", copy]).await.good();
     let said = content(&other).await;
-    assert!(said.contains("were sealed with a key that is not here"), "{said}");
+    assert!(said.contains("were sealed with a key that is missing here"), "{said}");
     other.serve();
     other.ready().await;
     makes_tokens(&other.token(HOME, "admin").await, 1).await;
     content(&other).await;
-    other.sound().await;
+    other.assert_invariants().await;
     other.sql("DELETE FROM audit WHERE seq = 2").await;
     assert!(!other.cli(&["doctor"]).await.status.success());
 }

@@ -107,7 +107,7 @@ async fn a149_a_copied_cookie_ends_its_login_everywhere(engine: Engine) {
     eventually("both are out", || async { (phone.page("/t/home").await.status == 303).then_some(()) }).await;
     with_cookie(&board, &thief.cookie().expect("it was kept"), "/t/home").await.expect(303);
     assert_eq!(audited(&home, "login.reused").await.len(), 2);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a150_a_cookie_that_was_lost_on_its_way_ends_nobodys_login(engine: Engine) {
@@ -159,7 +159,7 @@ async fn a150_a_cookie_that_was_lost_on_its_way_ends_nobodys_login(engine: Engin
         with_cookie(&board, &given, "/t/home").await.expect(200);
     }
     assert!(audited(&home, "login.reused").await.is_empty());
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// What the Board has written so far, as its figures say.
@@ -200,5 +200,5 @@ async fn a151_a_login_ends_at_its_own_time(engine: Engine) {
             .then_some(())
     })
     .await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -47,5 +47,5 @@ async fn a172_forged_rows_below_the_first_one_are_found_and_stop_nobody(engine: 
     program.post("/api/v1/tokens", &json!({"name": "more", "role": "viewer"})).await.expect(201);
     board.sql("DELETE FROM audit WHERE seq = -1").await;
     board.cli(&["doctor"]).await.good();
-    board.sound().await;
+    board.assert_invariants().await;
 }

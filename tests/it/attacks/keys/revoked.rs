@@ -85,7 +85,7 @@ async fn a152_a_team_takes_everything_back(engine: Engine) {
     let said = board.cli(&["keys", "revoke-all", "--team", HOME, "--vibers", "--yes"]).await.good();
     assert!(said.contains("the credentials of 1 vibers"), "{said}");
     assert!(viber.dial().await.expect_err("it is out").to_string().contains("401"));
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a153_the_board_takes_everything_back(engine: Engine) {
@@ -103,7 +103,7 @@ async fn a153_the_board_takes_everything_back(engine: Engine) {
         far.stream("/t/elsewhere/live?view=rail", None).await,
     ];
     let said = board.cli(&["keys", "revoke-all", "--vibers", "--yes"]).await.good();
-    for told in ["2 logins of 2 people", "2 API tokens", "the credentials of 1 vibers", "the Board that serves signs"] {
+    for told in ["2 logins of 2 people", "2 API tokens", "the credentials of 1 vibers", "the running Board signs"] {
         assert!(said.contains(told), "{told}: {said}");
     }
     all_end(streams).await;
@@ -133,5 +133,5 @@ async fn a153_the_board_takes_everything_back(engine: Engine) {
             "{rows:#}"
         );
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -46,7 +46,7 @@ async fn a146_the_signing_key_is_exchanged_while_everybody_works(engine: Engine)
     let rotate = async {
         for n in 1..=3 {
             let said = board.cli(&["keys", "rotate"]).await.good();
-            assert!(said.contains("the Board that serves signs with it now"), "{said}");
+            assert!(said.contains("the running Board signs with it now"), "{said}");
             assert!(said.contains(&format!("{n} older keys")), "{said}");
             let seen = asked.load(Ordering::SeqCst);
             eventually("work goes on", || async { (asked.load(Ordering::SeqCst) > seen + 5).then_some(()) }).await;
@@ -73,15 +73,15 @@ async fn a146_the_signing_key_is_exchanged_while_everybody_works(engine: Engine)
         person.page("/t/home").await.expect(200);
     }
     let doctor = board.cli(&["doctor"]).await.good();
-    assert!(doctor.contains("3 older ones still verify"), "{doctor}");
+    assert!(doctor.contains("3 older keys are still valid"), "{doctor}");
     // Without a Board to be told.
     board.stop().await;
     let said = board.cli(&["keys", "rotate"]).await;
-    assert!(said.status.success() && said.err.contains("no Board serves"), "{said:?}");
+    assert!(said.status.success() && said.err.contains("no Board is running"), "{said:?}");
     board.restart().await;
     owner.page("/t/home").await.expect(200);
     drop(viber);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +116,7 @@ async fn a147_a_key_from_outside_is_read_again_and_a_bad_one_changes_nothing() {
     hang_up(&board, DONE_MESSAGE).await;
     owner.page("/t/home").await.expect(200);
     assert!(!board.log().contains(&first) && !board.log().contains(&second));
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// A certificate with its key, as PEM files; answers its bytes.
@@ -200,7 +200,7 @@ async fn a148_sighup_reads_settings_and_certificates_again_and_kills_nobody() {
     board.begin_stop();
     board.hang_up();
     assert!(board.ended().await.success(), "{}", board.log());
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -222,5 +222,5 @@ async fn a148_another_proxy_is_trusted_without_a_new_start() {
     put(&board.data().join("config.yaml"), "trusted-proxy: [127.0.0.1]\n");
     hang_up(&board, DONE_MESSAGE).await;
     assert!(seen().await);
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -64,7 +64,7 @@ async fn a14_one_of_twenty_makes_the_first_owner(engine: Engine) {
     let said = board.cli(&["operator", "list", "--team", "fernworks"]).await.good();
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_ne!(board.cli(&["setup-link"]).await.code(), 0, "the code died with the first owner");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a15_one_of_twenty_joins_with_a_token(engine: Engine) {
@@ -84,7 +84,7 @@ async fn a15_one_of_twenty_joins_with_a_token(engine: Engine) {
     let mut viber = FakeDaemon::enrolled(&board, &won, "lab");
     viber.connect().await;
     FakeDaemon::join(&board.anon(), &token, "late").await.expect(401);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -145,5 +145,5 @@ async fn a08_a_board_without_a_configured_key_makes_a_closed_one_and_keeps_it() 
     board.restart().await;
     assert_eq!(keys(), made);
     owner.page("/t/home").await.expect(200);
-    board.sound().await;
+    board.assert_invariants().await;
 }

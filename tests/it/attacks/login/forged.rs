@@ -163,5 +163,5 @@ async fn a06_a_forged_token_is_nobodys() {
     assert!(refused.to_string().contains("401"), "{refused}");
     assert_eq!(collector.heard(), Vec::<String>::new(), "nobody fetched a key");
     owner.page("/t/home").await.expect(200);
-    board.sound().await;
+    board.assert_invariants().await;
 }

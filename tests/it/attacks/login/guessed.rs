@@ -80,7 +80,7 @@ async fn as_slow(rounds: u8, alike: fn(f64, f64) -> bool) {
         };
         let (took, longer) = (middle(&mut took), middle(&mut longer));
         if alike(took, longer) {
-            board.sound().await;
+            board.assert_invariants().await;
             return;
         }
         middles.push((took, longer));
@@ -146,7 +146,7 @@ async fn a03_a_guesser_is_slowed_down_and_locks_nobody_out() {
     again.sign_in(ADA_EMAIL, PASSWORD).await;
     board.make_operator(HOME, "bo@example.org", "operator").await;
     Person::from_address(&board.url, [127, 0, 10, 200]).sign_in("bo@example.org", PASSWORD).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// Memory of one hash, MiB.
@@ -157,6 +157,9 @@ const LOGINS_EACH_SECOND: u32 = 125;
 
 /// Sign-ins, one after the other, that show what one costs.
 const WARM_UP_LOGINS: usize = 30;
+
+/// How often a sign-in is sent before its connection has to hold.
+const LOGIN_ATTEMPTS: usize = 5;
 
 /// So many sign-ins a second for `seconds`, with the right password: nothing else than places for hashing can refuse them.
 async fn flood(seconds: u32) {
@@ -188,11 +191,15 @@ async fn flood(seconds: u32) {
         tick.tick().await;
         let person = Arc::clone(person);
         open.spawn(async move {
-            // The Board hangs up on a connection that rested for long; a browser asks once more then.
-            match person.try_send(person.form("/login", &[("email", ADA_EMAIL), ("password", PASSWORD)])).await {
-                Ok(answer) => answer,
-                Err(_) => person.try_sign_in(ADA_EMAIL, PASSWORD).await,
+            // The Board closes a connection on which nothing comes for nine seconds. On a busy machine that may hit a
+            // new one, too; a browser asks again then.
+            for _ in 0..LOGIN_ATTEMPTS {
+                let form = person.form("/login", &[("email", ADA_EMAIL), ("password", PASSWORD)]);
+                if let Ok(answer) = person.try_send(form).await {
+                    return answer;
+                }
             }
+            person.try_sign_in(ADA_EMAIL, PASSWORD).await
         });
     }
     let (mut served, mut refused) = (0_u32, 0_u32);
@@ -218,7 +225,7 @@ async fn flood(seconds: u32) {
     // is, it shows in the Board's own time alone.
     let due = each * (f64::from(served) * 1.5 + f64::from(refused) * 0.5);
     assert!(spent <= due, "{spent:.2} s of processor for {served} served and {refused} refused, at {each:.3} s each");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -296,5 +303,5 @@ async fn a05_a_password_counts_to_its_last_byte_and_no_further_than_1024() {
     let form = [("name", "Bo"), ("email", "bo@example.org"), ("password", huge.as_str())];
     board.anon().post_form(path, &form).await.expect(422);
     board.anon().sign_in(ADA_EMAIL, &now).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

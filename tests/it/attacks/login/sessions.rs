@@ -134,7 +134,7 @@ async fn a09_who_is_shut_out_is_out_everywhere_at_once(engine: Engine) {
             _ => {}
         }
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn a10_a_planted_session_is_never_anybodys() {
     made.extend([first.expect("signed in"), ada.cookie().expect("signed in")]);
     let different: std::collections::BTreeSet<_> = made.iter().collect();
     assert_eq!(different.len(), made.len(), "each sign-in has a token of its own");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn a11_over_https_the_cookie_is_bound_to_the_host() {
             .expect("an answer");
         assert_eq!(answer.status(), status, "{}", &cookie[..10]);
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -259,5 +259,5 @@ async fn a11_no_page_body_address_or_store_holds_the_session() {
         assert!(!seen.as_str().expect("text").contains(&signature), "{path} has the session within reach of a script");
         assert_eq!(browser.run("return document.cookie", Value::Null).await, "");
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }

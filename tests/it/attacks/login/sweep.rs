@@ -110,7 +110,7 @@ async fn a01_nobody_gets_through_any_door_but_the_open_ones() {
     }
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(open.len(), OPEN_ROUTES.len(), "the list of what is open names only what there is");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,5 +165,5 @@ async fn a12_a_credential_in_an_address_is_none() {
     for (kind, secret) in ["an API token", "a viber's credential", "a login"].into_iter().zip(secrets) {
         Canary::of(kind, secret).not_in("the log", &board.log());
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -121,7 +121,7 @@ async fn a32_what_does_not_belong_together_is_not_found(engine: Engine) {
         daemon(who).get(&payload(task, attempt)).await.expect(404);
     }
     ours.stays().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a33_a_body_cannot_say_whose_it_is_or_how_it_stands(engine: Engine) {
@@ -204,7 +204,7 @@ async fn a33_a_body_cannot_say_whose_it_is_or_how_it_stands(engine: Engine) {
         members["items"].as_array().expect("members").iter().map(|member| &member["role"]).collect();
     assert_eq!(roles.iter().filter(|role| **role == "owner").count(), 1, "{members:#}");
     assert_eq!(them.get("/api/v1/sessions").await.expect(200).json()["items"], json!([]));
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a34_what_is_another_teams_cannot_be_bound_to_ours(engine: Engine) {
@@ -257,5 +257,5 @@ async fn a34_what_is_another_teams_cannot_be_bound_to_ours(engine: Engine) {
     db.close().await;
     ours.stays().await;
     theirs.stays().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -136,7 +136,7 @@ async fn a35_who_is_not_a_member_any_more_gets_nowhere(engine: Engine) {
             assert!(turned_away(status, &to), "{} {path} of a shut team: {status} {to}", route.method);
         }
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a36_a_viewer_changes_nothing_and_every_try_is_written_down(engine: Engine) {
@@ -179,13 +179,13 @@ async fn a36_a_viewer_changes_nothing_and_every_try_is_written_down(engine: Engi
     let task = admin.task(id(&task, "id")).await;
     assert_eq!((&task["state"], &task["attempt"]), (&json!("pending"), &json!(1)));
     assert_eq!(admin.get("/api/v1/tasks").await.expect(200).json()["items"].as_array().expect("tasks").len(), 1);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a37_of_two_admins_who_demote_each_other_one_stays(engine: Engine) {
     let board = Board::start(engine).await;
     demote(&board, 3).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// Two admins make each other viewers at the same time, again and again.
@@ -296,7 +296,7 @@ async fn a40_a_role_that_somebody_claims_is_ignored(engine: Engine) {
     let vibers = viewer.get("/api/v1/vibers").await.expect(200).json();
     assert_eq!(vibers["items"].as_array().expect("vibers").len(), 1);
     assert_eq!(viewer.get("/api/v1/tasks").await.expect(200).json()["items"], json!([]));
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a43_identifiers_are_random_enough_and_open_nothing(engine: Engine) {
@@ -333,7 +333,7 @@ async fn a43_identifiers_are_random_enough_and_open_nothing(engine: Engine) {
     board.anon().get(&path).await.expect(401);
     board.make_operator(ELSEWHERE, "far@example.org", "owner").await;
     board.token(ELSEWHERE, "owner").await.get(&path).await.expect(404);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The 128 bits of an identifier.
@@ -371,5 +371,5 @@ async fn a44_a_lowered_role_counts_from_the_next_request_on(engine: Engine) {
     owner.post_form(&format!("/t/home/settings/members/{id}/remove"), &[]).await.expect(303);
     bo.page("/t/home").await.expect(404);
     bo.page("/account").await.expect(200);
-    board.sound().await;
+    board.assert_invariants().await;
 }

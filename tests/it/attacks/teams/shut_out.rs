@@ -72,7 +72,7 @@ async fn a38_a_stream_of_another_team_is_not_found_and_ones_own_ends_with_the_me
     }
     let request = bo.request(reqwest::Method::GET, &path(&task)).header("accept", "text/event-stream");
     bo.send(request).await.expect(404);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// A team with a running task, one that waits, and an open stream of everybody.
@@ -148,14 +148,14 @@ async fn a41_a_suspended_team_is_silent_and_its_tasks_are_stopped(engine: Engine
     assert!(rows.iter().any(|row| row["action"] == "team.suspend"), "{rows:#?}");
     // The daemon that comes back is told, and confirms.
     busy.viber.running =
-        vec![protocol::Running { task_id: id(&busy.running, "id").parse().expect("an id"), attempt: 1 }];
+        vec![protocol::AttemptRef { task_id: id(&busy.running, "id").parse().expect("an id"), attempt: 1 }];
     busy.viber.connect().await;
     let stop = busy.viber.command().await;
     assert!(matches!(stop, protocol::Command::Stop { .. }), "{stop:?}");
     let task: protocol::TaskId = id(&busy.running, "id").parse().expect("an id");
     busy.viber.report(&task, 1, 4, vec![board_tests::fake_daemon::stopped()]).await;
     assert!(busy.program.task(task.as_str()).await["stopConfirmedAt"].is_string());
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a41_a_deleted_team_is_gone_with_its_sockets(engine: Engine) {
@@ -182,7 +182,7 @@ async fn a41_a_deleted_team_is_gone_with_its_sockets(engine: Engine) {
         (&json!(far.id), &json!("connected"))
     );
     // The ledger misses the deleted tasks, and nothing else.
-    let wrong = board.unsound().await;
+    let wrong = board.violated_invariants().await;
     let deleted = [id(&busy.running, "id"), id(&busy.waiting, "id")];
     let others = wrong.iter().filter(|line| !deleted.iter().any(|task| line.contains(task)));
     assert_eq!(others.collect::<Vec<_>>(), Vec::<&String>::new());

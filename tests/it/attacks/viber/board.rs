@@ -186,7 +186,7 @@ async fn a59_a_redirect_is_not_followed() {
         let here = format!("http://127.0.0.1:{}", first.port);
         let viber = Viber::fresh("lab");
         let said = agent(&viber, &["join", &here, &token.secret], None).await;
-        bad(&said, "sends us elsewhere");
+        bad(&said, "redirects elsewhere");
         assert!(!viber.home().join("state/credential").exists());
         let said = agent(&enrolled(&here, &credential.secret), &["run", "--once"], None).await;
         bad(&said, &status[..3]);

@@ -57,7 +57,7 @@ async fn a46_a_hello_of_another_viber_is_closed(engine: Engine) {
     assert_eq!(fixture.operator.task(id(&task, "id")).await["state"], "completed");
     assert_eq!(thief.connect().await.conn_epoch, 1, "nothing was connected meanwhile");
     fixture.viber.cut();
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a47_a_join_token_that_was_used_is_old_or_taken_back_opens_nothing(engine: Engine) {
@@ -117,7 +117,7 @@ async fn a47_a_join_token_that_was_used_is_old_or_taken_back_opens_nothing(engin
         canary.not_in("the log", &board.log());
         canary.not_below(board.data(), |_| false);
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The stored form of all join tokens.
@@ -159,7 +159,7 @@ async fn a49_a_revoked_viber_is_out_at_once(engine: Engine) {
     let refused = fixture.operator.post("/api/v1/tasks", &more).await;
     assert!([404, 409, 422].contains(&refused.status), "{refused:?}");
     assert_eq!(audited(&fixture.board, "viber.revoke").await.len(), 1);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a49_a_revoked_daemon_keeps_its_reports_and_ends_its_commands_as_it_was_
     let llm = Llm::start(vec![Reply::call("shell", json!({"command": command}))]).await;
     let mut viber = Viber::fresh("lab");
     viber.enrol(&board).await;
-    viber.think_with(&llm, "openai");
+    viber.use_scripted_model(&llm, "openai");
     let config = std::fs::read_to_string(viber.home().join("config.yaml")).expect("its file");
     viber.write("config.yaml", &format!("{config}\nonDisconnect: stop_after 1\n"));
     viber.run();
@@ -196,5 +196,5 @@ async fn a49_a_revoked_daemon_keeps_its_reports_and_ends_its_commands_as_it_was_
     assert!(dials <= 3, "no storm: {}", viber.log());
     assert_eq!(operator.task(id(&task, "id")).await["error"]["code"], "lost");
     viber.stop().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -6,7 +6,7 @@ use board_tests::{
     tasks::id,
     wait::EVENT_TIMEOUT,
 };
-use protocol::{EventBody, FromDaemon, Running, SessionId, TaskId, limits::close};
+use protocol::{AttemptRef, EventBody, FromDaemon, SessionId, TaskId, limits::close};
 use serde_json::{Value, json};
 
 use super::{answered, audited};
@@ -83,7 +83,7 @@ async fn a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it
     fixture.viber.report(&near_task, 1, 4, vec![completed("mine")]).await;
     far_viber.report(&far_task, 1, 1, vec![accepted(), started(), completed("theirs")]).await;
     assert_eq!(fixture.operator.task(near_task.as_str()).await["result"]["text"], "mine");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a51_a_seq_that_is_none_or_was_used_changes_nothing(engine: Engine) {
@@ -133,7 +133,7 @@ async fn a51_a_seq_that_is_none_or_was_used_changes_nothing(engine: Engine) {
     assert_eq!(whole(&fixture.operator, &task).await, before, "what is stored stays as it is");
     viber.report(&task_id, 1, 3, vec![text("the truth"), completed("the truth")]).await;
     assert_eq!(fixture.operator.task(task_id.as_str()).await["result"]["text"], "the truth");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one(engine: Engine) {
@@ -149,7 +149,7 @@ async fn a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one(engine: En
     fixture.operator.task_within(EVENT_TIMEOUT * 2, task_id.as_str(), "lost", lost).await;
     fixture.board.sql("UPDATE teams SET lost_after_ms = 900000").await;
     fixture.operator.retry(task_id.as_str()).await.expect(200);
-    viber.running = vec![Running { task_id: task_id.clone(), attempt: 1 }];
+    viber.running = vec![AttemptRef { task_id: task_id.clone(), attempt: 1 }];
     let welcome = viber.connect().await;
     assert!(welcome.fence.iter().any(|fence| fence.task_id == task_id && fence.min_attempt == 2), "{welcome:?}");
     let again = viber.submitted().await;
@@ -176,7 +176,7 @@ async fn a53_what_an_old_attempt_says_late_is_kept_beside_the_new_one(engine: En
     assert_eq!(without_contact(fixture.operator.task(task_id.as_str()).await), ended);
     let shown = fixture.operator.messages(id(&task, "sessionId")).await;
     assert!(shown.iter().any(|message| message.to_string().contains("one late")), "{shown:#?}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// Number, outcome and whether it was overtaken, of all attempts there are.
@@ -202,13 +202,13 @@ async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) 
     let viber = &mut fixture.viber;
     let task_id = viber.submitted().await.task_id;
     viber.report(&task_id, 1, 1, vec![accepted(), started(), text("so far")]).await;
-    let one = |task: &str| Running { task_id: task.parse().expect("an id"), attempt: 1 };
-    let heartbeat = |running: Vec<Running>| FromDaemon::Heartbeat { running, metrics: None };
+    let one = |task: &str| AttemptRef { task_id: task.parse().expect("an id"), attempt: 1 };
+    let heartbeat = |running: Vec<AttemptRef>| FromDaemon::Heartbeat { running, metrics: None };
 
     // Never offered to it: the neighbour's, another team's, nobody's, and its own task's next attempt.
     let unknown = TaskId::new(1).to_string();
-    let mut claims: Vec<Running> = [id(&near, "id"), id(&theirs, "id"), &unknown].map(one).into();
-    claims.push(Running { task_id: task_id.clone(), attempt: 7 });
+    let mut claims: Vec<AttemptRef> = [id(&near, "id"), id(&theirs, "id"), &unknown].map(one).into();
+    claims.push(AttemptRef { task_id: task_id.clone(), attempt: 7 });
     claims.push(one(task_id.as_str()));
     for _ in 0..3 {
         viber.send(&heartbeat(claims.clone())).await;
@@ -237,5 +237,5 @@ async fn a55_a_claim_is_written_down_and_an_omission_is_settled(engine: Engine) 
     // What it brings after all is adopted.
     fixture.viber.report(&task_id, 1, 4, vec![completed("here it is")]).await;
     assert_eq!(fixture.operator.task(task_id.as_str()).await["state"], "completed");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -100,7 +100,7 @@ impl Escape {
         let machine = Viber::fresh_below(&base(), "lab", user);
         let word = Canary::new("what lies outside");
         lay_out(&machine, &word.secret);
-        let mut fixture = Fixture::on(Engine::Sqlite).machine(machine).thinking([]).with_enrolled_viber().await;
+        let mut fixture = Fixture::on(Engine::Sqlite).machine(machine).scripted_model([]).with_enrolled_viber().await;
         let viber = &mut fixture.viber;
         let config = fs::read_to_string(viber.home().join("config.yaml")).expect("its file");
         let sandbox = format!("{config}\nsandbox: {{ network: {network}, memory: 192MiB }}\n# {}\n", word.secret);
@@ -113,7 +113,7 @@ impl Escape {
         }
         let folder = viber.root().join("bait");
         fs::create_dir(&folder).expect("a folder");
-        viber.give_away(&folder);
+        viber.chown_to_user(&folder);
         let bait = bait(viber, user, &folder, &word.secret);
         let fixture = fixture.running().await;
         let told = eventually("the bait lies there", async || {
@@ -144,12 +144,12 @@ impl Escape {
     pub async fn try_all(&mut self, names: &[&str]) -> BTreeMap<String, Came> {
         for name in names {
             let file = self.fixture.viber.root().join("outside").join(name).join("bait");
-            self.fixture.viber.lay(&file, "bait\n");
+            self.fixture.viber.write_at(&file, "bait\n");
         }
         let space = self.fixture.viber.space();
         for file in ["tries.py", "base.py", "files.py", "processes.py", "machine.py"] {
             let text = fs::read_to_string(root().join("tests/it/daemon/escape").join(file)).expect("a source");
-            self.fixture.viber.lay(&space.join(file), &text);
+            self.fixture.viber.write_at(&space.join(file), &text);
         }
         let (alone, together): (Vec<&str>, Vec<&str>) =
             names.iter().copied().partition(|name| TRIED_ALONE.contains(name));
@@ -176,7 +176,7 @@ impl Escape {
         let told = self.told.as_object().expect("an object").clone();
         lure.as_object_mut().expect("an object").extend(told);
         let file = space.join("lure.json");
-        self.fixture.viber.lay(&file, &lure.to_string());
+        self.fixture.viber.write_at(&file, &lure.to_string());
         let command = format!("{} tries.py {} > said.jsonl 2> wrong.txt", python().display(), file.display());
         self.fixture.llm.script([Reply::call("shell", json!({ "command": command })), Reply::text("done")]);
         let task = self.fixture.play("try it").await;
@@ -284,7 +284,7 @@ impl Escape {
         // Whoever traced it may have left it stopped.
         self.bait.signal(Signal::CONT);
         self.bait.terminate(std::time::Duration::from_secs(10)).await;
-        self.fixture.board.sound().await;
+        self.fixture.board.assert_invariants().await;
     }
 }
 
@@ -320,10 +320,10 @@ fn lay_out(viber: &Viber, word: &str) {
         ".python_history",
     ];
     for path in secrets {
-        viber.lay(&viber.root().join(path), word);
+        viber.write_at(&viber.root().join(path), word);
     }
     for folder in [".cargo/bin", ".config/git", ".config/autostart", ".config/systemd/user"] {
-        viber.lay(&viber.root().join(folder).join("here"), "");
+        viber.write_at(&viber.root().join(folder).join("here"), "");
     }
 }
 

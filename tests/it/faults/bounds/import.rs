@@ -41,7 +41,7 @@ async fn f76_a_long_log_stops_nobody_elses_writes(engine: Engine) {
     fixture.take_over().await;
     assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks WHERE origin = 'log'").await, 1_500, "once");
     // Every change is short: I13.
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f77_a_log_is_taken_over_to_its_end_though_the_board_dies(engine: Engine) {
@@ -90,7 +90,7 @@ async fn f77_a_log_is_taken_over_to_its_end_though_the_board_dies(engine: Engine
     let doubled =
         "SELECT COUNT(*) AS n FROM (SELECT task_id FROM messages GROUP BY task_id, role HAVING COUNT(*) > 1) x";
     assert_eq!(rows(&fixture.board, doubled).await, 0);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// A line of a log.
@@ -132,7 +132,7 @@ async fn f90_a_task_of_a_great_many_attempts_is_taken_over_by_short_changes(engi
     let said = "SELECT COUNT(*) AS n FROM parts WHERE body LIKE '%1000 of the log%lines%cannot be read%'";
     assert_eq!(rows(&fixture.board, said).await, 1);
     assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM parts").await, 1 + 1_000 + 1);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// A figure of the Board's process, MiB.
@@ -154,7 +154,7 @@ async fn f91_a_log_whose_task_never_ends_fits_into_memory(engine: Engine) {
     lines.extend((0..600).map(|_| line(&two, 1, "text", &json!({ "text": text }))));
     let fixture = logged(engine, &lines).await;
     drop(lines);
-    fixture.viber.inside().at_once = 2;
+    fixture.viber.state().at_once = 2;
     let before = memory(&fixture, "VmRSS:");
     let answer = fixture.operator.post(&fixture.import_path(), &json!({})).await.expect(200).json();
     println!("{engine:?}: {answer}");
@@ -171,7 +171,7 @@ async fn f91_a_log_whose_task_never_ends_fits_into_memory(engine: Engine) {
     assert_eq!(rows(&fixture.board, said).await, 1);
     fixture.take_over().await;
     assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM messages").await, 2 + 1, "each once");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f91_a_first_task_that_takes_long_to_read_is_waited_for(engine: Engine) {
@@ -180,20 +180,20 @@ async fn f91_a_first_task_that_takes_long_to_read_is_waited_for(engine: Engine) 
     lines.extend((0..8).map(|n| line(&task, 1, "text", &json!({ "text": format!("word {n}") }))));
     lines.push(line(&task, 1, "completed", &json!({ "summary": "done" })));
     let fixture = logged(engine, &lines).await;
-    fixture.viber.inside().at_once = 2;
-    fixture.viber.inside().slow = Duration::from_millis(3_200);
+    fixture.viber.state().at_once = 2;
+    fixture.viber.state().slow = Duration::from_millis(3_200);
     let answer = fixture.operator.post(&fixture.import_path(), &json!({})).await.expect(200).json();
     assert_eq!((&answer["more"], &answer["tasks"]), (&json!(true), &json!(0)), "{answer:#}");
     // The session is there to be looked at, and says that its log is being taken over.
     fixture.operator.get(&format!("/api/v1/sessions/{}", session())).await.expect(200);
-    fixture.viber.inside().slow = Duration::ZERO;
+    fixture.viber.state().slow = Duration::ZERO;
     within(LONG_WORK_TIMEOUT, "it is there to its end", || async {
         let done = "SELECT COUNT(*) AS n FROM tasks WHERE state = 'completed'";
         (rows(&fixture.board, done).await == 1).then_some(())
     })
     .await;
     fixture.take_over().await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(
@@ -267,7 +267,7 @@ mod long {
             }
         }
         println!("{engine:?}: gone after {:?}; the slowest submit beside it {slowest:?}", began.elapsed());
-        fixture.board.sound().await;
+        fixture.board.assert_invariants().await;
     }
 
     crate::on_both_databases!(sixty_thousand_lines_beside_somebody_elses_submits);

@@ -96,7 +96,7 @@ async fn f81_four_thousand_calls_are_a_page_and_its_earlier_ones(engine: Engine)
     for nonsense in ["2.x", "x", "2.", "99.3"] {
         fixture.owner().page(&format!("{}?before={nonsense}", page(&fixture))).await.expect(404);
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f81_no_kind_of_part_makes_a_page_larger(engine: Engine) {
@@ -169,7 +169,7 @@ async fn f81_no_kind_of_part_makes_a_page_larger(engine: Engine) {
     }
     let whole = fixture.owner().page(&full.expect("a text that is cut")).await.expect(200).body;
     assert!(whole.len() >= long.trim_end().len() && whole.starts_with("`<&>`*a*"), "{}", whole.len());
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f81_all_that_is_long_at_once_is_no_larger_page(engine: Engine) {
@@ -201,7 +201,7 @@ async fn f81_all_that_is_long_at_once_is_no_larger_page(engine: Engine) {
         let html = look(&fixture, &format!("{}?pane={tab}", page(&fixture))).await;
         assert!(html.len() > 150_000, "{tab}: {} bytes are no full page", html.len());
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(

@@ -61,7 +61,7 @@ async fn f80_a_great_many_open_tasks_are_stopped_to_the_last_one(engine: Engine)
     // What is given to it from now on is not stopped.
     let later = admin.submit(viber.id.as_str(), "later").await;
     assert_eq!(id(&admin.task(id(&later, "id")).await, "state"), "pending");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn f80_a_revoked_vibers_tasks_are_lost_to_the_last_one(engine: Engine) {
@@ -77,7 +77,7 @@ async fn f80_a_revoked_vibers_tasks_are_lost_to_the_last_one(engine: Engine) {
         .await;
     let lost = "SELECT COUNT(*) AS n FROM tasks WHERE state = 'error' AND error LIKE '%was revoked%'";
     assert_eq!(rows(&board, lost).await, TASK_COUNT as u64 + 1);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 crate::on_both_databases!(

@@ -75,7 +75,7 @@ async fn f24_a_board_that_hangs_up_sees_no_storm() {
     // Full jitter from half a second on, doubling: many tries in a short time are next to impossible.
     assert!(dials <= 15, "{dials} tries in {passed:?}");
     assert!(waits(&viber).iter().all(|wait| *wait <= LONGEST_PAUSE));
-    board.behave(Behaviour::Serve);
+    board.set_behaviour(Behaviour::Serve);
     within(LONGEST_PAUSE + EVENT_TIMEOUT, "it is served", || async { (!board.beats().is_empty()).then_some(()) }).await;
 }
 
@@ -111,7 +111,7 @@ mod long {
         assert!(widest <= LONGEST_PAUSE + Duration::from_secs(1), "{widest:?} without a try");
         assert!((10..=40).contains(&dials.len()), "{} tries in three minutes", dials.len());
         assert!(viber.alive());
-        board.behave(Behaviour::Serve);
+        board.set_behaviour(Behaviour::Serve);
         within(LONGEST_PAUSE + EVENT_TIMEOUT, "it is served", || async { (!board.beats().is_empty()).then_some(()) })
             .await;
     }
@@ -125,7 +125,7 @@ mod long {
         assert!((2..=3).contains(&dials.len()), "{} tries", dials.len());
         assert!(dials.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(60)));
         assert!(viber.alive());
-        board.behave(Behaviour::Serve);
+        board.set_behaviour(Behaviour::Serve);
         within(Duration::from_secs(75), "it is served", || async { (!board.beats().is_empty()).then_some(()) }).await;
     }
 }

@@ -41,13 +41,13 @@ async fn stop(fixture: &Fixture<Viber>, task: &str, mark: &str) -> u64 {
     let events = fixture.events(task).await;
     let last = events.last().expect("an ending");
     assert_eq!(kind(last), "task:stopped", "{last}");
-    fixture.sound().await;
+    fixture.assert_invariants().await;
     number(&last["killed"])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f20_what_ignores_sigterm_forks_twice_or_leaves_its_session_is_dead_after_a_stop() {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let mark = odd_seconds();
     let scripts = [
         ("deaf.sh", "trap '' TERM\nexec sleep $1\n"),
@@ -75,7 +75,7 @@ async fn f20_what_ignores_sigterm_forks_twice_or_leaves_its_session_is_dead_afte
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f20_a_tree_of_a_thousand_processes_is_dead_after_a_stop() {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     std::fs::write(fixture.viber.space().join("tree.sh"), TREE_SCRIPT).expect("a script");
     let mark = odd_seconds();
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(&format!("sh tree.sh 3 {mark}")))).await;
@@ -89,7 +89,7 @@ async fn f20_a_tree_of_a_thousand_processes_is_dead_after_a_stop() {
     // The machine is free again.
     let next = fixture.give("shell echo still here").await;
     assert_eq!(fixture.over(&next).await["state"], "completed");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// The tool-result of a task that has completed, with how long the command took.
@@ -108,7 +108,7 @@ fn text<'a>(result: &'a Value, field: &str) -> &'a str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f22_a_grandchild_that_holds_the_output_does_not_hold_the_task() {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let mark = odd_seconds();
     let holder = format!("(trap '' TERM; sleep {mark}; echo late) & echo early");
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(&holder))).await;
@@ -118,24 +118,24 @@ async fn f22_a_grandchild_that_holds_the_output_does_not_hold_the_task() {
     assert!(text(&result, "note").contains("background"), "it says what it ended: {result}");
     assert!(processes_with(&mark).is_empty());
     assert_eq!(content(&fixture.events(&task).await, "tool-output"), "early\n");
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f22_a_command_that_closes_its_output_is_waited_for() {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let command = "echo early; exec >&- 2>&-; sleep 1; echo yes >finished; exit 7";
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(command))).await;
     let (result, took) = result(&fixture, &task).await;
     assert!(took >= Duration::from_secs(1), "{took:?}");
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(7), "early\n"), "{result}");
     assert_eq!(std::fs::read_to_string(fixture.viber.space().join("finished")).expect("written"), "yes\n");
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f22_output_that_somebody_outside_holds_is_marked() {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let command = "echo early; while [ ! -e go ]; do sleep 0.05; done; echo last";
     let task = fixture.give(&format!("shell {}", fixture.spawns().command(command))).await;
     let pid = eventually("it began", || async { living(&task).first().copied() }).await;
@@ -147,6 +147,6 @@ async fn f22_output_that_somebody_outside_holds_is_marked() {
     drop(held);
     assert!(!lives(pid));
     assert_eq!((&result["exitCode"], text(&result, "output")), (&json!(0), "early\nlast\n"), "{result}");
-    assert!(text(&result, "note").contains("outside still holds"), "{result}");
-    fixture.sound().await;
+    assert!(text(&result, "note").contains("outside the command still holds"), "{result}");
+    fixture.assert_invariants().await;
 }

@@ -46,7 +46,7 @@ async fn running(fixture: &Fixture<Viber>) -> (String, String) {
 }
 
 async fn f13_a_killed_daemon_takes_its_commands_along_and_says_so(engine: Engine) {
-    let mut fixture = Fixture::on(engine).echoing().with_viber().await;
+    let mut fixture = Fixture::on(engine).echo_model().with_viber().await;
     let (task, mark) = running(&fixture).await;
     let before = fixture.events(&task).await;
     fixture.viber.kill9();
@@ -67,11 +67,11 @@ async fn f13_a_killed_daemon_takes_its_commands_along_and_says_so(engine: Engine
     assert!(processes_with(&mark).is_empty());
     let attempts: Vec<u32> = fixture.spawns().all().iter().map(|spawn| spawn.attempt).collect();
     assert_eq!(attempts, [1, 2]);
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 async fn f13_a_killed_daemon_that_stays_away_loses_its_task(engine: Engine) {
-    let mut fixture = Fixture::on(engine).echoing().with_viber().await;
+    let mut fixture = Fixture::on(engine).echo_model().with_viber().await;
     fixture.board.sql("UPDATE teams SET lost_after_ms = 1000").await;
     let (task, mark) = running(&fixture).await;
     let before = fixture.events(&task).await;
@@ -85,12 +85,12 @@ async fn f13_a_killed_daemon_that_stays_away_loses_its_task(engine: Engine) {
     let told = fixture.operator.task_that(&task, "told", |task| task["error"]["code"] == "daemon_restarted").await;
     assert_eq!((&told["state"], &told["attempt"]), (&json!("error"), &json!(1)));
     assert_eq!(fixture.spawns().begun(&task), 1, "not run again");
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f18_a_second_daemon_on_one_home_is_turned_away() {
-    let mut fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let mut fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let task = fixture.give("wait").await;
     fixture.operator.task_in(&task, "running").await;
     let second = fixture.viber.cli(&["run"]).await;
@@ -108,14 +108,14 @@ async fn f18_a_second_daemon_on_one_home_is_turned_away() {
     assert_eq!(fixture.over(&task).await["error"]["code"], "daemon_restarted");
     let next = fixture.give("still here").await;
     assert_eq!(fixture.over(&next).await["state"], "completed");
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f23_a_terminated_daemon_lets_its_task_finish_and_begins_nothing_new() {
     let gate = Gate::new();
     let reply = Reply::Stream(vec![Piece::text("first half, "), Piece::Wait(gate.clone()), Piece::text("second half")]);
-    let mut fixture = Fixture::on(Engine::Sqlite).thinking([reply, Reply::text("later")]).with_viber().await;
+    let mut fixture = Fixture::on(Engine::Sqlite).scripted_model([reply, Reply::text("later")]).with_viber().await;
     let task = fixture.give("take your time").await;
     eventually("it runs", || async {
         content(&fixture.events(&task).await, "text-delta").contains("first").then_some(())
@@ -139,12 +139,12 @@ async fn f23_a_terminated_daemon_lets_its_task_finish_and_begins_nothing_new() {
         (&json!("completed"), &json!("later"), &json!(1))
     );
     assert_eq!(fixture.llm.requests().len(), 2, "begun once each");
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f23_a_daemon_told_twice_hands_its_task_back() {
-    let mut fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let mut fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let (task, mark) = running(&fixture).await;
     fixture.viber.begin_stop();
     eventually("it drains", || async { fixture.viber.log().contains("ending: waiting").then_some(()) }).await;
@@ -163,11 +163,11 @@ async fn f23_a_daemon_told_twice_hands_its_task_back() {
     eventually("the second begins", || async { (fixture.spawns().begun(&task) == 2).then_some(()) }).await;
     fixture.operator.stop(&task).await.expect(200);
     fixture.operator.task_that(&task, "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 /// A daemon at a fake Board that works on a task, told to end `at` the returned moment.
-async fn draining() -> (FakeBoard, Viber, protocol::Running, Instant) {
+async fn draining() -> (FakeBoard, Viber, protocol::AttemptRef, Instant) {
     let board = FakeBoard::start(Behaviour::Serve).await;
     let mut viber = Viber::fresh("lab");
     board.enrol(&viber);

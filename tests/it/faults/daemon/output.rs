@@ -58,7 +58,7 @@ fn result(events: &[Value]) -> Value {
 
 /// A command prints `blocks` MiB as fast as it can to a daemon that is frozen for a moment.
 async fn flood(blocks: usize, limit: Duration) {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     let space = fixture.viber.space();
     let block = block();
     std::fs::write(space.join("block"), &block).expect("a file");
@@ -101,7 +101,7 @@ async fn flood(blocks: usize, limit: Duration) {
     assert!(two.starts_with(begin), "nothing is lost, doubled or broken in what is shown");
     let end = end.split_once("…]\n").expect("the end of the word").1;
     assert!(two.ends_with(end) && !end.is_empty());
-    fixture.sound().await;
+    fixture.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,7 +111,7 @@ async fn f21_a_flood_of_64_mib_is_held_back_and_kept_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f21_a_character_cut_in_the_middle_comes_out_whole() {
-    let fixture = Fixture::on(Engine::Sqlite).echoing().with_viber().await;
+    let fixture = Fixture::on(Engine::Sqlite).echo_model().with_viber().await;
     // é, 日 and 🦀 with a pause inside of each, and at last one that never ends.
     let pieces = [r"a\303", r"\251b\346", r"\227", r"\245c\360\237", r"\246\200d\n", r"e\346\227"];
     let command = pieces.map(|piece| format!("printf '{piece}'")).join("; sleep 0.15; ");

@@ -92,12 +92,12 @@ async fn f56_a_backup_made_under_load_is_whole_and_serves(engine: Engine) {
         assert_eq!(viewer.task(&talker.task).await["state"], "running");
     }
     other.ledger().somebody_else_submits();
-    other.sound().await;
+    other.assert_invariants().await;
 
     // The copy is a Board of its own, and the first goes on.
     let Asked::Kept(_) = fixture.ask_as(&viewer, "on the copy").await else { panic!("it serves") };
     for talker in talkers {
         talker.finish(&fixture.operator).await;
     }
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
-use board_tests::{Board, Disk, Engine, FakeDaemon, Fixture, disk::played_apart, eventually, wait::EVENT_TIMEOUT};
+use board_tests::{
+    Board, Disk, Engine, FakeDaemon, Fixture, disk::run_in_mount_namespace, eventually, wait::EVENT_TIMEOUT,
+};
 use serde_json::json;
 
 use super::{Asked, Asking, absent};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f45_a_full_disk_refuses_writes_and_heals_when_there_is_room() {
-    if played_apart("faults::database::full::f45_a_full_disk_refuses_writes_and_heals_when_there_is_room") {
+    if run_in_mount_namespace("faults::database::full::f45_a_full_disk_refuses_writes_and_heals_when_there_is_room") {
         return;
     }
     let mount = tempfile::tempdir().expect("a folder");

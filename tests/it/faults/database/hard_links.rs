@@ -43,5 +43,5 @@ async fn a173_a_hard_link_gets_nobody_into_a_database_twice() {
     std::fs::hard_link(&file, board.data().join("board.db.before-1")).expect("a link");
     board.restart().await;
     board.cli(&["doctor"]).await.good();
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -65,7 +65,7 @@ async fn f82_a_second_board_is_told_who_has_the_database_and_takes_over_after_a_
     assert_eq!(person.task(&task).await["goal"], "before");
     other.stop().await;
     fixture.board.restart().await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,5 +122,5 @@ async fn f84_a_lock_whose_session_ends_is_taken_again_by_the_same_board() {
     eventually("it still serves", || async { matches!(fixture.ask("after").await, Asked::Kept(_)).then_some(()) })
         .await;
     assert_eq!(fixture.board.pid(), pid);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -51,7 +51,7 @@ async fn f93_a_restore_after_a_killed_one_has_its_blobs(engine: Engine) {
     same(&rows(&board.database_url).await, &rows(&fixture.board.database_url).await, "the third time");
     board.ledger().somebody_else_submits();
     board.restart().await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// A Board that was backed up and then went on: stopped, with the backup.
@@ -72,17 +72,17 @@ async fn f94_a_restore_that_was_killed_at_its_end_is_told_and_no_alarm(engine: E
     let (mut board, copy) = went_on(engine, folder.path()).await;
     killed(&board, &copy, "restore::exchanged").await;
     let said = doctor(&board).await;
-    assert!(said.contains("warn  audit: a restore was ended before its last step"), "{said}");
-    assert!(said.contains("of team home: a backup was put back at"), "{said}");
+    assert!(said.contains("warn  audit: a restore was interrupted before its last step"), "{said}");
+    assert!(said.contains("of team home: a backup was restored at"), "{said}");
     // A Board that starts then takes the last step.
     board.restart().await;
     let said = doctor(&board).await;
-    assert!(!said.contains("before its last step") && said.contains("a backup was put back at"), "{said}");
+    assert!(!said.contains("before its last step") && said.contains("a backup was restored at"), "{said}");
     let program = board.token(HOME, "admin").await;
     let read = program.get("/api/v1/audit?limit=200").await.expect(200).json();
     let told = read["items"].as_array().expect("rows").iter().find(|row| row["action"] == "board.restore");
     assert_eq!(told.expect("a row")["detail"], "from sunday.tar");
-    board.sound().await;
+    board.assert_invariants().await;
     board.stop().await;
     // So do a command, and another restore.
     for next in [&["team", "add", "more"][..], &["restore", copy.to_str().expect("text"), "--replace"]] {
@@ -109,7 +109,7 @@ async fn f94_a_restore_that_was_killed_before_its_end_changed_nothing(engine: En
     board.restart().await;
     assert!(!board.data().join("audit/restoring").exists(), "nobody waits for it any more");
     doctor(&board).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn a_backup_with_a_negative_limit_is_refused(engine: Engine) {
@@ -121,7 +121,7 @@ async fn a_backup_with_a_negative_limit_is_refused(engine: Engine) {
     let before = rows(&board.database_url).await;
     let said = board.cli(&["restore", copy.to_str().expect("text"), "--replace"]).await;
     assert_eq!(said.code(), 1, "{said:?}");
-    assert!(said.err.contains("a limit of team home is below nothing"), "{said:?}");
+    assert!(said.err.contains("a limit of team home is negative"), "{said:?}");
     same(&rows(&board.database_url).await, &before, "a negative limit");
     // One that is in a database already leaves no room and hides nothing.
     board.restart().await;
@@ -129,5 +129,5 @@ async fn a_backup_with_a_negative_limit_is_refused(engine: Engine) {
     let quota = program.get("/api/v1/quota").await.expect(200).json();
     assert_eq!(quota["storage"]["limit"], 0, "{quota}");
     board.sql("UPDATE teams SET storage_bytes = 1000000").await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -94,7 +94,7 @@ async fn f48_a_schema_that_is_newer_is_refused_untouched(engine: Engine) {
     }
     change(&fixture.board, "DELETE FROM _sqlx_migrations WHERE version = 9999").await;
     fixture.board.restart().await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f48_a_schema_that_is_not_ours_is_refused_untouched(engine: Engine) {
@@ -121,7 +121,7 @@ async fn f48_a_schema_that_is_not_ours_is_refused_untouched(engine: Engine) {
     }
     change(&fixture.board, "DROP TABLE kept").await;
     fixture.board.restart().await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,7 +158,7 @@ async fn f48_a_damaged_file_is_refused_untouched() {
 
     std::fs::write(&path, &whole).expect("all of it");
     fixture.board.restart().await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 /// Writes `whole` with `length` bytes from `at` on overwritten.
@@ -193,7 +193,7 @@ async fn f53_a_board_killed_in_a_migration_starts_over_on_sqlite() {
         assert_eq!(count(&board.database_url, MIGRATIONS_SQL).await, server::db::newest().cast_unsigned(), "{point}");
         let fixture = absent(board).await;
         fixture.ask("works").await;
-        fixture.board.sound().await;
+        fixture.board.assert_invariants().await;
     }
 }
 
@@ -220,7 +220,7 @@ async fn f53_a_board_killed_in_a_migration_starts_over_on_postgres() {
     eventually("nothing is left open", || async { (count(&board.database_url, left).await == 0).then_some(()) }).await;
     let fixture = absent(board).await;
     fixture.ask("works").await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,5 +245,5 @@ async fn f53_of_two_boards_that_begin_on_one_empty_database_one_serves() {
     let fixture = absent(boards.remove(0)).await;
     let super::Asked::Kept(task) = fixture.ask("on the first").await else { panic!("it serves") };
     assert_eq!(fixture.operator.task(&task).await["goal"], "on the first");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -14,7 +14,7 @@ use board_tests::{
     fake_daemon::{Heard, accepted, completed, started, text},
     tasks::id,
 };
-use protocol::{EventBody, OutboxRange, Running, TaskId, ToDaemon};
+use protocol::{AttemptRef, EventBody, OutboxRange, TaskId, ToDaemon};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -149,7 +149,7 @@ impl Talk {
             Some(Heard::Closed { .. }) => false,
             // The daemon's heartbeat.
             None => {
-                let running = vec![Running { task_id: self.task.clone(), attempt: 1 }];
+                let running = vec![AttemptRef { task_id: self.task.clone(), attempt: 1 }];
                 let beat = protocol::FromDaemon::Heartbeat { running, metrics: None };
                 self.viber.try_send_text(serde_json::to_string(&beat).expect("JSON")).await;
                 true
@@ -161,7 +161,7 @@ impl Talk {
     async fn dial(&mut self) -> bool {
         let acked = self.acked.load(Ordering::SeqCst);
         let (task_id, attempt) = (self.task.clone(), 1);
-        self.viber.running = vec![Running { task_id: task_id.clone(), attempt }];
+        self.viber.running = vec![AttemptRef { task_id: task_id.clone(), attempt }];
         self.viber.outbox =
             vec![OutboxRange { task_id, attempt, first_seq: acked + 1, last_seq: acked + self.together() }];
         let dialled = tokio::time::timeout(Duration::from_secs(5), self.viber.dial()).await;

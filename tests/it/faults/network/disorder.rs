@@ -11,7 +11,7 @@ use board_tests::{
     tasks::id,
     wait::EVENT_TIMEOUT,
 };
-use protocol::{Running, limits::close};
+use protocol::{AttemptRef, limits::close};
 
 use super::{ANY_ENGINE, Network, exact, over_a_network, seed, words};
 
@@ -41,7 +41,7 @@ async fn f29_every_frame_three_times_has_no_effect() {
         fixture.viber.log()
     );
     assert!(counts.copied >= 2 * 10, "{counts:?}");
-    fixture.sound(2).await;
+    fixture.assert_invariants(2).await;
 }
 
 /// Both ways, commands and the welcome, too.
@@ -67,7 +67,7 @@ async fn f30_frames_in_reversed_windows_are_put_in_order() {
         after - before <= 16.0 && own_after - own <= 16.0,
         "Board {before} to {after} MiB, daemon {own} to {own_after} MiB"
     );
-    fixture.sound(2).await;
+    fixture.assert_invariants(2).await;
 }
 
 /// The first connection's frames are held back by the network until the second one is welcomed.
@@ -77,7 +77,7 @@ async fn f34_a_connection_that_has_a_successor_is_not_heard_any_more() {
     let operator = board.token(HOME, "operator").await;
     let proxy = Proxy::before(&board, seed()).await;
     let mut old = FakeDaemon::enrol(&board, "lab").await;
-    old.dials(&proxy.url());
+    old.dial_at(&proxy.url());
     old.connect().await;
     let task = operator.submit(old.id.as_str(), "one runner").await;
     let submit = old.submitted().await;
@@ -86,12 +86,12 @@ async fn f34_a_connection_that_has_a_successor_is_not_heard_any_more() {
     old.report_unacked(&submit.task_id, 1, 3, vec![delta("stale ")]).await;
 
     let mut new = old.twin();
-    new.dials(&board.url);
-    new.running = vec![Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    new.dial_at(&board.url);
+    new.running = vec![AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     new.connect().await;
     assert_eq!(old.closed().await.0, close::SUPERSEDED);
     proxy.heal();
     new.report(&submit.task_id, 1, 3, vec![delta("fresh"), completed("fresh")]).await;
     exact(&operator, &operator.task_in(id(&task, "id"), "completed").await, "fresh").await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -8,7 +8,7 @@ use board_tests::{
     fake_daemon::{accepted, started},
     tasks::id,
 };
-use protocol::Running;
+use protocol::AttemptRef;
 use tokio::time::{Instant, sleep_until};
 
 use super::{ANY_ENGINE, seed};
@@ -26,7 +26,7 @@ async fn quiet(limit: Duration, time: Duration) {
     let task = operator.submit(fake.id.as_str(), "wait").await;
     let submit = fake.submitted().await;
     fake.report(&submit.task_id, 1, 1, vec![accepted()]).await;
-    fake.running = vec![Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    fake.running = vec![AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     let through = Person::with_token(&proxy.url(), operator.bearer().expect("a token"));
     let mut viewer = through.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
     viewer.until("task:accepted").await;
@@ -42,7 +42,7 @@ async fn quiet(limit: Duration, time: Duration) {
     assert_eq!((after.idled, after.connections), (0, before.connections), "{before:?}, {after:?}");
     fake.report(&submit.task_id, 1, 2, vec![started()]).await;
     viewer.until("task:started").await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// Twenty-two seconds for thirty: whoever lives with less lives with more. Pings come every 10 s, comments every 15 s.

@@ -36,7 +36,7 @@ async fn f25_a_half_open_connection_is_noticed_and_replaced() {
     fixture.recorded(&task, 39).await;
     let mut viewer = fixture.operator.stream(&format!("/api/v1/tasks/{}/events", id(&task, "id")), None).await;
     let first = fixture.proxy().counts().connections;
-    fixture.proxy().forsake();
+    fixture.proxy().make_half_open();
     let began = Instant::now();
     gate.open();
     within(NOTICED_TIMEOUT * 2, "disconnected", || async { (fixture.contact().await == "disconnected").then_some(()) })
@@ -55,7 +55,7 @@ async fn f25_a_half_open_connection_is_noticed_and_replaced() {
         .collect();
     let lost = contacts.iter().position(|contact| contact == "disconnected");
     assert!(lost.is_some_and(|at| contacts[at..].contains(&"connected".to_owned())), "{contacts:?}");
-    fixture.sound(1).await;
+    fixture.assert_invariants(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,13 +75,13 @@ async fn f26_lost_acknowledgements_make_nothing_twice() {
     fixture.completes(&task, 80, EVENT_TIMEOUT).await;
     assert_eq!(fixture.operator.events(id(&task, "id")).await, before);
     assert_eq!(done["state"], "completed");
-    fixture.sound(1).await;
+    fixture.assert_invariants(1).await;
 
     // A daemon that forgot every acknowledgement says all of it again.
     let (board, proxy) = (&fixture.board, fixture.proxy());
     proxy.heal();
     let mut fake = FakeDaemon::enrol(board, "fake").await;
-    fake.dials(&proxy.url());
+    fake.dial_at(&proxy.url());
     fake.connect().await;
     let task = fixture.operator.submit(fake.id.as_str(), "say it once").await;
     let submit = fake.submitted().await;
@@ -98,7 +98,7 @@ async fn f26_lost_acknowledgements_make_nothing_twice() {
     }
     assert_eq!(fixture.operator.events(id(&task, "id")).await.len(), 5);
     exact(&fixture.operator, &fixture.operator.task(id(&task, "id")).await, "once only").await;
-    fixture.sound(1).await;
+    fixture.assert_invariants(1).await;
 }
 
 /// The viber hears and is not heard. What it was told in that time is not lost, and not done twice.
@@ -130,7 +130,7 @@ async fn unheard(outage: Duration) {
     }
     fixture.completes(&first, 80, EVENT_TIMEOUT).await;
     fixture.completes(&second, 20, EVENT_TIMEOUT).await;
-    fixture.sound(2).await;
+    fixture.assert_invariants(2).await;
 }
 
 /// Three seconds, and an end that both sides see; the real silence is `long`.
@@ -146,7 +146,7 @@ async fn f27_commands_into_a_hole_are_sent_again() {
     let operator = board.token(HOME, "operator").await;
     let proxy = Proxy::before(&board, seed()).await;
     let mut fake = FakeDaemon::enrol(&board, "fake").await;
-    fake.dials(&proxy.url());
+    fake.dial_at(&proxy.url());
     fake.connect().await;
     proxy.both(|way| way.hole = Hole::UpTo(1));
     let task = operator.submit(fake.id.as_str(), "into the hole").await;
@@ -161,7 +161,7 @@ async fn f27_commands_into_a_hole_are_sent_again() {
     fake.connect().await;
     assert!(fake.next_within(Duration::from_secs(1)).await.is_none(), "it is on disk: nothing is sent again");
     fake.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("done")]).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 mod long {

@@ -50,7 +50,7 @@ async fn storm(first: (usize, usize), second: (usize, usize)) -> f64 {
     let rate = wave(&board, &fake, second).await;
     before.back(&board).await;
     eventually("no CLOSE_WAIT", || async { (sockets(&board, TcpState::CloseWait) == 0).then_some(()) }).await;
-    board.sound().await;
+    board.assert_invariants().await;
     rate
 }
 
@@ -100,7 +100,7 @@ async fn f41_a_board_without_files_left_keeps_whom_it_has_and_recovers() {
     fake.report(&submit.task_id, 1, 3, vec![completed("done")]).await;
     viewer.until("end").await;
     drop(clients);
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 mod long {

@@ -30,7 +30,7 @@ async fn outages(many: u32, down: Duration, every: Duration) {
         assert!(after.refused - before.refused <= 12, "outage {n}: {before:?}, {after:?}");
     }
     fixture.completes(&task, count, EVENT_TIMEOUT * 2).await;
-    fixture.sound(1).await;
+    fixture.assert_invariants(1).await;
 }
 
 /// Two outages of three seconds.

@@ -36,7 +36,7 @@ async fn bears(pieces: Vec<Piece>, to: u32, limit: Duration, faults: impl FnOnce
     );
     let (after, _) = proc::memory(fixture.board.pid());
     assert!(after - before <= 16.0, "{before} MiB before, {after} MiB after");
-    fixture.sound(1).await;
+    fixture.assert_invariants(1).await;
 }
 
 fn thin(proxy: &Proxy) {
@@ -70,7 +70,7 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
     let proxy = Proxy::before(&board, seed()).await;
     proxy.narrow(4096);
     let mut fake = FakeDaemon::enrol(&board, "lab").await;
-    fake.dials(&proxy.url());
+    fake.dial_at(&proxy.url());
     let goal = "all work and no play ".repeat(100_000 / 21);
     // The same for a daemon that reads: the database's caches are full before it counts.
     let mut reading = FakeDaemon::connected(&board, "reads").await;
@@ -79,16 +79,22 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
         let numbered = reading.command_unacked().await;
         reading.ack_command(numbered.cmd_seq).await;
     }
-    // Not before: on a busy machine it would have been silent for too long by now.
+    // Not before: until now it would have been silent, for too long on a busy machine.
     fake.connect().await;
     let began = Instant::now();
     proxy.down(|down| down.stall = true);
     let (before, _) = proc::memory(board.pid());
-    let mut tasks = Vec::new();
-    for _ in 0..TASK_COUNT {
-        tasks.push(id(&operator.submit(fake.id.as_str(), &goal).await, "id").to_owned());
-    }
-    eventually("cut", || async { board.log().contains("the daemon does not read").then_some(()) }).await;
+    let viber = fake.id.clone();
+    let cut = async {
+        let mut tasks = Vec::new();
+        for _ in 0..TASK_COUNT {
+            tasks.push(id(&operator.submit(viber.as_str(), &goal).await, "id").to_owned());
+        }
+        eventually("cut", || async { board.log().contains("the daemon does not read").then_some(()) }).await;
+        tasks
+    };
+    // It is heard all the time: it is cut because it does not read, not because it is silent.
+    let tasks = fake.beat_during(cut).await;
     assert!(board.log().lines().any(|line| line.contains("4408") && line.contains("does not read")), "{}", board.log());
     let (after, _) = proc::memory(board.pid());
     // 5 MB wait for it.
@@ -108,7 +114,7 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
         let Command::Submit(submit) = numbered.command else { panic!("expected a task") };
         assert_eq!((submit.task_id.as_str(), numbered.cmd_seq), (task.as_str(), n as u64 + 1));
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 mod long {

@@ -12,7 +12,7 @@ use board_tests::{
     tasks::id,
     wait::EVENT_TIMEOUT,
 };
-use protocol::{Command, EventBody, FromDaemon, Running, TaskId, ToDaemon};
+use protocol::{AttemptRef, Command, EventBody, FromDaemon, TaskId, ToDaemon};
 use serde_json::Value;
 
 crate::on_both_databases!(f62_stop_and_completion_race_to_one_end, f62_a_stop_reaches_a_viber_that_comes_back,);
@@ -70,7 +70,7 @@ async fn races(engine: Engine, many: u32) -> BTreeMap<String, u32> {
     for n in 0..many {
         *won.entry(race(&operator, &mut fake, n).await).or_default() += 1;
     }
-    board.sound().await;
+    board.assert_invariants().await;
     won
 }
 
@@ -99,7 +99,7 @@ async fn f62_a_stop_reaches_a_viber_that_comes_back(engine: Engine) {
     }
     let shown = operator.task(id(&task, "id")).await;
     assert_eq!((&shown["state"], shown["stopConfirmedAt"].is_string()), (&"stopped".into(), false), "{shown}");
-    fake.running = vec![Running { task_id: submit.task_id.clone(), attempt: 1 }];
+    fake.running = vec![AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     fake.connect().await;
     let stops = stops(&mut fake, &submit.task_id).await;
     assert_eq!(stops, 1, "however often it was asked for");
@@ -111,7 +111,7 @@ async fn f62_a_stop_reaches_a_viber_that_comes_back(engine: Engine) {
     fake.until_closed_or(|frame| matches!(frame, ToDaemon::Error { .. } | ToDaemon::AckEvents { .. })).await;
     assert_eq!(operator.events(id(&task, "id")).await.len(), 3);
     assert_eq!(operator.task(id(&task, "id")).await["state"], "stopped");
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The stops of a task that come on a new connection, one at least: what the Board had to say it said before it answers a

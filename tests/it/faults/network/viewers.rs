@@ -127,7 +127,7 @@ async fn f36_viewers_that_do_not_read_are_cut_and_resume_exactly() {
         assert_eq!(seqs, due, "resumed after {from}");
         assert!(rest.iter().all(|frame| frame.event != "reset"));
     }
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 async fn f39_a_cursor_that_is_none_starts_again(engine: Engine) {
@@ -194,7 +194,7 @@ async fn f39_a_cursor_that_is_none_starts_again(engine: Engine) {
         assert!([200, 400, 422].contains(&status), "{last:?}: {status}");
     }
     pages(&owner, &task, &other).await;
-    board.sound().await;
+    board.assert_invariants().await;
 }
 
 /// The stream of a page: a cursor of another task, or of nowhere, is answered, and the region is there as a whole.

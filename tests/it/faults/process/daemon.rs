@@ -31,7 +31,7 @@ impl Crashing for Fixture<Viber> {
 }
 
 async fn f14_killed_before_the_result_was_sent_it_is_delivered(engine: Engine) {
-    let mut fixture = Fixture::on(engine).echoing().with_viber().await;
+    let mut fixture = Fixture::on(engine).echo_model().with_viber().await;
     // Its ending is on the disk; nobody was told.
     fixture.viber.fail("outbox::after_end", "1*return(crash)").await;
     let task = fixture.submit("stream 5 every 10").await;
@@ -47,11 +47,11 @@ async fn f14_killed_before_the_result_was_sent_it_is_delivered(engine: Engine) {
     let done = fixture.ended(&task).await;
     assert_eq!((&done["state"], &done["error"]["code"]), (&json!("error"), &json!("daemon_restarted")));
     assert_eq!((fixture.begun(&task), &done["attempt"]), (vec![1], &json!(1)));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn f15_killed_between_accepted_and_spawn_it_is_started_once(engine: Engine) {
-    let mut fixture = Fixture::on(engine).echoing().with_viber().await;
+    let mut fixture = Fixture::on(engine).echo_model().with_viber().await;
     // In the journal: before the Board is told, and after that, just before the beginning is journalled.
     for point in ["link::before_ack", "task::before_begun"] {
         fixture.viber.fail(point, "1*return(crash)").await;
@@ -78,5 +78,5 @@ async fn f15_killed_between_accepted_and_spawn_it_is_started_once(engine: Engine
     fixture.crashed().await;
     let done = fixture.ended(&task).await;
     assert_eq!((&done["state"], fixture.begun(&task)), (&json!("completed"), vec![1]));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }

@@ -125,8 +125,8 @@ impl Load {
         }
         for viber in self.vibers {
             assert_eq!(viber.ended(), self.size.tasks as u64);
-            viber.rest().await;
+            viber.finish().await;
         }
-        self.board.sound().await;
+        self.board.assert_invariants().await;
     }
 }

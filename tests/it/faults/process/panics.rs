@@ -71,5 +71,5 @@ async fn f11_panics_fail_one_request_and_nothing_else(engine: Engine) {
         viber.closes().iter().any(|(code, _)| *code == close::AUTH).then_some(())
     })
     .await;
-    board.sound().await;
+    board.assert_invariants().await;
 }

@@ -13,7 +13,7 @@ async fn a_proposal_comes_live_and_is_accepted_in_the_pane() {
     browser.sign_in(&fixture.board.owner().await).await;
     browser.go(&format!("{}/t/home/sessions/{}?pane=memory", fixture.board.url, submit.session_id)).await;
     browser.find("body[data-live=on]").await;
-    browser.sees("#pane-body", "Nothing waits for you").await;
+    browser.sees("#pane-body", "No proposals.").await;
     let memory = json!({ "proposal": AFTER, "base": board_tests::fake_machine::hash(BEFORE), "note": "You said so." });
     fixture.viber.report(&submit.task_id, 1, 3, vec![remembers(&memory)]).await;
     browser.sees("#pane-body .plan-diff", "The team ships on Thursdays.").await;
@@ -23,7 +23,7 @@ async fn a_proposal_comes_live_and_is_accepted_in_the_pane() {
         .await;
     eventually("nothing is proposed any more", async || (!browser.has("#pane-body .proposal").await).then_some(()))
         .await;
-    browser.sees("#pane-body", "Nothing waits for you").await;
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    fixture.board.sound().await;
+    browser.sees("#pane-body", "No proposals.").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
 }

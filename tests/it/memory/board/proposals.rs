@@ -35,7 +35,7 @@ async fn a_proposal_is_accepted_rejected_or_rewritten(engine: Engine) {
     let mine = json!({ "decision": "accept", "content": "# Mine\n" });
     fixture.operator.post(&one, &mine).await.expect(200);
     assert_eq!(fixture.viber.file("MEMORY.md").as_deref(), Some("# Mine\n"));
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
@@ -44,7 +44,7 @@ async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
     let submit = fixture.propose(Some(BEFORE), AFTER).await;
     let html = fixture.tab(&owner, &submit, "plan-diff").await;
     assert!(html.contains("The team ships on Thursdays.") && html.contains("You&#32;said&#32;so."), "{html}");
-    assert!(!html.contains("whole text as the agent"), "the difference is known: {html}");
+    assert!(!html.contains("whole proposed text"), "the difference is known: {html}");
     assert!(html.contains(&format!("/sessions/{}#m-2", submit.session_id)), "the message is linked: {html}");
     assert!(html.contains(r#"Memory <span class="count">1</span>"#), "it is counted in the strip: {html}");
     // Edited first, by plain forms.
@@ -58,8 +58,8 @@ async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
     let answer = owner.post_form(&form, &fields).await.expect(303);
     assert!(answer.header("location").ends_with("?pane=memory"), "{answer:#?}");
     assert_eq!(fixture.viber.file("MEMORY.md").as_deref(), Some("# Memory\n\n- Thursdays.\n"));
-    fixture.tab(&owner, &submit, "Nothing waits for you").await;
-    fixture.board.sound().await;
+    fixture.tab(&owner, &submit, "No proposals.").await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn what_somebody_else_wrote_stays(engine: Engine) {
@@ -83,7 +83,7 @@ async fn what_somebody_else_wrote_stays(engine: Engine) {
     let theirs = both.replace("Thursdays", "Mondays");
     fixture.viber.write("MEMORY.md", &theirs).await;
     let html = fixture.tab(&owner, &submit, "in the same lines").await;
-    assert!(html.contains("Bring both together") && !html.contains(r#"value="accept">Accept"#), "{html}");
+    assert!(html.contains("Merge both") && !html.contains(r#"value="accept">Accept"#), "{html}");
     let one = fixture.one(&submit).await;
     let refused = fixture.operator.post(&one, &json!({ "decision": "accept" })).await.expect(409);
     assert_eq!(refused.code(), "memory_changed");
@@ -103,7 +103,7 @@ async fn what_somebody_else_wrote_stays(engine: Engine) {
     assert!(shown.contains("What I typed") && shown.contains("Mondays"), "{shown}");
     assert_eq!(fixture.viber.file("MEMORY.md"), Some(theirs));
     fixture.tab(&owner, &submit, "memory-conflict").await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn an_acceptance_waits_for_its_viber(engine: Engine) {
@@ -124,7 +124,7 @@ async fn an_acceptance_waits_for_its_viber(engine: Engine) {
     fixture.viber.come_back().await;
     eventually("it is written", || async { (fixture.viber.file("MEMORY.md").as_deref() == Some(AFTER)).then_some(()) })
         .await;
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn proposals_of_different_tasks_wait_side_by_side(engine: Engine) {
@@ -156,12 +156,12 @@ async fn proposals_of_different_tasks_wait_side_by_side(engine: Engine) {
         fixture.operator.post(&path, &json!({ "decision": "accept" })).await.expect(200);
     }
     assert_eq!(fixture.viber.file("MEMORY.md"), Some(format!("# Newer\n{AFTER}")), "neither undid the other");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_file_that_is_not_there_is_made(engine: Engine) {
     let fixture = with_memory(engine).await;
-    fixture.viber.inside().files.clear();
+    fixture.viber.state().files.clear();
     let submit = fixture.propose(None, "# Memory\n\n- <script>alert(1)</script>\n").await;
     let html = fixture.tab(&fixture.board.owner().await, &submit, "plan-diff").await;
     assert!(html.contains("&#60;script&#62;") && !html.contains("<script>alert"), "text is text: {html}");
@@ -178,7 +178,7 @@ async fn a_file_that_is_not_there_is_made(engine: Engine) {
         (&session["planPolicy"], &session["memoryPolicy"], &session["approveFirst"]),
         (&json!("propose"), &json!("apply"), &json!(true))
     );
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(

@@ -55,7 +55,7 @@ async fn a_note_is_accepted_sent_along_and_found(engine: Engine) {
     let page = format!("/t/{HOME}/vibers/{}/memory?q=invoices", fixture.viber_id);
     let html = owner.page(&page).await.expect(200).body;
     assert!(html.contains("<mark>") && html.contains(&format!("/sessions/{session}")), "{html}");
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(a_note_is_accepted_sent_along_and_found);

@@ -11,7 +11,7 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     let owner = fixture.board.owner().await;
     let submit = fixture.propose(None, "x").await;
     let elsewhere = SessionId::new(7);
-    fixture.viber.inside().found = json!({ "ranking": "text", "known": 1234, "items": [
+    fixture.viber.state().found = json!({ "ranking": "text", "known": 1234, "items": [
         { "source": "daily", "path": "workspace/memory/2026-03-01.md", "title": "Fixed the kiosk",
           "excerpt": "The KIOSK <img src=x onerror=alert(1)> was kiosked.", "at": "2026-03-01T10:00:00.000Z" },
         { "source": "session", "path": format!("agents/default/sessions/{}.jsonl", submit.session_id),
@@ -23,7 +23,7 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     let found = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory?q=kiosk&limit=3")).await.expect(200).json();
     assert_eq!((&found["known"], found["items"].as_array().map(Vec::len)), (&json!(1234), Some(3)), "{found:#}");
     assert_eq!(found["items"][0]["source"], "daily");
-    let asked = fixture.viber.inside().asked.clone();
+    let asked = fixture.viber.state().asked.clone();
     let asked: Vec<_> =
         asked.iter().filter(|(method, _)| method == "memory.search").map(|(_, params)| params).collect();
     assert_eq!(asked, [&json!({ "agentId": "default", "query": "kiosk", "limit": 3 })]);
@@ -36,7 +36,7 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     assert!(html.contains(&format!(r#"href="/t/home/sessions/{}""#, submit.session_id)), "{html}");
     assert!(html.contains(&format!("/vibers/{id}/sessions/{elsewhere}")), "one that only the machine has: {html}");
     assert!(!html.contains("files/../"), "{html}");
-    assert!(html.contains("of 1234 that are known") && html.contains("Daily log"), "{html}");
+    assert!(html.contains("of 1234 indexed") && html.contains("Daily log"), "{html}");
 
     for (query, code) in [("", "bad_query"), ("?q=x&limit=101", "bad_limit"), ("?q=x&limit=0", "bad_limit")] {
         let refused = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory{query}")).await.expect(422);
@@ -44,10 +44,10 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     }
     let long = format!("/api/v1/vibers/{id}/memory?q={}", "x".repeat(1001));
     assert_eq!(fixture.operator.get(&long).await.expect(422).code(), "bad_query");
-    fixture.viber.inside().found = json!("memory is not built on this viber");
+    fixture.viber.state().found = json!("memory is not built on this viber");
     let html = owner.page(&page).await.expect(200).body;
     assert!(html.contains("memory is not built on this viber"), "{html}");
-    fixture.viber.inside().found = json!({ "items": 3 });
+    fixture.viber.state().found = json!({ "items": 3 });
     let strange = fixture.operator.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await.expect(422);
     assert_eq!(strange.code(), "viber_refused");
 
@@ -60,11 +60,11 @@ async fn what_is_found_is_shown_with_where_it_stands(engine: Engine) {
     assert_eq!(away.code(), "viber_away");
     let html = eventually("the page says so", || async {
         let html = owner.page(&page).await.expect(200).body;
-        html.contains("when the viber is back").then_some(html)
+        html.contains("when the viber reconnects").then_some(html)
     })
     .await;
-    assert!(html.contains("The viber is away."), "{html}");
-    fixture.board.sound().await;
+    assert!(html.contains("The viber is offline."), "{html}");
+    fixture.board.assert_invariants().await;
 }
 
 async fn nobody_searches_the_memory_of_others(engine: Engine) {
@@ -75,8 +75,8 @@ async fn nobody_searches_the_memory_of_others(engine: Engine) {
     token.get(&format!("/api/v1/vibers/{id}/memory?q=x")).await.expect(404);
     foreign.page(&format!("/t/{HOME}/vibers/{id}/memory?q=x")).await.expect(404);
     foreign.page(&format!("/t/elsewhere/vibers/{id}/memory?q=x")).await.expect(404);
-    assert!(fixture.viber.inside().asked.iter().all(|(method, _)| method != "memory.search"));
-    fixture.board.sound().await;
+    assert!(fixture.viber.state().asked.iter().all(|(method, _)| method != "memory.search"));
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(what_is_found_is_shown_with_where_it_stands, nobody_searches_the_memory_of_others);

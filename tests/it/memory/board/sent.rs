@@ -19,7 +19,7 @@ async fn the_newest_task_says_what_went_with_it(engine: Engine) {
     let fixture = with_memory(engine).await;
     let owner = fixture.board.owner().await;
     let submit = fixture.begin("go").await;
-    fixture.tab(&owner, &submit, "Not told yet").await;
+    fixture.tab(&owner, &submit, "Not known yet").await;
     let excerpts = json!([
         { "path": "workspace/MEMORY.md", "title": "Team", "text": "Ships on <b>Thursdays</b>." },
         { "path": "../../etc/passwd", "text": "12345678" },
@@ -50,7 +50,7 @@ async fn the_newest_task_says_what_went_with_it(engine: Engine) {
     fixture.tab(&owner, &next, "No memory went with it").await;
     let foreign = fixture.board.operator("elsewhere", "far@example.org", "owner").await;
     foreign.page(&format!("/t/{HOME}/sessions/{}?pane=memory", submit.session_id)).await.expect(404);
-    fixture.board.sound().await;
+    fixture.board.assert_invariants().await;
 }
 
 crate::on_both_databases!(the_newest_task_says_what_went_with_it);

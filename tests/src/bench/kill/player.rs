@@ -11,9 +11,9 @@ use tokio::time::MissedTickBehavior;
 
 use super::Ledger;
 use crate::bench::{
-    http::Broken,
+    http::ConnectionError,
     link::{self, Link, Seen},
-    stage::Seat,
+    stage::EnrolledViber,
 };
 
 /// Events of a task; the last one is its result.
@@ -29,18 +29,18 @@ const QUIET: Duration = Duration::from_secs(2);
 
 /// An attempt that runs here.
 #[derive(Debug, Default)]
-struct Play {
+struct RunningAttempt {
     attempt: u32,
     /// The last event that was made, and the last that is durable.
     made: u64,
     acked: u64,
 }
 
-struct Player {
-    seat: Seat,
+struct SimulatedViber {
+    enrolled: EnrolledViber,
     ledger: Arc<Ledger>,
     last_cmd: u64,
-    plays: HashMap<String, Play>,
+    plays: HashMap<String, RunningAttempt>,
     /// When it last heard of a task.
     busy: Instant,
 }
@@ -56,8 +56,8 @@ pub(super) fn event(seq: u64) -> String {
 }
 
 /// Plays until it is over and nothing is left to do.
-pub(super) async fn play(host: String, seat: Seat, ledger: Arc<Ledger>) {
-    let mut player = Player { seat, ledger, last_cmd: 0, plays: HashMap::new(), busy: Instant::now() };
+pub(super) async fn play(host: String, enrolled: EnrolledViber, ledger: Arc<Ledger>) {
+    let mut player = SimulatedViber { enrolled, ledger, last_cmd: 0, plays: HashMap::new(), busy: Instant::now() };
     let mut step = FIRST_STEP;
     loop {
         match player.connect(&host).await {
@@ -74,11 +74,11 @@ pub(super) async fn play(host: String, seat: Seat, ledger: Arc<Ledger>) {
     }
 }
 
-impl Player {
-    async fn connect(&mut self, host: &str) -> Result<Link, Broken> {
+impl SimulatedViber {
+    async fn connect(&mut self, host: &str) -> Result<Link, ConnectionError> {
         let mut running = Vec::new();
         let mut outbox = Vec::new();
-        for (task, Play { attempt, made, acked }) in &self.plays {
+        for (task, RunningAttempt { attempt, made, acked }) in &self.plays {
             if *made < EVENTS {
                 running.push(format!(r#"{{"taskId":"{task}","attempt":{attempt}}}"#));
             }
@@ -90,7 +90,7 @@ impl Player {
         }
         let (last, running, outbox) = (self.last_cmd, running.join(","), outbox.join(","));
         let more = format!(r#""lastCmdSeq":{last},"running":[{running}],"outbox":[{outbox}]"#);
-        let (mut link, welcome) = Link::dial(host, &self.seat, &more).await?;
+        let (mut link, welcome) = Link::dial(host, &self.enrolled, &more).await?;
         for fence in &welcome.fence {
             let fenced = self.plays.get(&fence.task_id).is_some_and(|play| play.attempt < fence.min_attempt);
             if fenced {
@@ -113,7 +113,7 @@ impl Player {
     }
 
     /// Ends well when it is over and nothing is left to do.
-    async fn talk(&mut self, link: &mut Link) -> Result<(), Broken> {
+    async fn talk(&mut self, link: &mut Link) -> Result<(), ConnectionError> {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -137,13 +137,16 @@ impl Player {
         }
     }
 
-    async fn heard(&mut self, link: &mut Link, seen: &Seen) -> Result<(), Broken> {
+    async fn heard(&mut self, link: &mut Link, seen: &Seen) -> Result<(), ConnectionError> {
         match seen.kind.as_str() {
             "task:submit" => {
                 self.busy = Instant::now();
                 if seen.cmd_seq > self.last_cmd {
                     self.last_cmd = seen.cmd_seq;
-                    self.plays.insert(seen.task_id.clone(), Play { attempt: seen.attempt, ..Play::default() });
+                    self.plays.insert(
+                        seen.task_id.clone(),
+                        RunningAttempt { attempt: seen.attempt, ..RunningAttempt::default() },
+                    );
                 }
                 link.send(link::ack_command(self.last_cmd)).await
             }
@@ -159,7 +162,7 @@ impl Player {
                 let items: Vec<String> = (seen.expect..=play.made).map(event).collect();
                 link.send(link::events(&seen.task_id, play.attempt, seen.expect, &items)).await
             }
-            "error" => Err(Broken(format!("refused: {}", seen.code))),
+            "error" => Err(ConnectionError(format!("refused: {}", seen.code))),
             _ => Ok(()),
         }
     }

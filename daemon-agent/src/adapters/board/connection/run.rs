@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{FutureExt, SinkExt, StreamExt, stream::SplitSink};
 use protocol::{
-    BadFrame, EditId, FromDaemon, Numbered, ToDaemon,
+    BadFrame, EditId, FromDaemon, NumberedCommand, ToDaemon,
     limits::{HEARTBEAT_SECONDS, SILENCE_SECONDS, close},
 };
 use serde_json::Value;
@@ -40,8 +40,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const FINAL_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Frames that are handled together, so that their commands share an fsync.
 const MAX_FRAME_BATCH: usize = 64;
-/// Commands that may wait for an earlier one before the connection is given up. The Board sends all of them again on the
-/// next one.
+/// Commands that may wait for an earlier one before the connection is given up. The Board sends all of them again on
+/// the next one.
 const MAX_EARLY_COMMANDS: usize = 64;
 /// How long they may wait before the connection is given up.
 const EARLY_COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ const FILE_BATCH_INTERVAL: Duration = Duration::from_millis(5);
 /// Requests of the Board that are answered at the same time.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
-/// How a connection went.
+/// The outcome of a connection.
 pub struct ConnectionOutcome {
     pub end: ConnectionEnd,
     /// When the Board sent its welcome.
@@ -85,7 +85,7 @@ pub async fn serve(
         early: BTreeMap::new(),
         since: Instant::now(),
         requests,
-        told: BTreeSet::new(),
+        reported_edits: BTreeSet::new(),
         metrics,
     };
     let end = connection.run(&mut stream, hello, &gone, finish).await;
@@ -97,7 +97,7 @@ pub async fn serve(
         let _ = timeout(Duration::from_secs(1), connection.out.send(Message::Close(Some(frame)))).await;
     }
     drop(connection);
-    // The writer ends once it has sent what is queued, or is stuck with the socket.
+    // The writer ends once it has sent what is queued; it may be blocked by the socket.
     if timeout(Duration::from_secs(2), writer).await.is_err() {
         tracing::debug!("the socket did not take the last frames");
     }
@@ -113,11 +113,11 @@ struct Connection<'a> {
     /// Whether the Board closed the connection, rather than this side.
     closed: bool,
     /// Commands that arrived before an earlier one.
-    early: BTreeMap<u64, Numbered>,
+    early: BTreeMap<u64, NumberedCommand>,
     since: Instant,
     requests: Arc<Semaphore>,
     /// File edits whose outcome was reported on this connection.
-    told: BTreeSet<EditId>,
+    reported_edits: BTreeSet<EditId>,
     metrics: &'a mut MetricsSampler,
 }
 
@@ -163,7 +163,7 @@ impl Connection<'_> {
                     heard = Instant::now();
                     self.frames(frame, stream).await
                 }
-                () = gone.cancelled() => Err(ConnectionEnd::Lost("the connection broke off".to_owned())),
+                () = gone.cancelled() => Err(ConnectionEnd::Lost("the connection was lost".to_owned())),
                 () = sleep_until(heard + silence) => Err(ConnectionEnd::Lost(format!("the Board was silent for {SILENCE_SECONDS} s"))),
                 () = sleep_until(last_words.unwrap_or(heard + silence)), if last_words.is_some() => Ok(()),
                 () = finish.cancelled(), if last_words.is_none() => {
@@ -207,7 +207,7 @@ impl Connection<'_> {
             return Ok(false);
         }
         for written in self.mesh.written() {
-            if self.told.insert(written.edit_id.clone()) {
+            if self.reported_edits.insert(written.edit_id.clone()) {
                 self.send(FromDaemon::WorkspaceWritten(written)).await?;
             }
         }
@@ -229,7 +229,7 @@ impl Connection<'_> {
         first: Option<Result<Message, tokio_tungstenite::tungstenite::Error>>,
         stream: &mut SocketStream,
     ) -> Result<(), ConnectionEnd> {
-        let mut commands: Vec<Numbered> = Vec::new();
+        let mut commands: Vec<NumberedCommand> = Vec::new();
         let mut next = Some(first);
         let mut taken = 0;
         let mut result = Ok(());
@@ -244,7 +244,7 @@ impl Connection<'_> {
     }
 
     /// Journals the commands whose turn it is and acknowledges them.
-    async fn hand_over(&mut self, commands: Vec<Numbered>) -> Result<(), ConnectionEnd> {
+    async fn hand_over(&mut self, commands: Vec<NumberedCommand>) -> Result<(), ConnectionEnd> {
         let commands = self.due(commands);
         if !commands.is_empty() {
             // Commands known beyond these have to be sent again before they can be acknowledged.
@@ -266,7 +266,7 @@ impl Connection<'_> {
 
     /// Returns the commands whose turn it is and keeps the others waiting. When too many wait, all are handed over as
     /// they are, which refuses them.
-    fn due(&mut self, commands: Vec<Numbered>) -> Vec<Numbered> {
+    fn due(&mut self, commands: Vec<NumberedCommand>) -> Vec<NumberedCommand> {
         if self.early.is_empty() {
             self.since = Instant::now();
         }
@@ -284,11 +284,11 @@ impl Connection<'_> {
     async fn frame(
         &mut self,
         frame: Option<Result<Message, tokio_tungstenite::tungstenite::Error>>,
-        commands: &mut Vec<Numbered>,
+        commands: &mut Vec<NumberedCommand>,
     ) -> Result<(), ConnectionEnd> {
         let text = match frame {
-            None => return Err(ConnectionEnd::Lost("the connection broke off".to_owned())),
-            Some(Err(error)) => return Err(ConnectionEnd::Lost(format!("the connection broke off: {error}"))),
+            None => return Err(ConnectionEnd::Lost("the connection was lost".to_owned())),
+            Some(Err(error)) => return Err(ConnectionEnd::Lost(format!("the connection was lost: {error}"))),
             Some(Ok(Message::Close(Some(frame)))) => {
                 self.closed = true;
                 return Err(ConnectionEnd::Closed { code: frame.code.into(), reason: frame.reason.to_string() });
@@ -313,7 +313,7 @@ impl Connection<'_> {
         }
     }
 
-    async fn step(&mut self, step: ConnectionStep, commands: &mut Vec<Numbered>) -> Result<(), ConnectionEnd> {
+    async fn step(&mut self, step: ConnectionStep, commands: &mut Vec<NumberedCommand>) -> Result<(), ConnectionEnd> {
         match step {
             ConnectionStep::Welcomed(welcome) => {
                 self.welcomed = Some(std::time::Instant::now());
@@ -327,7 +327,7 @@ impl Connection<'_> {
             }
             ConnectionStep::Command(numbered) => commands.push(numbered),
             ConnectionStep::Acked(acked) => self.mesh.acknowledged(acked).await,
-            ConnectionStep::Heard(edits) => self.mesh.heard(edits).await,
+            ConnectionStep::EditsAcknowledged(edits) => self.mesh.edits_acknowledged(edits).await,
             ConnectionStep::Refused(attempts) => self.mesh.refused(attempts).await,
             ConnectionStep::Close { code, reason } => return Err(ConnectionEnd::Closed { code, reason }),
             ConnectionStep::Answer { id, method, params } => {
@@ -355,7 +355,7 @@ impl Connection<'_> {
 
     async fn send(&mut self, frame: FromDaemon) -> Result<(), ConnectionEnd> {
         let message = encode(&frame)?;
-        self.out.send(message).await.map_err(|_| ConnectionEnd::Lost("the connection broke off".to_owned()))
+        self.out.send(message).await.map_err(|_| ConnectionEnd::Lost("the connection was lost".to_owned()))
     }
 }
 

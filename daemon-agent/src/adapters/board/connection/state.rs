@@ -8,7 +8,7 @@ use std::{
 };
 
 use protocol::{
-    Acked, EditId, Events, FromDaemon, Hello, Numbered, Running, ToDaemon, Welcome, Window,
+    Acked, AttemptRef, EditId, Events, FromDaemon, Hello, NumberedCommand, ToDaemon, Welcome, Window,
     limits::{WINDOW_BYTES, WINDOW_EVENTS, close},
 };
 use serde_json::Value;
@@ -30,39 +30,39 @@ const MAX_EARLY_FRAMES: usize = 64;
 /// Where events are read from.
 pub trait EventLogs {
     /// All attempts that have a log.
-    fn attempts(&self) -> Vec<Running>;
+    fn attempts(&self) -> Vec<AttemptRef>;
     /// Whether there is an event at `from`.
-    fn has(&self, attempt: &Running, from: u64) -> bool;
+    fn has(&self, attempt: &AttemptRef, from: u64) -> bool;
     /// Events starting at `from`.
-    fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<EventBatch>;
+    fn read(&self, attempt: &AttemptRef, from: u64, max_bytes: u64) -> Option<EventBatch>;
 }
 
 impl EventLogs for Outbox {
-    fn attempts(&self) -> Vec<Running> {
+    fn attempts(&self) -> Vec<AttemptRef> {
         self.attempts().into_iter().map(|(attempt, _)| attempt).collect()
     }
 
-    fn has(&self, attempt: &Running, from: u64) -> bool {
+    fn has(&self, attempt: &AttemptRef, from: u64) -> bool {
         self.has(attempt, from)
     }
 
-    fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<EventBatch> {
+    fn read(&self, attempt: &AttemptRef, from: u64, max_bytes: u64) -> Option<EventBatch> {
         self.read(attempt, from, max_bytes)
     }
 }
 
-/// What the I/O loop has to do.
+/// A step for the I/O loop to perform.
 #[derive(Debug)]
 pub enum ConnectionStep {
     /// Reconcile: fences, what the Board has recorded, what a restart lost.
     Welcomed(Box<Welcome>),
-    Command(Numbered),
+    Command(NumberedCommand),
     /// The Board has recorded these events.
-    Acked(Vec<(Running, u64)>),
-    /// The Board knows the outcome of these file edits.
-    Heard(Vec<EditId>),
+    Acked(Vec<(AttemptRef, u64)>),
+    /// The Board has acknowledged the outcomes of these file edits.
+    EditsAcknowledged(Vec<EditId>),
     /// The Board will never accept events of these attempts.
-    Refused(Vec<Running>),
+    Refused(Vec<AttemptRef>),
     Answer {
         id: u64,
         method: String,
@@ -84,23 +84,23 @@ pub struct ConnectionState {
     window: Window,
     /// Target size of a frame of events, bytes.
     frame: u64,
-    cursors: BTreeMap<Running, LogCursor>,
+    cursors: BTreeMap<AttemptRef, LogCursor>,
     under_way: Window,
     /// Tasks that the Board refuses events of.
     refused: BTreeSet<String>,
     /// Attempts from before this connection that the Board did not name. Until it has accepted a frame of one, only one
     /// frame at a time is sent for all of them.
-    unproven: BTreeSet<Running>,
+    unproven: BTreeSet<AttemptRef>,
     /// No unproven attempt is sent before this time.
     rest: Option<Instant>,
     /// The attempt that was sent last: attempts take turns.
-    last: Option<Running>,
+    last: Option<AttemptRef>,
 }
 
 /// A frame of events that may have been too large for the Board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OversizedFrame {
-    pub attempt: Running,
+    pub attempt: AttemptRef,
     /// Its last event.
     pub seq: u64,
     /// Whether it is the only event in the frame.
@@ -124,7 +124,7 @@ impl ConnectionState {
     /// Opens a connection; `hello` is its first frame. Frames of events aim for `frame` bytes.
     pub fn open(hello: Hello, frame: u64) -> (Self, FromDaemon) {
         let announced = hello.outbox.iter().map(|range| (range.task_id.clone(), range.attempt));
-        let unproven = announced.map(|(task_id, attempt)| Running { task_id, attempt }).collect();
+        let unproven = announced.map(|(task_id, attempt)| AttemptRef { task_id, attempt }).collect();
         let state = Self {
             welcomed: false,
             epoch: None,
@@ -160,9 +160,9 @@ impl ConnectionState {
             (true, ToDaemon::Welcome(welcome)) if Some(welcome.conn_epoch) == self.epoch => Vec::new(),
             (true, ToDaemon::Welcome(_)) => vec![broken("a second welcome".to_owned())],
             (true, ToDaemon::AckEvents { acks }) => vec![ConnectionStep::Acked(self.acked(acks))],
-            (true, ToDaemon::AckWritten { edit_ids }) => vec![ConnectionStep::Heard(edit_ids)],
+            (true, ToDaemon::AckWritten { edit_ids }) => vec![ConnectionStep::EditsAcknowledged(edit_ids)],
             (true, ToDaemon::Nack { task_id, attempt, expect }) => {
-                self.nacked(Running { task_id, attempt }, expect, now)
+                self.nacked(AttemptRef { task_id, attempt }, expect, now)
             }
             (true, ToDaemon::Command(numbered)) => vec![ConnectionStep::Command(numbered)],
             (true, ToDaemon::Request { id, method, params }) => vec![ConnectionStep::Answer { id, method, params }],
@@ -186,7 +186,7 @@ impl ConnectionState {
         attempts.retain(|attempt| !self.refused.contains(attempt.task_id.as_str()));
         let turn = self.last.as_ref().map_or(0, |last| attempts.partition_point(|attempt| attempt <= last));
         attempts.rotate_left(turn);
-        let asking = |attempt: &Running| self.cursors.get(attempt).is_some_and(|cursor| !cursor.flight.is_empty());
+        let asking = |attempt: &AttemptRef| self.cursors.get(attempt).is_some_and(|cursor| !cursor.flight.is_empty());
         let caution = self.rest.is_some_and(|rest| now < rest) || self.unproven.iter().any(asking);
         attempts.retain(|attempt| !caution || !self.unproven.contains(attempt));
         for attempt in attempts {
@@ -202,13 +202,13 @@ impl ConnectionState {
             self.under_way.events += events;
             self.under_way.bytes += bytes;
             self.last = Some(attempt.clone());
-            let Running { task_id, attempt } = attempt;
+            let AttemptRef { task_id, attempt } = attempt;
             return Some(Events { task_id, attempt, from: batch.from, items: batch.items });
         }
         None
     }
 
-    /// Whether everything there is has been sent and acknowledged.
+    /// Whether all events have been sent and acknowledged.
     pub fn is_settled(&self, logs: &impl EventLogs) -> bool {
         self.under_way.events == 0
             && logs.attempts().iter().all(|attempt| {
@@ -220,13 +220,13 @@ impl ConnectionState {
     fn welcome(&mut self, welcome: Box<Welcome>, now: Instant) -> Vec<ConnectionStep> {
         let [low, high] = protocol::limits::PROTOCOL;
         if !(low..=high).contains(&welcome.protocol) {
-            return vec![broken(format!("protocol {} is not spoken here", welcome.protocol))];
+            return vec![broken(format!("protocol {} is not supported", welcome.protocol))];
         }
         (self.welcomed, self.epoch) = (true, Some(welcome.conn_epoch));
         self.window = Window { events: welcome.window.events.max(1), bytes: welcome.window.bytes.max(1) };
         self.frame = self.frame.min(welcome.max_frame_bytes / 2);
         for Acked { task_id, attempt, seq } in welcome.acked.clone() {
-            let attempt = Running { task_id, attempt };
+            let attempt = AttemptRef { task_id, attempt };
             self.unproven.remove(&attempt);
             self.cursors.insert(attempt, LogCursor::at(seq.saturating_add(1)));
         }
@@ -237,10 +237,10 @@ impl ConnectionState {
         steps
     }
 
-    fn acked(&mut self, acks: Vec<Acked>) -> Vec<(Running, u64)> {
+    fn acked(&mut self, acks: Vec<Acked>) -> Vec<(AttemptRef, u64)> {
         let mut news = Vec::new();
         for Acked { task_id, attempt, seq } in acks {
-            let attempt = Running { task_id, attempt };
+            let attempt = AttemptRef { task_id, attempt };
             self.unproven.remove(&attempt);
             if let Some(cursor) = self.cursors.get_mut(&attempt) {
                 while let Some(flight) = cursor.flight.front().filter(|flight| flight.to <= seq) {
@@ -255,7 +255,7 @@ impl ConnectionState {
         news
     }
 
-    fn nacked(&mut self, attempt: Running, expect: u64, now: Instant) -> Vec<ConnectionStep> {
+    fn nacked(&mut self, attempt: AttemptRef, expect: u64, now: Instant) -> Vec<ConnectionStep> {
         if expect == 0 {
             return vec![broken("a nack that expects 0".to_owned())];
         }

@@ -66,7 +66,7 @@ pub async fn attach<E>(
         write_down(board, team, by, &artifact, size).await
     };
     if matches!(kept, Err(Error::QuotaExceeded { .. })) {
-        // Somebody else's file took the last room while this one came.
+        // Another file took the last free space while this one was uploaded.
         forget_unnamed(board, team, &sha256).await?;
     }
     kept
@@ -120,7 +120,7 @@ fn away(error: std::io::Error) -> Error {
     Error::Unavailable { what: "the object store", retry_after: 5 }
 }
 
-/// How much room a file has.
+/// How large a file may be.
 #[derive(Clone, Copy, Debug)]
 struct AttachmentRoom {
     /// The largest file that the team allows, bytes.
@@ -137,7 +137,7 @@ impl AttachmentRoom {
     }
 }
 
-/// The session, and the room that its team has. Fails before anything is uploaded when there is none.
+/// The session, and how large a file may be. Fails before anything is uploaded when no more may be attached.
 async fn check_room(board: &Board, team: &TeamId, session: &SessionId) -> Result<(Session, AttachmentRoom)> {
     let mut tx = board.db.reader_of(team).await?;
     let found = db::sessions::load(&mut tx, session).await?;
@@ -204,7 +204,7 @@ async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, 
             }
             let sha256 = new.sha256.as_deref().unwrap_or_default();
             if db::blobs::size(tx, sha256).await?.is_none() {
-                // One after the other: two files do not both take the last room.
+                // One after the other, so that two files cannot both take the last free space.
                 db::audit::lock(tx).await?;
                 quota::check(db::usage::load(tx).await?.ok_or(Error::NotFound)?, size)?;
             }
@@ -248,7 +248,8 @@ fn tell(board: &Board, team: &TeamId, session: &SessionId) {
     after.publish(board, team);
 }
 
-/// Attaches the files `named`, or all that wait for the session's next task, to `task`. Returns what the task is told.
+/// Attaches the files `named`, or all that wait for the session's next task, to `task`. Returns them as its command lists
+/// them.
 pub(in crate::actions) async fn with_task(
     tx: &mut TeamTx<'_>,
     session: &SessionId,

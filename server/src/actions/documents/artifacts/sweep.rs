@@ -16,7 +16,7 @@ const ATTACHMENTS_PER_CHANGE: u64 = 100;
 /// Teams read in one sweep.
 const MAX_TEAMS: u64 = 10_000;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// How long an unnamed blob is spared, because it may be about to be named, milliseconds.
+/// How long a blob that no artifact names is kept, because one may be about to name it, milliseconds.
 const UNNAMED_GRACE_MS: i64 = 60 * 60 * 1000;
 /// How long a file that was uploaded directly waits to be attached, milliseconds.
 const UPLOAD_LIFETIME_MS: i64 = DAY_MS;

@@ -1,4 +1,4 @@
-//! Changes that people make to files here: stored together with the command to the viber.
+//! Edits: changes that people make to files on the Board, stored together with the command to the viber.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub struct FileChange {
 /// What a change does.
 #[derive(Clone, Debug)]
 pub enum FileOp {
-    /// This becomes its text; `seen` is what the author saw, for a draft of both when somebody else changed it too.
+    /// Replaces the text. `seen` is the text that the author saw: if somebody else changed it too, a draft merges both.
     Put {
         content: String,
         seen: Option<String>,
     },
-    /// It goes to the trash of the workspace.
+    /// Moves the file to the trash of the workspace.
     Delete,
     Rename {
         to: String,
@@ -180,7 +180,7 @@ async fn store(tx: &mut Change<'_>, mut edit: Edit, settles: Option<&EditId>) ->
     db::edits::insert(tx, &edit).await?;
     let body = json!({ "editId": edit.id }).to_string();
     let command = db::commands::NewCommand { kind: "workspace:write", attempt: None, body };
-    db::commands::give(tx, &edit.viber_id, command).await?.map(drop).ok_or(Error::NotFound)
+    db::commands::enqueue(tx, &edit.viber_id, command).await?.map(drop).ok_or(Error::NotFound)
 }
 
 fn over() -> Error {

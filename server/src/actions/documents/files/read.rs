@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use protocol::{FilePiece, Found, Instant, Listing, TeamId, ViberId, WriteOp, limits, path};
+use protocol::{FileMatches, FilePiece, Instant, Listing, TeamId, ViberId, WriteOp, limits, path};
 use serde_json::{Value, json};
 
 use crate::{
@@ -63,22 +63,22 @@ pub struct FolderContents {
 /// The answer of a viber, if it gives one.
 pub enum ViberAnswer {
     Value(Value),
-    /// The viber is away or too busy: the remembered version has to do.
+    /// The viber is away or too busy: the remembered version is shown instead.
     Away,
 }
 
 pub async fn ask(board: &Board, viber: &ViberId, method: &str, params: Value) -> Result<ViberAnswer> {
-    let told = match board.hub.request(viber, method, params, ANSWER_TIMEOUT).await {
+    let refused = match board.hub.request(viber, method, params, ANSWER_TIMEOUT).await {
         Ok(value) => return Ok(ViberAnswer::Value(value)),
-        Err(RequestError::Refused(told)) => told,
+        Err(RequestError::Refused(text)) => text,
         Err(RequestError::Disconnected | RequestError::TimedOut | RequestError::Busy) => return Ok(ViberAnswer::Away),
     };
-    Err(refusal(&told))
+    Err(refusal(&refused))
 }
 
-/// The error for a viber's refusal, which begins with a code that both ends know.
-pub fn refusal(told: &str) -> Error {
-    let (code, why) = told.split_once(": ").unwrap_or((told, told));
+/// The error for a viber's refusal, whose text begins with a code that both ends know.
+pub fn refusal(text: &str) -> Error {
+    let (code, why) = text.split_once(": ").unwrap_or((text, text));
     let why = protocol::text::head(why, 400).to_owned();
     let known = [
         "forbidden_path",
@@ -264,11 +264,11 @@ pub async fn fetch(
 }
 
 /// Files whose names contain `query`, and lines that do, as the machine finds them now.
-pub async fn search(board: &Board, team: &TeamId, id: &ViberId, query: &str) -> Result<Found> {
+pub async fn search(board: &Board, team: &TeamId, id: &ViberId, query: &str) -> Result<FileMatches> {
     viber(board, team, id).await?;
     match ask(board, id, "workspace.search", json!({ "query": query })).await? {
         ViberAnswer::Value(value) => {
-            let found: Found = serde_json::from_value(value).map_err(|_| strange())?;
+            let found: FileMatches = serde_json::from_value(value).map_err(|_| strange())?;
             if found.hits.len() > limits::MAX_ENTRIES { Err(strange()) } else { Ok(found) }
         }
         ViberAnswer::Away => {

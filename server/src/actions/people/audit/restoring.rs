@@ -1,4 +1,4 @@
-//! A backup takes the place of the database: the row `board.restore` in every audit, and the heads that name it.
+//! The audit when a backup replaces the database: the row `board.restore` in every audit, and the heads that name it.
 //!
 //! The rows are written into the new database before it replaces the old one. The new heads are written beside the old
 //! ones (`AuditFolder::put_restoring`) before that too: after a restore that was killed at any moment, the database tells

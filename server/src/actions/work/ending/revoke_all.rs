@@ -73,7 +73,7 @@ pub async fn revoke_all(board: &Board, by: &By, team: Option<&Team>, with_vibers
     if team.is_none() {
         // The setup code comes first: whoever holds it can become an owner.
         let drop_code =
-            board.db.write(|tx| Box::pin(async move { db::settings::drop_fact(tx, db::settings::SETUP_CODE).await }));
+            board.db.write(|tx| Box::pin(async move { db::settings::remove(tx, db::settings::SETUP_CODE).await }));
         drop_code.await.map_err(Error::from)?;
         done.logins += end_logins(board, None).await?;
     }
@@ -87,7 +87,7 @@ pub async fn revoke_all(board: &Board, by: &By, team: Option<&Team>, with_vibers
     Ok(done)
 }
 
-/// Revokes until nothing is left: somebody with access may have made more of it meanwhile.
+/// Repeats revoking until nothing is left: somebody with access may have made new credentials meanwhile.
 async fn of_team(board: &Board, by: &By, team: &TeamId, with_vibers: bool) -> Result<AccessCounts> {
     let mut done = AccessCounts::default();
     loop {
@@ -112,7 +112,7 @@ async fn of_team(board: &Board, by: &By, team: &TeamId, with_vibers: bool) -> Re
     }
 }
 
-/// Counts a revocation, unless somebody else was faster.
+/// Counts a revocation, unless somebody else revoked it first.
 fn was_there(done: Result<()>) -> Result<u64> {
     match done {
         Ok(()) => Ok(1),

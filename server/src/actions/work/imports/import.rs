@@ -21,8 +21,8 @@ use crate::{
 
 /// Log text read before it is written, bytes.
 const WRITE_THRESHOLD_BYTES: usize = 256 * 1024;
-/// Log text held while an attempt's end is looked for, bytes: beyond it everything but that attempt is written, of which
-/// half as much is kept.
+/// Log text held in memory while an attempt's end is looked for, bytes. Beyond it everything but that attempt is written,
+/// and half as much of the attempt is kept.
 const MAX_HELD_BYTES: usize = 32 * 1024 * 1024;
 /// Log text read while an attempt's end is looked for, bytes: a log may never contain it.
 const MAX_UNSETTLED_BYTES: usize = 128 * 1024 * 1024;
@@ -34,16 +34,16 @@ const EXTRA_TASK_WAIT: Duration = Duration::from_secs(4);
 const ABANDONED_AFTER_MS: i64 = 15_000;
 /// How often a running import records that it is alive.
 const TOUCH_INTERVAL: Duration = Duration::from_secs(4);
-/// How long the scheduler continues one import before others have their turn.
+/// How long the scheduler continues one import before it turns to the next.
 const TURN_DURATION: Duration = Duration::from_secs(120);
 
 /// How long an import may run.
 #[derive(Clone, Copy)]
 struct ImportDeadlines {
-    /// Once something was imported.
-    taken: Time,
-    /// In any case.
-    any: Time,
+    /// When something was imported.
+    with_progress: Time,
+    /// When nothing was imported yet.
+    without_progress: Time,
 }
 
 /// An import: what is imported, and for whom.
@@ -60,47 +60,51 @@ struct LogImport<'a> {
 pub async fn import(board: &Board, team: &TeamId, by: &By, id: &ViberId, session: &SessionId) -> Result<ImportResult> {
     viber(board, team, id).await?;
     ours(board, team, id, session).await?;
-    let wanted = LogImport { board, team, by, viber: id, session };
-    let mut took = ImportTally::default();
-    let until = ImportDeadlines { taken: Time::now() + LOG_WAIT, any: Time::now() + LOG_WAIT + EXTRA_TASK_WAIT };
-    let more = wanted.run(&mut took, Some(until)).await?;
+    let import = LogImport { board, team, by, viber: id, session };
+    let mut tally = ImportTally::default();
+    let until = ImportDeadlines {
+        with_progress: Time::now() + LOG_WAIT,
+        without_progress: Time::now() + LOG_WAIT + EXTRA_TASK_WAIT,
+    };
+    let more = import.run(&mut tally, Some(until)).await?;
     let none = || Error::unacceptable("nothing_to_take", "the log tells of no task that could be taken over");
     let session = ours(board, team, id, session).await?.ok_or_else(none)?;
     plan::adopt(board, team, &session).await;
     if more {
         let (board, team, by, id, session) = (board.clone(), team.clone(), by.clone(), id.clone(), session.id.clone());
-        let mut took = took.clone();
+        let mut tally = tally.clone();
         board.shutdown.clone().spawn(async move {
-            let wanted = LogImport { board: &board, team: &team, by: &by, viber: &id, session: &session };
-            wanted.rest(&mut took, None).await;
+            let import = LogImport { board: &board, team: &team, by: &by, viber: &id, session: &session };
+            import.run_to_end(&mut tally, None).await;
         });
     }
-    Ok(ImportResult { session, tasks: took.tasks, refused: took.refused, more })
+    Ok(ImportResult { session, tasks: tally.tasks, refused: tally.refused, more })
 }
 
-/// Continues unfinished imports that nobody works on: the Board was killed, or the viber was away.
+/// Continues unfinished imports that no task of this process works on: the Board was killed, or the viber was away.
 pub async fn go_on(board: &Board) -> Result<()> {
     let before = Instant(board.clock.now().0 - ABANDONED_AFTER_MS);
-    let found = db::imports::wanted(&mut *board.db.reader().await?, before).await?;
+    let found = db::imports::stalled(&mut *board.db.reader().await?, before).await?;
     for (team, viber, session) in found {
         if board.hub.is_connected(&viber) {
-            let until = ImportDeadlines { taken: Time::now() + TURN_DURATION, any: Time::now() + TURN_DURATION };
-            let wanted = LogImport { board, team: &team, by: &By::board(), viber: &viber, session: &session };
-            wanted.rest(&mut ImportTally::of_known(), Some(until)).await;
+            let turn_end = Time::now() + TURN_DURATION;
+            let until = ImportDeadlines { with_progress: turn_end, without_progress: turn_end };
+            let import = LogImport { board, team: &team, by: &By::board(), viber: &viber, session: &session };
+            import.run_to_end(&mut ImportTally::of_known(), Some(until)).await;
         }
     }
     Ok(())
 }
 
 impl LogImport<'_> {
-    /// Imports to the end of the log. When the viber disconnects the import stays wanted; a log that is refused is given up.
-    async fn rest(&self, took: &mut ImportTally, until: Option<ImportDeadlines>) {
-        match self.run(took, until).await {
+    /// Imports to the end of the log. When the viber disconnects the import stays requested; a log that is refused is given up.
+    async fn run_to_end(&self, tally: &mut ImportTally, until: Option<ImportDeadlines>) {
+        match self.run(tally, until).await {
             Ok(_) | Err(Error::Unavailable { .. }) => {}
             Err(_) if !self.board.hub.is_connected(self.viber) => {}
             Err(error) => {
                 tracing::warn!(session.id = %self.session, %error, "a log is not taken over to its end");
-                if let Err(error) = self.want(false, 0).await {
+                if let Err(error) = self.set_requested(false, 0).await {
                     tracing::warn!(session.id = %self.session, %error, "it is tried again");
                 }
             }
@@ -108,24 +112,24 @@ impl LogImport<'_> {
     }
 
     /// Imports what is not here yet. `true`: the deadline came before the end of the log.
-    async fn run(&self, took: &mut ImportTally, until: Option<ImportDeadlines>) -> Result<bool> {
+    async fn run(&self, tally: &mut ImportTally, until: Option<ImportDeadlines>) -> Result<bool> {
         let Self { board, team, by, viber, session } = *self;
-        let mut place = db::imports::taken(&mut board.db.reader_of(team).await?, session).await?;
+        let mut place = db::imports::position(&mut board.db.reader_of(team).await?, session).await?;
         let fresh = || Logbook::new(board.clock.now());
-        let (mut book, mut agent, mut wants) = (fresh(), None, false);
+        let (mut book, mut agent, mut is_requested) = (fresh(), None, false);
         // Everything up to here is written.
         let mut done = place;
         let mut touched = Time::now();
         let more = 'log: loop {
             let piece = piece(board, viber, session, agent.as_deref(), place).await?;
             let batch = |to, book: Logbook| LogBatch::new((viber, session), &piece, to, book.finish());
-            let is_late = |wants: bool| {
-                let until = until.map(|until| if wants { until.taken } else { until.any });
+            let is_late = |is_requested: bool| {
+                let until = until.map(|until| if is_requested { until.with_progress } else { until.without_progress });
                 board.shutdown.soft.is_cancelled() || until.is_some_and(|until| Time::now() > until)
             };
             for line in &piece.lines {
                 if !book.read(line, &piece.open) {
-                    batch(place, book).take(board, team, by, took).await?;
+                    batch(place, book).write(board, team, by, tally).await?;
                     break 'log false;
                 }
                 place = LogPlace { line: line.seq, at: line.end };
@@ -138,33 +142,33 @@ impl LogImport<'_> {
                     false => None,
                 };
                 if let Some(whole) = whole {
-                    let before = took.attempts;
-                    batch(place, whole).take(board, team, by, took).await?;
-                    if endless && took.attempts == before {
+                    let before = tally.attempts;
+                    batch(place, whole).write(board, team, by, tally).await?;
+                    if endless && tally.attempts == before {
                         return Err(Error::unacceptable("endless_log", "the log goes on and on and tells nothing new"));
                     }
                     done = place;
-                    if !std::mem::replace(&mut wants, true) {
-                        self.want(true, self.lines(place).await).await?;
+                    if !std::mem::replace(&mut is_requested, true) {
+                        self.set_requested(true, self.lines(place).await).await?;
                     }
                 } else if book.bytes() > MAX_HELD_BYTES {
-                    // The place does not advance: the open attempt began after it, and what is here is not imported again.
-                    batch(done, book.split()).take(board, team, by, took).await?;
+                    // The place does not advance: the open attempt began after it, and what is written is not imported again.
+                    batch(done, book.split()).write(board, team, by, tally).await?;
                 } else {
                     continue;
                 }
-                if is_late(wants) {
+                if is_late(is_requested) {
                     break 'log true;
                 }
             }
             if piece.next.is_none() {
                 // The log ends here: an attempt without an ending will never have one.
-                batch(place, book).take(board, team, by, took).await?;
+                batch(place, book).write(board, team, by, tally).await?;
                 break 'log false;
             }
-            if is_late(wants) {
-                if !wants && !book.is_empty() {
-                    batch(done, book).announce(board, team, by, took).await?;
+            if is_late(is_requested) {
+                if !is_requested && !book.is_empty() {
+                    batch(done, book).announce(board, team, by, tally).await?;
                 }
                 break 'log true;
             }
@@ -175,12 +179,12 @@ impl LogImport<'_> {
             agent = Some(piece.agent_id);
         };
         if !more {
-            self.want(false, 0).await?;
+            self.set_requested(false, 0).await?;
         }
         Ok(more)
     }
 
-    /// Records that the import is alive, so that nobody else starts it.
+    /// Records that the import is still running, so that the scheduler does not start it a second time.
     async fn touch(&self) -> Result<()> {
         let session = self.session.clone();
         let change = self.board.change(self.team, self.by, move |tx| {
@@ -190,14 +194,14 @@ impl LogImport<'_> {
         Ok(change.await?)
     }
 
-    /// Records that the import is wanted, or that it is not any more.
-    async fn want(&self, on: bool, lines: u64) -> Result<()> {
+    /// Records that the rest of the log is requested, or that it no longer is.
+    async fn set_requested(&self, on: bool, lines: u64) -> Result<()> {
         let session = self.session.clone();
         let change = self.board.change(self.team, self.by, move |tx| {
             let session = session.clone();
             Box::pin(async move {
                 let by = on.then(|| tx.by.actor.id().to_owned());
-                db::imports::want(tx, &session, by.as_deref(), lines).await
+                db::imports::set_requester(tx, &session, by.as_deref(), lines).await
             })
         });
         change.await?;

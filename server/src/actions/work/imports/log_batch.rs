@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use protocol::{LogPlace, MessageId, SessionId, SessionPiece, Stream, TaskId, TeamId, ViberId};
+use protocol::{LogPlace, MessageId, ReportedDetail, SessionId, SessionPiece, TaskId, TeamId, ViberId};
 use serde_json::json;
 
 use crate::{
@@ -43,7 +43,7 @@ pub(super) struct ImportTally {
     /// The task that was counted last: its attempts may come in many pieces.
     last: Option<TaskId>,
     /// The audit has a row about this import.
-    told: bool,
+    audited: bool,
     /// The session existed: if it does not any more, somebody deleted it.
     begun: bool,
 }
@@ -77,10 +77,10 @@ impl LogBatch {
     }
 
     /// Writes the batch, and adds to the tally.
-    pub async fn take(self, board: &Board, team: &TeamId, by: &By, took: &mut ImportTally) -> Result<()> {
+    pub async fn write(self, board: &Board, team: &TeamId, by: &By, tally: &mut ImportTally) -> Result<()> {
         let (batch, mut next) = (Arc::new(self), Some(0));
         while let Some(from) = next {
-            let (batch, before) = (batch.clone(), took.clone());
+            let (batch, before) = (batch.clone(), tally.clone());
             let (after_it, so_far, after) = board
                 .piece(team, by, move |tx| {
                     let (batch, before) = (batch.clone(), before.clone());
@@ -88,21 +88,21 @@ impl LogBatch {
                 })
                 .await?;
             after.publish(board, team);
-            (next, *took) = (after_it, so_far);
+            (next, *tally) = (after_it, so_far);
         }
         Ok(())
     }
 
-    /// Makes the session and records that its import is wanted, because its first task takes long to read.
-    pub async fn announce(self, board: &Board, team: &TeamId, by: &By, took: &mut ImportTally) -> Result<()> {
-        let (batch, begun) = (Arc::new(self), took.begun);
+    /// Makes the session and records that its import is requested, because reading its first task takes long.
+    pub async fn announce(self, board: &Board, team: &TeamId, by: &By, tally: &mut ImportTally) -> Result<()> {
+        let (batch, begun) = (Arc::new(self), tally.begun);
         let said = batch.clone();
         let change = board.piece(team, by, move |tx| {
             let batch = batch.clone();
             Box::pin(async move { batch.begin(tx, begun).await })
         });
         change.await?;
-        took.begun = true;
+        tally.begun = true;
         let mut after = AfterCommit::default();
         after.session(&said.session);
         after.viber(&said.viber);
@@ -115,27 +115,27 @@ impl LogBatch {
         &self,
         tx: &mut Change<'_>,
         from: usize,
-        mut took: ImportTally,
+        mut tally: ImportTally,
     ) -> Result<(Option<usize>, ImportTally, AfterCommit)> {
         let (mut after, id) = (AfterCommit::default(), &self.session);
         if self.tasks.is_empty() && db::sessions::load(tx, id).await?.is_none() {
-            return Ok((None, took, after));
+            return Ok((None, tally, after));
         }
-        self.begin(tx, took.begun).await?;
-        took.begun = true;
+        self.begin(tx, tally.begun).await?;
+        tally.begun = true;
         let mut next = None;
         for (place, logged) in self.tasks.iter().enumerate().skip(from) {
             let (added, whole) = match self.one(tx, logged).await? {
                 TaskImport::Added(added) => (added, true),
                 TaskImport::More(added) => (added, false),
                 TaskImport::Refused => {
-                    took.refused += u64::from(took.is_next(&logged.id));
+                    tally.refused += u64::from(tally.is_next(&logged.id));
                     (0, true)
                 }
             };
             if added > 0 {
-                took.attempts += added;
-                took.tasks += u64::from(took.is_next(&logged.id));
+                tally.attempts += added;
+                tally.tasks += u64::from(tally.is_next(&logged.id));
                 after.task(id, &logged.id);
             }
             if !whole || (tx.is_full() && place + 1 < self.tasks.len()) {
@@ -144,16 +144,16 @@ impl LogBatch {
             }
         }
         if next.is_none() {
-            db::imports::take(tx, id, &self.agent, self.to).await?;
+            db::imports::set_position(tx, id, &self.agent, self.to).await?;
         }
-        if took.tasks > 0 && !took.told {
-            took.told = true;
+        if tally.tasks > 0 && !tally.audited {
+            tally.audited = true;
             let detail = format!("from the log of {}", self.viber);
             db::audit::append(tx, Entry::new("session.import", id.as_str()).detail(&detail)).await?;
         }
         after.session(id);
         after.viber(&self.viber);
-        Ok((next, took, after))
+        Ok((next, tally, after))
     }
 
     /// The session, locked: made when it is new and was not `begun`. One that belongs to others does not exist.
@@ -177,7 +177,7 @@ impl LogBatch {
             policies: Policies::default(),
         };
         if db::sessions::load(tx, &self.session).await?.is_none() {
-            if db::purge::is_session_going(tx, &self.session).await? {
+            if db::purge::is_session_deleted(tx, &self.session).await? {
                 let why = "the session was deleted here a moment ago; try again shortly";
                 return Err(Error::conflict("being_deleted", why));
             }
@@ -192,10 +192,10 @@ impl LogBatch {
         if session.agent_id != self.agent {
             return Err(Error::conflict("other_agent", "the session is with another agent here"));
         }
-        // The place in the log, and that the rest is wanted, is recorded from the beginning.
-        db::imports::take(tx, &self.session, &self.agent, LogPlace::default()).await?;
+        // The position in the log, and that the rest is requested, are recorded from the beginning.
+        db::imports::set_position(tx, &self.session, &self.agent, LogPlace::default()).await?;
         let by = tx.by.actor.id().to_owned();
-        db::imports::claim(tx, &self.session, &by).await?;
+        db::imports::set_requester_if_none(tx, &self.session, &by).await?;
         Ok(())
     }
 
@@ -205,16 +205,16 @@ impl LogBatch {
         if known.as_ref().is_some_and(|known| known.session_id != self.session) {
             return Ok(TaskImport::Refused);
         }
-        if known.is_none() && db::tasks::is_taken(tx.board(), &logged.id).await? {
+        if known.is_none() && db::tasks::is_taken(tx.without_team(), &logged.id).await? {
             return Ok(TaskImport::Refused);
         }
-        let filling = self.filling(tx, &logged.id).await?;
+        let incomplete = self.incomplete_attempt(tx, &logged.id).await?;
         let mut newest = known.as_ref().map(|known| known.attempt);
         let here = newest.map_or(0, |newest| logged.attempts.partition_point(|attempt| attempt.number <= newest));
-        let (told, fresh) = logged.attempts.split_at(here);
-        // Attempts that are here were written before; at most one of them lacks parts.
-        if let Some(attempt) = told.iter().find(|attempt| filling == Some(attempt.number)) {
-            let whole = self.go_on(tx, &logged.id, attempt).await?;
+        let (known_attempts, fresh) = logged.attempts.split_at(here);
+        // Known attempts were written before; at most one of them lacks parts.
+        if let Some(attempt) = known_attempts.iter().find(|attempt| incomplete == Some(attempt.number)) {
+            let whole = self.complete_attempt(tx, &logged.id, attempt).await?;
             if !whole || (tx.is_full() && !fresh.is_empty()) {
                 return Ok(TaskImport::More(0));
             }
@@ -222,8 +222,8 @@ impl LogBatch {
         let (agent, viber) = (self.agent.as_str(), self.viber.as_str());
         for (added, attempt) in (1..).zip(fresh) {
             let seq = if newest.is_some() {
-                if !db::imports::again(tx, &logged.id, attempt.number, attempt.from).await? {
-                    // It is at work, or done.
+                if !db::imports::restart_task(tx, &logged.id, attempt.number, attempt.from).await? {
+                    // It is running or completed.
                     return Ok(TaskImport::Added(added - 1));
                 }
                 let seq = self.seqs(tx, 1).await?;
@@ -244,7 +244,7 @@ impl LogBatch {
             let whole = match &answer {
                 Some(answer) => {
                     let there = attempt.parts.len().min(PARTS_PER_STEP);
-                    self.fill(tx, (&logged.id, attempt), (&answer.id, there)).await?
+                    self.write_parts(tx, (&logged.id, attempt), (&answer.id, there)).await?
                 }
                 None => true,
             };
@@ -256,28 +256,28 @@ impl LogBatch {
         Ok(TaskImport::Added(fresh.len()))
     }
 
-    /// The attempt of a task of which parts are missing.
-    async fn filling(&self, tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Option<u32>> {
-        let noted = db::imports::filling(tx, &self.session).await?;
+    /// The number of the task's attempt of which parts are missing.
+    async fn incomplete_attempt(&self, tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Option<u32>> {
+        let noted = db::imports::incomplete_attempt(tx, &self.session).await?;
         Ok(noted.and_then(|noted| noted.strip_prefix(task.as_str())?.strip_prefix(':')?.parse().ok()))
     }
 
     /// Writes the missing parts of an attempt that is here. `false`: there is more.
-    async fn go_on(&self, tx: &mut Change<'_>, task: &TaskId, attempt: &LoggedAttempt) -> Result<bool> {
+    async fn complete_attempt(&self, tx: &mut Change<'_>, task: &TaskId, attempt: &LoggedAttempt) -> Result<bool> {
         let held = db::attempts::load_with_task(tx, task, attempt.number).await?;
         if let Some(id) = held.and_then(|held| held.message_id) {
             let there = usize::try_from(db::messages::count(tx, &id).await?).unwrap_or(usize::MAX);
-            if !self.fill(tx, (task, attempt), (&id, there)).await? {
+            if !self.write_parts(tx, (task, attempt), (&id, there)).await? {
                 return Ok(false);
             }
         }
-        db::imports::fill(tx, &self.session, None).await?;
+        db::imports::set_incomplete_attempt(tx, &self.session, None).await?;
         Ok(true)
     }
 
     /// Writes the parts of an attempt's answer after those that are `there`, as far as they fit. `false`: there is more, and
     /// that is recorded.
-    async fn fill(
+    async fn write_parts(
         &self,
         tx: &mut Change<'_>,
         (task, attempt): (&TaskId, &LoggedAttempt),
@@ -291,7 +291,7 @@ impl LogBatch {
             // Something was written, so the next change makes progress however slow this is.
             if tx.is_full() && there < attempt.parts.len() {
                 let at = Some(format!("{task}:{}", attempt.number));
-                db::imports::fill(tx, &self.session, at).await?;
+                db::imports::set_incomplete_attempt(tx, &self.session, at).await?;
                 return Ok(false);
             }
         }
@@ -299,7 +299,7 @@ impl LogBatch {
     }
 
     async fn seqs(&self, tx: &mut Change<'_>, count: u64) -> Result<u64> {
-        db::sessions::give_seqs(tx, &self.session, count).await?.ok_or(Error::NotFound)
+        db::sessions::reserve_seqs(tx, &self.session, count).await?.ok_or(Error::NotFound)
     }
 
     fn task(&self, logged: &LoggedTask, attempt: &LoggedAttempt, asked: &Message) -> Task {
@@ -316,9 +316,9 @@ impl LogBatch {
             waiting: None,
             contact: Contact { state: ContactState::Connected, since: logged.at },
             attempt: attempt.number,
-            stream: Stream::Full,
+            stream: ReportedDetail::Full,
             mode: None,
-            limits: protocol::Limits::default(),
+            limits: protocol::TaskLimits::default(),
             payload: json!({}),
             model: None,
             result: None,
@@ -356,7 +356,7 @@ impl LogBatch {
             started_at: Some(attempt.from),
         };
         db::attempts::advance(tx, task, number, &advance).await?;
-        db::imports::began(tx, task, attempt.model.as_deref(), attempt.from).await?;
+        db::imports::mark_running(tx, task, attempt.model.as_deref(), attempt.from).await?;
         let (outcome, report) = match attempt.end() {
             Ending::Completed(result) => {
                 db::tasks::spend(tx, task, number, &result.usage).await?;

@@ -26,7 +26,7 @@ pub(super) async fn announced(
         return Ok(None);
     };
     let Some(EventBody::Announce { origin, agent_id, session_id, goal }) = report.body else { return Ok(None) };
-    if goal.trim().is_empty() || goal.len() > MAX_GOAL_BYTES || db::tasks::is_taken(tx.board(), id).await? {
+    if goal.trim().is_empty() || goal.len() > MAX_GOAL_BYTES || db::tasks::is_taken(tx.without_team(), id).await? {
         return Ok(None);
     }
     let goal = db::clean(&goal);
@@ -50,7 +50,7 @@ pub(super) async fn announced(
         Some(session) => session.viber_id == connection.viber,
         None => db::sessions::insert(tx, &fresh).await?,
     };
-    let seq = if ours { db::sessions::give_seqs(tx, &session_id, 2).await? } else { None };
+    let seq = if ours { db::sessions::reserve_seqs(tx, &session_id, 2).await? } else { None };
     let Some(seq) = seq else { return Ok(None) };
     let task = Task {
         id: id.clone(),
@@ -65,9 +65,9 @@ pub(super) async fn announced(
         waiting: None,
         contact: Contact { state: ContactState::Connected, since: now },
         attempt: 1,
-        stream: protocol::Stream::Full,
+        stream: protocol::ReportedDetail::Full,
         mode: None,
-        limits: protocol::Limits::default(),
+        limits: protocol::TaskLimits::default(),
         payload: json!({}),
         model: None,
         result: None,

@@ -20,11 +20,11 @@ const MAX_REFERENCE_BYTES: usize = 1024;
 
 impl Recording<'_, '_> {
     /// Stores the artifacts that the run reports.
-    pub(super) async fn keep_artifacts(&mut self) -> Result<()> {
+    pub(super) async fn record_artifacts(&mut self) -> Result<()> {
         let run = self.run;
         let mut kept = false;
-        for told in run.reports.iter().flat_map(|report| of(report.body.as_ref())) {
-            let Some(new) = self.artifact(told) else { continue };
+        for reported in run.reports.iter().flat_map(|report| of(report.body.as_ref())) {
+            let Some(new) = self.artifact(reported) else { continue };
             let (count, known) = db::artifacts::count_reported(self.tx, self.task, &new).await?;
             // An id that belongs to another owner makes no row.
             if count < MAX_ARTIFACTS_PER_TASK && !known {
@@ -38,26 +38,26 @@ impl Recording<'_, '_> {
     }
 
     /// The artifact as it is stored; `None` when it has no name, or an invalid reference.
-    fn artifact(&self, told: &ArtifactRef) -> Option<Artifact> {
+    fn artifact(&self, reported: &ArtifactRef) -> Option<Artifact> {
         let words = |text: Option<&String>, max| text.and_then(|text| name::clean(text, max));
-        let called = name::clean(&told.id, MAX_NAME_CHARS)?;
-        let reference = told.reference.clone().unwrap_or_default();
+        let called = name::clean(&reported.id, MAX_NAME_CHARS)?;
+        let reference = reported.reference.clone().unwrap_or_default();
         if reference.len() > MAX_REFERENCE_BYTES || reference.chars().any(char::is_control) {
             return None;
         }
         Some(Artifact {
-            id: told.artifact_id.clone().unwrap_or_else(|| ArtifactId::new(self.tx.now.0)),
+            id: reported.artifact_id.clone().unwrap_or_else(|| ArtifactId::new(self.tx.now.0)),
             viber_id: self.connection.viber.clone(),
             session_id: self.held.session_id.clone(),
             task_id: Some(self.task.clone()),
             attempt: Some(self.attempt),
-            title: words(told.title.as_ref(), MAX_TITLE_CHARS).unwrap_or_else(|| called.clone()),
+            title: words(reported.title.as_ref(), MAX_TITLE_CHARS).unwrap_or_else(|| called.clone()),
             name: called,
-            claimed: words(told.kind.as_ref(), MAX_TYPE_CHARS).unwrap_or_default(),
-            sniffed: words(told.sniffed.as_ref(), MAX_TYPE_CHARS).unwrap_or_default(),
+            claimed: words(reported.kind.as_ref(), MAX_TYPE_CHARS).unwrap_or_default(),
+            sniffed: words(reported.sniffed.as_ref(), MAX_TYPE_CHARS).unwrap_or_default(),
             reference,
-            size: told.size.filter(|size| i64::try_from(*size).is_ok()),
-            sha256: told.sha256.clone().filter(|hash| crate::actions::artifacts::is_sha256(hash)),
+            size: reported.size.filter(|size| i64::try_from(*size).is_ok()),
+            sha256: reported.sha256.clone().filter(|hash| crate::actions::artifacts::is_sha256(hash)),
             origin: ArtifactOrigin::Agent,
             created_by: self.held.agent_id.clone(),
             created_at: self.tx.now,

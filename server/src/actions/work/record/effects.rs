@@ -1,9 +1,9 @@
-//! The effects of new events: states move, parts are completed, attempts end, the next task is offered.
+//! The effects of new events: states change, parts are completed, attempts end, the next task is offered.
 
 use std::sync::Arc;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, EventBody, MessageId, Pause, PauseCause, Running, TaskError, TaskResult,
+    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, EventBody, MessageId, PauseCause, TaskError, TaskResult,
     limits::MAX_SUMMARY_CHARS, text,
 };
 use serde_json::json;
@@ -38,7 +38,7 @@ impl Recording<'_, '_> {
             // The session's row is the lock on its order.
             db::sessions::touch(self.tx, &held.session_id).await?;
         }
-        let message = self.keep_parts(&parts).await?;
+        let message = self.record_parts(&parts).await?;
         for row in run.rows(task, attempt) {
             db::events::insert(self.tx, &row).await?;
             self.book.runs.push((task.clone(), Arc::new(row)));
@@ -52,12 +52,12 @@ impl Recording<'_, '_> {
         if !parts.is_empty() {
             self.book.after.session(&held.session_id);
         }
-        self.keep_artifacts().await?;
+        self.record_artifacts().await?;
         if run.from == 1 {
-            self.book.answers.held.push(Running { task_id: task.clone(), attempt });
+            self.book.answers.held.push(AttemptRef { task_id: task.clone(), attempt });
         }
-        self.keep_plans().await?;
-        self.keep_context().await?;
+        self.record_proposals().await?;
+        self.record_context().await?;
         if newest {
             self.move_on(started.as_deref()).await?;
         }
@@ -89,7 +89,7 @@ impl Recording<'_, '_> {
     }
 
     /// Writes parts; makes the assistant's message with its first part, and returns its id when it is new.
-    async fn keep_parts(&mut self, parts: &[Part]) -> Result<Option<MessageId>> {
+    async fn record_parts(&mut self, parts: &[Part]) -> Result<Option<MessageId>> {
         if parts.is_empty() {
             return Ok(None);
         }
@@ -184,7 +184,7 @@ impl Recording<'_, '_> {
         let report = Some(report.map_err(|error| Error::Internal(error.to_string()))?);
         db::attempts::end(self.tx, task, attempt, AttemptEnd { outcome, superseded: !newest, report }).await?;
         dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
-        self.book.answers.ended.push(Running { task_id: task.clone(), attempt });
+        self.book.answers.ended.push(AttemptRef { task_id: task.clone(), attempt });
         self.book.after.task(&held.session_id, task);
         self.book.after.viber(&self.connection.viber);
         Ok(())
@@ -203,7 +203,7 @@ fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {
 }
 
 /// What a waiting agent waits for: what it asked for just before, else what it says itself, else its provider.
-fn wait(state: ActivityState, pause: Option<&Pause>, asked: Option<Waiting>) -> Option<Waiting> {
+fn wait(state: ActivityState, pause: Option<&AgentWait>, asked: Option<Waiting>) -> Option<Waiting> {
     let cause = match pause.map(|pause| pause.cause) {
         Some(PauseCause::Approval) => WaitingFor::Approval,
         Some(PauseCause::Input) => WaitingFor::Input,
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_wait_says_what_for_and_until_when() {
-        let pause = Pause { cause: PauseCause::Input, until: Some(Instant(7)) };
+        let pause = AgentWait { cause: PauseCause::Input, until: Some(Instant(7)) };
         let said = wait(ActivityState::Waiting, Some(&pause), None).expect("it waits");
         assert_eq!((said.cause, said.until), (WaitingFor::Input, Some(Instant(7))));
         let silent = wait(ActivityState::Waiting, None, None).expect("it waits");

@@ -1,4 +1,4 @@
-//! A run: the new events that a change brings to one attempt, checked for gaps, repeats and contradictions.
+//! A run: the new events that a change adds to one attempt, checked for gaps, repetitions and contradictions.
 
 use protocol::{AgentStreamEvent, EventBody, Events, TaskId};
 
@@ -19,9 +19,9 @@ pub(super) struct EventRun {
     next: u64,
     pub items: Vec<Item>,
     pub reports: Vec<Report>,
-    /// A frame lies beyond the next seq, or has no usable seq.
+    /// Events are missing: a frame begins after the next seq, or has no usable seq.
     pub missing: bool,
-    /// A frame was understood, new or repeated: it is acknowledged.
+    /// At least one frame was accepted, new or repeated, and is to be acknowledged.
     pub heard: bool,
     pub refused: Vec<&'static str>,
     /// The frame contradicts what is stored.
@@ -44,7 +44,7 @@ impl EventRun {
         }
     }
 
-    /// The next seq that can be taken.
+    /// The seq that the next new event must have.
     pub fn next(&self) -> u64 {
         self.next
     }

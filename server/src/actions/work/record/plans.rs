@@ -1,4 +1,4 @@
-//! What a run reports about plans and memory: new versions, proposed changes, and approvals that wait for a person.
+//! What a run reports about plans and memory: new versions, proposals of changes, and approvals that wait for a person.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 const MAX_ARGS_BYTES: usize = 32 * 1024;
 
 impl Recording<'_, '_> {
-    /// Stores what the run reports about them.
-    pub(super) async fn keep_plans(&mut self) -> Result<()> {
+    /// Stores the proposals, revisions of the plan and approvals that the run reports.
+    pub(super) async fn record_proposals(&mut self) -> Result<()> {
         let Self { task, held, run, .. } = *self;
         let mut locked = false;
         for report in &run.reports {
@@ -50,7 +50,7 @@ impl Recording<'_, '_> {
             } else if let Some(text) = value["markdown"].as_str().filter(|_| kind == ProposalKind::Plan) {
                 let text = db::clean(text);
                 let hash = secret::hash(&text);
-                // This report came late: the file has changed since, and its newer version counts.
+                // A late report: the file has changed since, and its newer version counts.
                 let file = db::files::load(self.tx, &self.connection.viber, &plan::path(&held.session_id)).await?;
                 let later =
                     |file: &File| file.hash.as_ref() != Some(&hash) && file.mtime > report.at && report.at.is_some();

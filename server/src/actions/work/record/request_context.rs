@@ -8,8 +8,8 @@ use crate::{db, domain::memory::RequestContext, error::Result};
 
 impl Recording<'_, '_> {
     /// Stores what the run reports about its request.
-    pub(super) async fn keep_context(&mut self) -> Result<()> {
-        let told = self.run.reports.iter().filter_map(|report| match &report.body {
+    pub(super) async fn record_context(&mut self) -> Result<()> {
+        let reported = self.run.reports.iter().filter_map(|report| match &report.body {
             Some(EventBody::Progress { event }) => match &event.event {
                 AgentStreamEvent::Context(fields) => Some((fields, report.at)),
                 _ => None,
@@ -17,19 +17,19 @@ impl Recording<'_, '_> {
             _ => None,
         });
         let now = self.tx.now;
-        let told = told.map(|(fields, said)| RequestContext {
+        let contexts = reported.map(|(fields, at)| RequestContext {
             task_id: self.task.clone(),
             attempt: self.attempt,
             body: Value::Object(fields.clone().into_iter().collect()),
-            at: said.map_or(now, |said| said.min(now)),
+            at: at.map_or(now, |at| at.min(now)),
         });
-        let Some(told) = told.reduce(|earlier, later| later.after(Some(earlier))) else { return Ok(()) };
+        let Some(newest) = contexts.reduce(|earlier, later| later.after(Some(earlier))) else { return Ok(()) };
         if !self.is_newest() {
             return Ok(());
         }
         let session = &self.held.session_id;
         let earlier = db::contexts::load(self.tx, session).await?;
-        db::contexts::keep(self.tx, session, &told.after(earlier)).await?;
+        db::contexts::keep(self.tx, session, &newest.after(earlier)).await?;
         self.book.after.session(session);
         Ok(())
     }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use protocol::{
-    ArtifactId, CommentId, Limits, MessageId, Mode, SessionId, Stream, TaskId, TeamId, ViberId, limits::MAX_GOAL_BYTES,
+    AgentMode, ArtifactId, CommentId, MessageId, ReportedDetail, SessionId, TaskId, TaskLimits, TeamId, ViberId,
+    limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
 
@@ -30,15 +31,15 @@ pub struct NewTask {
     pub goal: String,
     /// The session that it continues; a new one when absent.
     pub session: Option<SessionId>,
-    /// The session's, when there is a session.
+    /// With a session it can only be the session's viber; otherwise one is chosen when absent.
     pub viber: Option<ViberId>,
-    /// The session's, else `default`.
+    /// With a session it can only be the session's agent; otherwise `default` when absent.
     pub agent: Option<String>,
-    /// What the viber must have, when none is named.
+    /// Labels that the chosen viber must have, when `viber` is absent.
     pub labels: BTreeMap<String, String>,
-    pub stream: Stream,
-    pub mode: Option<Mode>,
-    pub limits: Limits,
+    pub stream: ReportedDetail,
+    pub mode: Option<AgentMode>,
+    pub limits: TaskLimits,
     /// `{plan?, artifacts?, memory?, context?, attachments?}`.
     pub payload: Option<Value>,
     /// Policies of the session from this task on.
@@ -102,19 +103,19 @@ impl NewTask {
         let mut task = self.task(tx, &session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
-        // The contact of its viber is part of the answer.
+        // The answer contains the contact of the viber.
         db::audit::lock(tx).await?;
-        let head = db::audit::head_ask();
+        let head = db::audit::head_query();
         let head = if busy {
-            let (head, told) = tx.both(head, db::tasks::load_ask(&task.id)).await?;
-            task = told.ok_or(Error::NotFound)?;
+            let (head, stored) = tx.query_two(head, db::tasks::load_query(&task.id)).await?;
+            task = stored.ok_or(Error::NotFound)?;
             head
         } else {
-            let number = db::vibers::next_cmd_seq_ask(&task.viber_id);
-            let (given, head) = tx.both(number, head).await?;
+            let number = db::vibers::next_cmd_seq_query(&task.viber_id);
+            let (reserved, head) = tx.query_two(number, head).await?;
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
-            let number;
-            (number, task.contact) = given.ok_or_else(revoked)?;
+            let (number, contact) = reserved.ok_or_else(revoked)?;
+            task.contact = contact;
             let begun = self.session.is_none().then_some(session.policies);
             dispatch::numbered(tx, &task, (task.attempt, number), begun, &mut after).await?;
             head
@@ -157,8 +158,8 @@ impl NewTask {
             return Err(Error::unacceptable("other_agent", "the session is with another agent"));
         }
         // One seq for the question and one reserved for its answer. From here on the session is locked.
-        let seqs = db::sessions::give_seqs_ask(id, 2, tx.now);
-        let (last, busy) = tx.both(seqs, db::tasks::is_busy_ask(id)).await?;
+        let seqs = db::sessions::reserve_seqs_query(id, 2, tx.now);
+        let (last, busy) = tx.query_two(seqs, db::tasks::is_busy_query(id)).await?;
         let last = last.ok_or(Error::NotFound)?;
         if session.last_seq == 0 {
             let title = protocol::text::title(&self.goal);

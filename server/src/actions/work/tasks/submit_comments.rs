@@ -31,7 +31,7 @@ pub async fn submit_comments(board: &Board, team: &TeamId, by: &By, batch: Comme
     let once = (!key.is_empty()).then(|| IdempotentCall { key: protocol::text::head(key, 100).to_owned(), asks });
     let written = comments::list(board, team, by, session).await?;
     let sent: Vec<Comment> = written.into_iter().filter(|comment| ids.contains(&comment.id)).collect();
-    // When none of them is left, this very call may have sent them before: then the answer of that time is returned.
+    // When none of them is left, this same call may have sent them before: then its earlier answer is returned.
     let goal = if sent.is_empty() { "…".to_owned() } else { compose(&sent) };
     let takes = Some(ids.to_vec());
     let new = NewTask { goal, session: Some(session.clone()), once, takes, ..NewTask::default() };

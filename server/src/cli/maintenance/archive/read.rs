@@ -72,7 +72,7 @@ pub fn verify(path: &Path) -> Result<Manifest, String> {
     let mut first = true;
     walk(path, |name, entry| {
         if std::mem::take(&mut first) != (name == HEAD_FILE) || seal.is_some() {
-            return Err(format!("{name} is not where it belongs"));
+            return Err(format!("{name} is in the wrong place"));
         }
         match name {
             HEAD_FILE => check_head(&bytes(entry, 4096)?),
@@ -88,7 +88,7 @@ pub fn verify(path: &Path) -> Result<Manifest, String> {
                 let (_, sha256) = blob_name(name)?;
                 let size = entry.size();
                 if hash(entry)? != sha256 {
-                    return Err(format!("{name} is not what its name says"));
+                    return Err(format!("{name} does not match the hash in its name"));
                 }
                 (blobs.count, blobs.bytes) = (blobs.count + 1, blobs.bytes + size);
                 Ok(())
@@ -106,12 +106,12 @@ pub fn verify(path: &Path) -> Result<Manifest, String> {
                     FileEntry { path: name.to_owned(), rows: rows.len() as u64, bytes: text.len() as u64, sha256 };
                 match found.insert(name.to_owned(), file) {
                     None => Ok(()),
-                    Some(_) => Err(format!("{name} is there twice")),
+                    Some(_) => Err(format!("{name} occurs twice")),
                 }
             }
         }
     })?;
-    let (text, seal) = manifest.zip(seal).ok_or("it ends before its manifest: the file was cut")?;
+    let (text, seal) = manifest.zip(seal).ok_or("it ends before its manifest: the file is truncated")?;
     if String::from_utf8_lossy(&seal).trim() != hex(&Sha256::digest(&text)) {
         return Err("its manifest was changed".to_owned());
     }
@@ -123,7 +123,7 @@ pub fn verify(path: &Path) -> Result<Manifest, String> {
 fn check_head(text: &[u8]) -> Result<(), String> {
     let head: ArchiveHead = serde_json::from_slice(text).map_err(|error| format!("{HEAD_FILE}: {error}"))?;
     match head {
-        ArchiveHead { format, .. } if format != FORMAT => Err("it is no backup of a Board".to_owned()),
+        ArchiveHead { format, .. } if format != FORMAT => Err("it is not a backup of a Board".to_owned()),
         ArchiveHead { format_version, .. } if format_version > FORMAT_VERSION => {
             Err(format!("it is of format {format_version}, this binary knows only {FORMAT_VERSION}"))
         }
@@ -142,12 +142,12 @@ fn compare(
         for file in &table.files {
             let there = found.remove(&file.path).ok_or_else(|| format!("{} is missing", file.path))?;
             if there != *file || table_name(&file.path)? != table.name {
-                return Err(format!("{} is not as the manifest says", file.path));
+                return Err(format!("{} does not match the manifest", file.path));
             }
             rows += there.rows;
         }
         if rows != table.rows || widths.get(&table.name).is_some_and(|width| *width != table.columns.len()) {
-            return Err(format!("the rows of {} are not as the manifest says", table.name));
+            return Err(format!("the rows of {} do not match the manifest", table.name));
         }
     }
     if let Some(name) = found.keys().next() {
@@ -187,7 +187,7 @@ fn walk(path: &Path, mut visit: impl FnMut(&str, &mut ArchiveEntry) -> Result<()
     let mut archive = tar::Archive::new(file);
     for entry in archive.entries().map_err(words)? {
         let mut entry = entry.map_err(words)?;
-        let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|_| "a name that is no text")?;
+        let name = String::from_utf8(entry.path_bytes().into_owned()).map_err(|_| "a name that is not UTF-8")?;
         visit(&name, &mut entry)?;
     }
     Ok(())
@@ -200,7 +200,11 @@ fn bytes(entry: &mut ArchiveEntry, max_bytes: u64) -> Result<Vec<u8>, String> {
     }
     let mut text = Vec::new();
     entry.take(size).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 == size { Ok(text) } else { Err("it ends in the middle: the file was cut".to_owned()) }
+    if text.len() as u64 == size {
+        Ok(text)
+    } else {
+        Err("it ends in the middle of an entry: the file is truncated".to_owned())
+    }
 }
 
 fn hash(entry: &mut ArchiveEntry) -> Result<String, String> {
@@ -221,12 +225,12 @@ fn table_name(name: &str) -> Result<&str, String> {
     let mut parts = name.split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some("tables"), Some(table), Some(file), None) if !table.is_empty() && file.ends_with(".jsonl") => Ok(table),
-        _ => Err(format!("{name:?} does not belong into a backup")),
+        _ => Err(format!("{name:?} is not part of a backup")),
     }
 }
 
 fn blob_name(name: &str) -> Result<(TeamId, String), String> {
-    let wrong = || format!("{name:?} does not belong into a backup");
+    let wrong = || format!("{name:?} is not part of a backup");
     let (team, sha256) = name.strip_prefix("blobs/").and_then(|rest| rest.split_once('/')).ok_or_else(wrong)?;
     let good = sha256.len() == 64 && sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !good {

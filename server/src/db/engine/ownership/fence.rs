@@ -86,7 +86,7 @@ impl Fence {
     }
 
     /// Whether the number is still the one raised here.
-    pub(super) async fn stands(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    pub(super) async fn is_current(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
         let sql = "SELECT value FROM board WHERE key = $1";
         let found: Option<String> = sqlx::query_scalar(sql).bind(OWNER_FENCE).fetch_optional(connection).await?;
         Ok(found == self.number())

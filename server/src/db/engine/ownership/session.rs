@@ -119,7 +119,7 @@ impl LockSession {
             sqlx::query("SELECT pg_terminate_backend($1)").bind(holder).execute(&mut connection).await?;
             return Ok(RetakeOutcome::NotYet);
         }
-        if !self.fence.stands(&mut connection).await? {
+        if !self.fence.is_current(&mut connection).await? {
             return Ok(RetakeOutcome::Lost("another viber-board, which has left again".to_owned()));
         }
         self.pid = pid(&mut connection).await?;

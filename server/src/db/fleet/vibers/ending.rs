@@ -38,7 +38,7 @@ pub async fn stopped(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<(), DbError> {
 /// The vibers of any team with an order that is not carried out yet.
 pub async fn stopping(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
     let sql = "SELECT team_id, viber_id FROM vibers WHERE stop_at IS NOT NULL ORDER BY stop_at LIMIT 100";
-    named(&tx.rows(sql, &[]).await?)
+    ids(&tx.rows(sql, &[]).await?)
 }
 
 /// The revoked vibers of any team with unfinished tasks.
@@ -47,9 +47,9 @@ pub async fn abandoned(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
                FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                AND s.deleted_at IS NULL WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
                AND t.state IN ('pending', 'running')) LIMIT 100";
-    named(&tx.rows(sql, &[]).await?)
+    ids(&tx.rows(sql, &[]).await?)
 }
 
-fn named(rows: &[Row]) -> Result<Vec<(TeamId, ViberId)>, DbError> {
+fn ids(rows: &[Row]) -> Result<Vec<(TeamId, ViberId)>, DbError> {
     rows.iter().map(|row| Ok((row.parse("team_id")?, row.parse("viber_id")?))).collect()
 }

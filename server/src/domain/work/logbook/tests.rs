@@ -80,7 +80,7 @@ fn nonsense_is_said_and_nothing_more() {
 fn what_still_runs_is_not_read() {
     let (over, open) = (TaskId::new(1), TaskId::new(2));
     let mut book = Logbook::new(NOW);
-    let running = [Running { task_id: open.clone(), attempt: 1 }];
+    let running = [AttemptRef { task_id: open.clone(), attempt: 1 }];
     assert!(book.read(&line(1, &over, 1, json!({ "type": "stopped" })), &running));
     assert!(book.is_settled());
     assert!(!book.read(&line(2, &open, 1, json!({ "type": "goal", "text": "go" })), &running));

@@ -12,26 +12,26 @@ fn viber() -> ViberId {
     "vib_00000000000070008000000000000001".parse().expect("an id")
 }
 
-fn hello(running: Vec<Running>, outbox: Vec<OutboxRange>) -> Hello {
+fn hello(running: Vec<AttemptRef>, outbox: Vec<OutboxRange>) -> Hello {
     let text = json!({"protocol": [1, 1], "viberId": viber(), "bootId": protocol::BootId::new(1), "version": "1",
         "platform": "linux", "hostname": "kiln", "lastCmdSeq": 4, "running": running, "outbox": outbox});
     serde_json::from_value(text).expect("a hello")
 }
 
-fn running() -> Running {
-    Running { task_id: "task_00000000000070008000000000000002".parse().expect("an id"), attempt: 1 }
+fn running() -> AttemptRef {
+    AttemptRef { task_id: "task_00000000000070008000000000000002".parse().expect("an id"), attempt: 1 }
 }
 
-fn welcomed(held: Vec<Running>) -> Welcomed {
+fn welcomed(held: Vec<AttemptRef>) -> Welcomed {
     let acked = held.iter().map(|held| Acked { task_id: held.task_id.clone(), attempt: 1, seq: 3 }).collect();
     Welcomed { epoch: 2, acked, held, ..Welcomed::default() }
 }
 
-fn connected(running: Vec<Running>, outbox: Vec<OutboxRange>, held: Vec<Running>) -> ConnectionState {
+fn connected(running: Vec<AttemptRef>, outbox: Vec<OutboxRange>, held: Vec<AttemptRef>) -> ConnectionState {
     ConnectionState::new(&hello(running, outbox), &welcomed(held), 0, WALL).0
 }
 
-fn settled(step: ConnectionStep) -> Vec<Running> {
+fn settled(step: ConnectionStep) -> Vec<AttemptRef> {
     step.effects
         .into_iter()
         .find_map(|effect| match effect {
@@ -41,7 +41,7 @@ fn settled(step: ConnectionStep) -> Vec<Running> {
         .unwrap_or_default()
 }
 
-fn heartbeat(state: &mut ConnectionState, running: &[Running], now: i64) -> ConnectionStep {
+fn heartbeat(state: &mut ConnectionState, running: &[AttemptRef], now: i64) -> ConnectionStep {
     state.frame(&json!({"type": "heartbeat", "running": running}).to_string(), now, WALL)
 }
 
@@ -86,14 +86,14 @@ fn it_says_when_the_next_tick_has_something_to_say() {
     heartbeat(&mut state, &[], 7000);
     assert_eq!(state.due(), 7000 + MAX_SILENCE_MS);
     let range = OutboxRange { task_id: running().task_id, attempt: 1, first_seq: 4, last_seq: 6 };
-    let state = connected(vec![], vec![range], vec![running(), Running { task_id: TaskId::new(8), attempt: 1 }]);
+    let state = connected(vec![], vec![range], vec![running(), AttemptRef { task_id: TaskId::new(8), attempt: 1 }]);
     assert_eq!(state.due(), MAX_SILENCE_MS, "the outbox comes first");
 }
 
 #[test]
 fn nothing_is_settled_before_the_announced_outbox_is_recorded() {
     let range = OutboxRange { task_id: running().task_id, attempt: 1, first_seq: 4, last_seq: 6 };
-    let other = Running { task_id: TaskId::new(8), attempt: 1 };
+    let other = AttemptRef { task_id: TaskId::new(8), attempt: 1 };
     let mut state = connected(vec![], vec![range], vec![running(), other.clone()]);
     heartbeat(&mut state, &[], 1000);
     assert!(settled(state.tick(8000)).is_empty());

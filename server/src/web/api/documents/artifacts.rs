@@ -1,4 +1,4 @@
-//! Artifacts: what tasks produced and operators attached, their facts and their bytes.
+//! Artifacts: what tasks produced and operators attached, their metadata and their bytes.
 
 use axum::{
     Json,
@@ -44,7 +44,7 @@ pub fn uploads() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(upload))
 }
 
-/// A session's artifacts, the newest first.
+/// A session's artifacts, newest first.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/artifacts", operation_id = "artifacts.list", tag = "artifacts", params(("id" = SessionId, Path), PageQuery),
     responses((status = 200, body = List<shapes::ArtifactResource>), Answers))]
 async fn list(
@@ -60,7 +60,7 @@ async fn list(
     Ok(Json(page.list("artifacts", rows, |artifact| vec![artifact.id.to_string()])))
 }
 
-/// How an uploaded file is called.
+/// The name of an uploaded file.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -73,7 +73,7 @@ pub struct UploadQuery {
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/artifacts", operation_id = "artifacts.upload", tag = "artifacts", params(("id" = SessionId, Path), UploadQuery),
     request_body(content_type = "*/*", description = "The file; its type is the `Content-Type`"),
     responses((status = 201, body = shapes::ArtifactResource,
-        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
+        headers(("Location" = String, description = "URL of the new resource"))), Answers))]
 async fn upload(
     State(board): State<Board>,
     caller: AsOperator,
@@ -89,26 +89,26 @@ async fn upload(
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::ArtifactResource::from(kept))).into_response())
 }
 
-/// A file that is put into the object store directly.
+/// A file to upload to the object store directly.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "size": 1048576 })))]
 pub struct StartUpload {
-    /// In bytes.
+    /// Size of the file, in bytes.
     size: u64,
 }
 
-/// Where the file is put.
+/// Where to upload the file.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UploadAddress {
-    /// Names the upload when it is done.
+    /// Identifies the upload when it is finished.
     id: ArtifactId,
-    /// Takes one `PUT` with the file as its body, for five minutes.
+    /// Accepts one `PUT` with the file as its body, within five minutes.
     url: String,
 }
 
-/// An address of the object store for a file for the session's next task. 422 `no_direct_upload` when it has none.
+/// Starts an upload to the object store for the session's next task. 422 `no_direct_upload` without signed URLs.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads", operation_id = "uploads.start", tag = "artifacts", params(("id" = SessionId, Path)),
     request_body = StartUpload, responses((status = 201, body = UploadAddress), Answers))]
 async fn address(
@@ -121,7 +121,7 @@ async fn address(
     Ok((StatusCode::CREATED, Json(UploadAddress { id, url })).into_response())
 }
 
-/// How a file is called that was put there.
+/// The name and type of a file that was uploaded directly.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "name": "numbers.csv", "type": "text/csv" })))]
@@ -135,7 +135,7 @@ pub struct FinishUpload {
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/uploads/{upload}", operation_id = "uploads.finish", tag = "artifacts",
     params(("id" = SessionId, Path), ("upload" = ArtifactId, Path)),
     request_body = FinishUpload, responses((status = 201, body = shapes::ArtifactResource,
-        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
+        headers(("Location" = String, description = "URL of the new resource"))), Answers))]
 async fn uploaded(
     State(board): State<Board>,
     caller: AsOperator,
@@ -148,7 +148,7 @@ async fn uploaded(
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::ArtifactResource::from(kept))).into_response())
 }
 
-/// One artifact's facts.
+/// One artifact's metadata.
 #[utoipa::path(get, path = "/api/v1/artifacts/{id}", operation_id = "artifacts.read", tag = "artifacts", params(("id" = ArtifactId, Path)), responses(
     (status = 200, body = shapes::ArtifactResource), Answers))]
 async fn read(
@@ -159,7 +159,7 @@ async fn read(
     Ok(Json(artifacts::load(&board, &caller.team.id, &id).await?.into()))
 }
 
-/// Takes back an attachment that no task has yet.
+/// Withdraws an attachment that has not been sent with a task yet.
 #[utoipa::path(delete, path = "/api/v1/artifacts/{id}", operation_id = "artifacts.withdraw", tag = "artifacts", params(("id" = ArtifactId, Path)), responses(
     (status = 204), Answers))]
 async fn withdraw(
@@ -171,7 +171,7 @@ async fn withdraw(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which bytes.
+/// The requested bytes.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -179,27 +179,27 @@ struct ContentRange {
     /// One range of bytes (RFC 9110): `bytes=FROM-TO`, `bytes=FROM-` or `bytes=-LAST`.
     #[param(rename = "Range")]
     range: Option<String>,
-    /// The version, in double quotes, that the range belongs to: everything is sent when it is another.
+    /// The version, in double quotes, that the range belongs to; if it is not current, the whole content is sent.
     #[param(rename = "If-Range")]
     if_range: Option<String>,
 }
 
-/// How the bytes come.
+/// How the bytes are sent.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct DownloadQuery {
-    /// With `true`, when the object store has signed addresses: 303 to one that is valid for some minutes.
+    /// With `true`, if the object store has signed URLs: 303 to one that is valid for some minutes.
     direct: Option<bool>,
 }
 
-/// The bytes. Those that only the viber has are fetched from there through the store; `Range` works meanwhile.
+/// The bytes of an artifact. If only the viber has them, they are fetched into the store; `Range` works meanwhile.
 #[utoipa::path(get, path = "/api/v1/artifacts/{id}/content", operation_id = "artifacts.download", tag = "artifacts", params(("id" = ArtifactId, Path), DownloadQuery, ContentRange),
     responses(
-        (status = 200, content_type = "application/octet-stream", description = "All of it",
+        (status = 200, content_type = "application/octet-stream", description = "The whole content",
             headers(("ETag" = Option<String>, description = "Its SHA-256, once it is known"))),
-        (status = 206, content_type = "application/octet-stream", description = "A range of it"),
-        (status = 303, description = "In the object store", headers(("Location" = String, description = "Its address there"))),
+        (status = 206, content_type = "application/octet-stream", description = "The requested range"),
+        (status = 303, description = "The content is in the object store", headers(("Location" = String, description = "Its signed URL"))),
         Answers))]
 async fn content(
     State(board): State<Board>,

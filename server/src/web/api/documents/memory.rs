@@ -1,4 +1,4 @@
-//! What a viber remembers.
+//! Search in the memory of a viber.
 
 use axum::{Json, extract::State};
 use protocol::{Instant, MemoryFound, MemorySearch, SessionId, ViberId};
@@ -18,17 +18,17 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(search))
 }
 
-/// What is looked for.
+/// The search.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub struct SearchMemoryQuery {
-    /// Words; whatever is typed finds something or doesn't. At most 1,000 bytes.
+    /// The words to search for, at most 1,000 bytes. There is no query syntax, so no query is invalid.
     #[param(max_length = 1000)]
     q: String,
-    /// Whose memory; `default` when absent.
+    /// The agent whose memory is searched; `default` when absent.
     agent_id: Option<String>,
-    /// Passages at most, 1 to 100; 20 when absent.
+    /// Largest number of passages, 1 to 100; 20 when absent.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 100)]
     limit: Option<String>,
 }
@@ -39,7 +39,7 @@ pub struct SearchMemoryQuery {
 pub struct MemoryPassage {
     /// `curated` (MEMORY.md), `daily` or `session`.
     source: protocol::MemorySource,
-    /// Beneath the viber's home.
+    /// Path of the file, relative to the viber's home.
     path: String,
     title: String,
     excerpt: String,
@@ -47,19 +47,19 @@ pub struct MemoryPassage {
     at: Option<Instant>,
 }
 
-/// What was found, best first.
+/// The passages found, best first.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FoundMemory {
     items: Vec<MemoryPassage>,
     next: Option<String>,
-    /// `text`, or `meaning` when embeddings took part.
-    ranking: protocol::Ranking,
-    /// How many passages are known altogether.
+    /// `text`, or `meaning` when embeddings were used.
+    ranking: protocol::MemoryRanking,
+    /// The total number of indexed passages.
     known: u64,
 }
 
-/// Searches what a viber remembers; the viber has to be there.
+/// Searches the memory of a viber, which has to be connected.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/memory", operation_id = "memory.search", tag = "vibers", params(("id" = ViberId, Path), SearchMemoryQuery),
     responses((status = 200, body = FoundMemory), Answers))]
 async fn search(
@@ -79,7 +79,7 @@ async fn search(
     let asked = MemorySearch { agent_id, query: wanted.q, limit: Some(limit) };
     let found = memory::search(&board, &caller.team.id, &id, asked).await?;
     let MemoryFound { items, ranking, known } = found;
-    let passage = |one: protocol::Remembered| MemoryPassage {
+    let passage = |one: protocol::RecalledPassage| MemoryPassage {
         source: one.source,
         path: one.path,
         title: one.title,

@@ -31,7 +31,7 @@ use crate::{
     web::api::{
         Answers,
         json::JsonBody,
-        shapes::{WriteOutcome, WriteState},
+        shapes::{EditDelivery, WriteOutcome},
         versions::{Base, IfChanged, IfVersion, NamedVersion, stale},
     },
     web::{AsOperator, AsViewer, Rejection, extract::Id},
@@ -41,27 +41,27 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(read, write))
 }
 
-/// A session's plan as it stands.
+/// The current plan of a session.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     markdown: String,
     goal: String,
     steps: Vec<Step>,
-    /// Of the text; also the `ETag`.
+    /// The hash of the text; also the `ETag`.
     hash: String,
     /// Who wrote it.
     source: PlanSource,
     at: Instant,
-    /// Since when this may be old; null: it is so on the machine now.
+    /// When this was last known to be current; null when it is current.
     as_of: Option<Instant>,
-    state: WriteState,
+    state: EditDelivery,
 }
 
 /// The plan of a session.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/plan", operation_id = "plan.read", tag = "sessions",
     params(("id" = SessionId, Path), IfChanged), responses(
-        (status = 200, body = Plan, headers(("ETag" = String, description = "Its version"))), (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
+        (status = 200, body = Plan, headers(("ETag" = String, description = "Its version"))), (status = 304, description = "Unchanged: `If-None-Match` names the current version"), Answers))]
 async fn read(
     State(board): State<Board>,
     caller: AsViewer,
@@ -83,7 +83,7 @@ async fn read(
         source: now.source,
         at: now.at,
         as_of: now.as_of,
-        state: if now.queued { WriteState::Queued } else { WriteState::Applied },
+        state: if now.queued { EditDelivery::Queued } else { EditDelivery::Applied },
     };
     Ok(([(header::ETAG, tag)], Json(plan)).into_response())
 }
@@ -95,11 +95,11 @@ async fn read(
 pub struct WritePlan {
     markdown: Option<String>,
     goal: Option<String>,
-    /// Those that are there stay when absent.
+    /// When absent, the current steps are kept.
     steps: Option<Vec<WriteStep>>,
 }
 
-/// A step as somebody writes it. What is absent stays as it is in the step of this id, or of this title.
+/// A step to write. Absent fields are taken from the current step with this id, or else with this title.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WriteStep {
@@ -113,7 +113,7 @@ pub struct WriteStep {
     todos: Option<Vec<WriteTodo>>,
 }
 
-/// A smaller thing to do, as somebody writes it.
+/// A to-do of a step, to write.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WriteTodo {
@@ -122,11 +122,11 @@ pub struct WriteTodo {
     status: Option<Status>,
 }
 
-/// A plan that goes with a task: Markdown, or fields.
+/// A plan that is sent with a task: Markdown, or fields.
 #[derive(Debug)]
 pub struct SentPlan(pub Value);
 
-/// The fields of a plan that goes with a task; one that was read may be sent as it is.
+/// The fields of a plan that is sent with a task; a plan that was read can be sent back unchanged.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub struct SentPlanFields {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,7 +177,7 @@ impl ToSchema for SentPlan {
 impl WritePlan {
     /// The text that it means, where `now` stands.
     fn text(self, now: &str) -> Result<String> {
-        let refused = |why: protocol::plan::Refused| Error::unacceptable("bad_plan", why.to_string());
+        let refused = |why: protocol::plan::PlanError| Error::unacceptable("bad_plan", why.to_string());
         match (self.markdown, self.goal, self.steps) {
             (Some(markdown), None, None) => protocol::plan::fits(markdown).map_err(refused),
             (None, goal, steps) if goal.is_some() || steps.is_some() => {
@@ -190,7 +190,7 @@ impl WritePlan {
     }
 }
 
-/// Writes the plan: the version that `If-Match` names, or a first one.
+/// Writes the plan: replaces the version that `If-Match` names, or creates the first one.
 #[utoipa::path(put, path = "/api/v1/sessions/{id}/plan", operation_id = "plan.write", tag = "sessions",
     params(("id" = SessionId, Path), IfVersion), request_body = WritePlan, responses(
         (status = 200, body = WriteOutcome, headers(("ETag" = String, description = "The version that was written"))),
@@ -206,7 +206,7 @@ async fn write(
     let there = now.as_ref().map(|now| now.hash.clone());
     let seen = match &base {
         Base::Seen(hash) => Some(hash.clone()),
-        Base::New | Base::Unsaid => None,
+        Base::New | Base::Unspecified => None,
     };
     if seen != there {
         return Ok(stale(&base, there, &number));

@@ -1,4 +1,4 @@
-//! What a session's agent proposes, for its plan and for `MEMORY.md`: one shape, one way to decide.
+//! Proposals of a session's agent, for its plan and for `MEMORY.md`: one schema, decided in the same way.
 
 use axum::{Json, extract::State};
 use protocol::{Instant, ProposalId, SessionId, TaskId};
@@ -16,7 +16,7 @@ use crate::{
         Answers,
         json::JsonBody,
         query::StrictQuery,
-        shapes::{List, WriteState},
+        shapes::{EditDelivery, List},
     },
     web::{
         AsOperator, AsViewer, Rejection,
@@ -35,27 +35,27 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(decide_of_memory))
 }
 
-/// What an agent would like a file to say.
+/// A change to a file that an agent proposes.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Proposal)]
 pub struct ProposalResource {
     id: ProposalId,
-    /// What it would change.
+    /// The file that it would change.
     kind: ProposalKind,
     state: ProposalState,
-    /// The version that the agent saw; null: there was none.
+    /// The version that the agent saw; null when there was no file.
     base: Option<String>,
-    /// The whole text as it would be.
+    /// The whole proposed text.
     content: String,
     note: String,
     task_id: TaskId,
     created_at: Instant,
     decided_by: Option<String>,
     decided_at: Option<Instant>,
-    /// What became of the file with the acceptance.
+    /// The outcome of writing the accepted text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    edit: Option<WriteState>,
+    edit: Option<EditDelivery>,
 }
 
 impl ProposalResource {
@@ -71,29 +71,29 @@ impl ProposalResource {
             created_at: proposal.created_at,
             decided_by: proposal.decided_by,
             decided_at: proposal.decided_at,
-            edit: edit.map(|edit| WriteState::of(edit.state)),
+            edit: edit.map(|edit| EditDelivery::of(edit.state)),
         }
     }
 }
 
-/// Which proposals.
+/// Filters of the list of proposals.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListProposalsQuery {
-    /// Those in this state; all when absent.
+    /// Only proposals in this state; all when absent.
     state: Option<ProposalState>,
 }
 
 crate::words! {
-    /// Yes or no.
+    /// Whether a proposal is accepted or rejected.
     ProposalDecision {
         Accept = "accept",
         Reject = "reject",
     }
 }
 
-/// What a person decides.
+/// A person's decision on a proposal.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "decision": "accept" })))]
@@ -102,11 +102,11 @@ pub struct DecideProposal {
     /// With `accept`: this text instead of the proposed one.
     #[serde(alias = "markdown")]
     content: Option<String>,
-    /// The version that `content` was written for; the one that is there when absent.
+    /// The version of the file that `content` is based on; the current one when absent.
     base: Option<String>,
 }
 
-/// What the session's agent proposes for the plan, the newest first.
+/// The agent's proposals for the plan, newest first.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/plan/proposals", operation_id = "planProposals.list", tag = "sessions",
     params(("id" = SessionId, Path), ListProposalsQuery), responses((status = 200, body = List<ProposalResource>), Answers))]
 async fn list_of_plan(
@@ -118,7 +118,7 @@ async fn list_of_plan(
     list(&board, &caller, id, ProposalKind::Plan, asked.state).await
 }
 
-/// What the session's agent proposes for `MEMORY.md`, the newest first.
+/// The agent's proposals for `MEMORY.md`, newest first.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/memory/proposals", operation_id = "memoryProposals.list",
     tag = "sessions", params(("id" = SessionId, Path), ListProposalsQuery),
     responses((status = 200, body = List<ProposalResource>), Answers))]
@@ -145,7 +145,8 @@ async fn list(
     Ok(Json(List { items, next: None }))
 }
 
-/// Accepts or rejects a proposal for the plan. One whose plan was changed meanwhile is answered `plan_changed`, and waits.
+/// Accepts or rejects a proposal for the plan.
+/// If the plan has changed in the meantime, the answer is `plan_changed`, and the proposal stays open.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/plan/proposals/{proposal}", operation_id = "planProposals.decide",
     tag = "sessions", params(("id" = SessionId, Path), ("proposal" = ProposalId, Path)), request_body = DecideProposal,
     responses((status = 200, body = ProposalResource), Answers))]
@@ -158,8 +159,8 @@ async fn decide_of_plan(
     decide(&board, &caller, ProposalKind::Plan, place, verdict).await
 }
 
-/// Accepts or rejects a proposal for `MEMORY.md`. One that met another change in the same lines is answered
-/// `memory_changed`, and waits.
+/// Accepts or rejects a proposal for `MEMORY.md`.
+/// If another change has touched the same lines, the answer is `memory_changed`, and the proposal stays open.
 #[utoipa::path(post, path = "/api/v1/sessions/{id}/memory/proposals/{proposal}", operation_id = "memoryProposals.decide",
     tag = "sessions", params(("id" = SessionId, Path), ("proposal" = ProposalId, Path)), request_body = DecideProposal,
     responses((status = 200, body = ProposalResource), Answers))]
@@ -190,9 +191,11 @@ async fn decide(
     if let Some(edit) = edit.as_ref().filter(|edit| edit.state == EditState::Conflict) {
         files::settle(board, team, by, edit, None).await?;
         return Err(match kind {
-            ProposalKind::Plan => Error::conflict("plan_changed", "the plan was changed meanwhile; look at it again"),
+            ProposalKind::Plan => {
+                Error::conflict("plan_changed", "the plan has changed in the meantime; review the proposal again")
+            }
             ProposalKind::Memory => {
-                Error::conflict("memory_changed", "MEMORY.md was changed meanwhile; look at it again")
+                Error::conflict("memory_changed", "MEMORY.md has changed in the meantime; review the proposal again")
             }
         }
         .into());

@@ -1,5 +1,5 @@
-//! Spaces of a viber's agents: what lies there, what changed, and when. Nothing of them is changed from here, and nothing is
-//! shown while the viber is away.
+//! Spaces of a viber's agents: their files, changes and commits. They are read-only here, and unavailable while the
+//! viber is offline.
 
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
 use protocol::{Change, ChangeKind, Commit, Instant, SessionId, Since, SpaceStatus, ViberId};
@@ -40,7 +40,7 @@ pub fn routes() -> OpenApiRouter<Board> {
 /// A working directory that agents declare.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct SpaceInfo {
-    /// What it is called here.
+    /// Its id in this API.
     id: String,
     path: String,
     agents: Vec<String>,
@@ -50,19 +50,19 @@ pub struct SpaceInfo {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SpaceChanges {
-    /// Null: no branch is checked out.
+    /// Null when no branch is checked out.
     branch: Option<String>,
     /// The commit that is checked out; null before the first one.
     head: Option<String>,
     upstream: Option<UpstreamBranch>,
-    /// Of a session: where and when its work began; null: changes since the last commit.
+    /// With a session: where and when its work began. Null: the changes are those since the last commit.
     since: Option<WorkStart>,
     changes: Vec<ChangedFile>,
-    /// How many more changes there are at least.
+    /// The number of changes that are not listed, at least.
     omitted: u64,
 }
 
-/// The branch that a branch follows.
+/// The upstream of a branch.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct UpstreamBranch {
     name: String,
@@ -73,18 +73,18 @@ pub struct UpstreamBranch {
 /// Where a session's work began.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WorkStart {
-    /// Empty: there was no commit yet.
+    /// Empty when there was no commit yet.
     commit: String,
     at: Instant,
 }
 
-/// A file that is not as it was.
+/// A changed file.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedFile {
     path: String,
     kind: ChangeKind,
-    /// Lines; null for binary files, and for new files that git does not know.
+    /// Number of lines; null for binary and untracked files.
     added: Option<u64>,
     removed: Option<u64>,
     renamed_from: Option<String>,
@@ -96,9 +96,9 @@ pub struct FileDiff {
     path: String,
     /// A unified diff of at most 256 KiB.
     diff: String,
-    /// The file is binary: there are no lines to show.
+    /// The file is binary: it has no diff by lines.
     binary: bool,
-    /// The diff goes on; the rest is not given.
+    /// The diff is longer than this; the rest is omitted.
     cut: bool,
 }
 
@@ -117,7 +117,7 @@ pub struct SpaceCommit {
     author: String,
     at: Instant,
     subject: String,
-    /// How many files of the space it changed.
+    /// The number of files of the space that it changed.
     files: u64,
 }
 
@@ -161,7 +161,7 @@ impl From<Space> for SpaceInfo {
     }
 }
 
-/// A session whose work is meant: one of this viber's.
+/// The session whose work is shown; it has to belong to this viber.
 pub(in crate::web) async fn session(
     board: &Board,
     caller: &Caller,
@@ -175,17 +175,17 @@ pub(in crate::web) async fn session(
     Ok(Some(id))
 }
 
-/// Whose work is meant.
+/// Limits the answer to the work of a session.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SpaceChangesQuery {
-    /// A session of this viber: what changed since its first task began.
+    /// A session of this viber: only what changed since its first task began.
     #[param(value_type = Option<SessionId>)]
     session: Option<String>,
 }
 
-/// Which file's diff.
+/// The file whose diff is requested.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -200,7 +200,7 @@ pub struct FileDiffQuery {
     session: Option<String>,
 }
 
-/// Which commits.
+/// Filters of the list of commits.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -208,27 +208,27 @@ pub struct ListCommitsQuery {
     /// As for the status.
     #[param(value_type = Option<SessionId>)]
     session: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
-/// Which folder.
+/// The requested folder and page.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListSpaceFolderQuery {
-    /// Absent or empty for the space itself.
+    /// Path of the folder; absent or empty for the space itself.
     #[param(max_length = 1024)]
     path: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
 }
 
-/// Which file.
+/// The requested file.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -249,7 +249,7 @@ async fn list(
     Ok(Json(List { items: spaces.into_iter().map(SpaceInfo::from).collect(), next: None }))
 }
 
-/// The branch of a space and what changed there, as git tells it now.
+/// The branch of a space and its changes, as git reports them now.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/status", operation_id = "spaces.status", tag = "spaces",
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceChangesQuery), responses((status = 200, body = SpaceChanges), Answers))]
 async fn status(
@@ -263,7 +263,7 @@ async fn status(
     Ok(Json(at.status(&board, session.as_ref()).await?.into()))
 }
 
-/// What changed in one file of a space.
+/// The diff of one file of a space.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/diff", operation_id = "spaces.diff", tag = "spaces",
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), FileDiffQuery),
     responses((status = 200, body = FileDiff), Answers))]
@@ -299,7 +299,7 @@ async fn log(
     Ok(Json(SpaceCommits { items, next, since: log.since.map(WorkStart::from) }))
 }
 
-/// A folder of a space.
+/// The contents of a folder of a space.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/tree", operation_id = "spaces.tree", tag = "spaces",
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), ListSpaceFolderQuery),
     responses((status = 200, body = FolderResource), Answers))]
@@ -314,12 +314,12 @@ async fn tree(
     Ok(Json(FolderResource::of(at.list(&board, &asked.path.unwrap_or_default(), from).await?, None)))
 }
 
-/// The bytes of a file of a space. Of one over 1 MiB the first part (206), and others by `Range`.
+/// The bytes of a file of a space. For files over 1 MiB, the first part (206); `Range` requests the others.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/spaces/{space}/file", operation_id = "spaces.file", tag = "spaces",
     params(("id" = ViberId, Path), ("space" = String, Path, pattern = "^[0-9a-f]{1,64}$"), SpaceFileQuery, IfChanged, FileRangeHeader),
     responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
         (status = 206, content_type = "application/octet-stream", description = "A part of it"),
-        (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
+        (status = 304, description = "Unchanged: `If-None-Match` names the current version"), Answers))]
 async fn file(
     State(board): State<Board>,
     caller: AsViewer,

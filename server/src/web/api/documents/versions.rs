@@ -1,4 +1,4 @@
-//! Versions of what is written: which one a call means (`If-Match`, `If-None-Match`), and what it is told when it is another.
+//! Versions of files: the one that a request names (`If-Match`, `If-None-Match`), and the refusal if it is not current.
 
 use axum::{
     Json,
@@ -15,20 +15,20 @@ use crate::{
     web::{Rejection, layers::RequestId},
 };
 
-/// How a call that writes names the version that it means.
+/// The headers by which a request that writes names a version.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub struct IfVersion {
-    /// The version that its author saw, in double quotes.
+    /// The version that the author saw, in double quotes.
     #[param(rename = "If-Match", pattern = "^\"[^\",]{0,65}\"$")]
     if_match: Option<String>,
-    /// There must be none.
+    /// `*`: the file must not exist yet.
     #[param(rename = "If-None-Match", pattern = "^[*]$")]
     if_none_match: Option<String>,
 }
 
-/// How a call that reads says what it has.
+/// The header by which a request that reads names the versions it has.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -38,15 +38,15 @@ pub struct IfChanged {
     if_none_match: Option<String>,
 }
 
-/// Which version a caller means.
+/// The version that a request names.
 #[derive(Debug)]
 pub enum Base {
     /// The one it saw.
     Seen(String),
-    /// There is none.
+    /// The file does not exist.
     New,
-    /// It does not say: then there must be none.
-    Unsaid,
+    /// None is named: then the file must not exist.
+    Unspecified,
 }
 
 fn base(headers: &HeaderMap) -> Result<Base> {
@@ -55,16 +55,16 @@ fn base(headers: &HeaderMap) -> Result<Base> {
         (Some(tag), None) => {
             let hash = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
             let hash = hash.filter(|hash| hash.len() <= 65 && !hash.contains(['"', ',']));
-            let bad = || Error::Malformed("If-Match names one version, in double quotes".to_owned());
+            let bad = || Error::Malformed("If-Match has to name one version, in double quotes".to_owned());
             Ok(Base::Seen(hash.ok_or_else(bad)?.to_owned()))
         }
         (None, Some(star)) if star == "*" => Ok(Base::New),
-        (None, None) => Ok(Base::Unsaid),
+        (None, None) => Ok(Base::Unspecified),
         _ => Err(Error::Malformed("give If-Match: \"hash\", or If-None-Match: *".to_owned())),
     }
 }
 
-/// The version that a request means, and the number by which it is known.
+/// The version that a request names, and the request id.
 #[derive(Debug)]
 pub struct NamedVersion {
     pub base: Base,
@@ -86,7 +86,7 @@ pub fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Respon
     let (status, seen) = match base {
         Base::Seen(hash) => (StatusCode::PRECONDITION_FAILED, Some(hash.clone())),
         Base::New => (StatusCode::PRECONDITION_FAILED, None),
-        Base::Unsaid => (StatusCode::PRECONDITION_REQUIRED, None),
+        Base::Unspecified => (StatusCode::PRECONDITION_REQUIRED, None),
     };
     refusal(status, Some((current, seen)), number)
 }
@@ -95,9 +95,9 @@ pub fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Respon
 pub fn refusal(status: StatusCode, versions: Option<(Option<String>, Option<String>)>, number: &RequestId) -> Response {
     let (code, title, detail) = match status {
         StatusCode::PRECONDITION_FAILED => {
-            ("stale", "Something else happened meanwhile", "the file is another version")
+            ("stale", "The version is not current", "the file has changed since that version")
         }
-        _ => ("version_required", "Name the version", "say by If-Match which version of the file is meant"),
+        _ => ("version_required", "A version is required", "name the current version of the file in If-Match"),
     };
     let (current, base) = versions.unzip();
     let mut headers = HeaderMap::new();

@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{Entry, EntryKind, FOLDER_VERSION, Hit, Instant, Listing, ViberId};
+use protocol::{Entry, EntryKind, FOLDER_VERSION, FileMatch, Instant, Listing, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -32,7 +32,7 @@ use crate::{
     },
 };
 
-/// Since when an answer may be old.
+/// The header with the time at which the content was last known to be current; absent when it is current.
 const AS_OF_HEADER: &str = "x-as-of";
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -42,40 +42,40 @@ pub fn routes() -> OpenApiRouter<Board> {
 /// The viber and the file that an address names; the path is decoded once.
 type FileAddress = (ViberId, String);
 
-/// The rest of an address: a file of the workspace.
+/// The path of a file in the workspace, at the end of the URL.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Path)]
 #[expect(dead_code, reason = "only its description is used")]
 struct FilePath {
-    /// A file beneath the workspace, with its folders: `notes/today.md`. Its slashes need no escaping.
+    /// Path of a file in the workspace: `notes/today.md`. Its slashes need no escaping.
     #[param(min_length = 1, max_length = 1024)]
     path: String,
 }
 
-/// Which bytes of a file.
+/// The requested bytes of a file.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub struct FileRangeHeader {
-    /// `bytes=FROM-`, of large files only; the Board chooses how much it sends from there on.
+    /// `bytes=FROM-`, for large files only; the Board chooses how many bytes it sends from there.
     #[param(rename = "Range")]
     range: Option<String>,
 }
 
-/// Which folder.
+/// The requested folder and page.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListFolderQuery {
-    /// A folder of the workspace; absent or empty for its root.
+    /// Path of a folder in the workspace; absent or empty for its root.
     #[param(max_length = 1024)]
     path: Option<String>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
 }
 
-/// What lies in a folder, folders first.
+/// The contents of a folder, folders first.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Folder)]
@@ -83,7 +83,7 @@ pub struct FolderResource {
     path: String,
     items: Vec<FolderEntry>,
     next: Option<String>,
-    /// Since when this may be old; null: it is so on the machine now.
+    /// When this was last known to be current; null when it is current.
     as_of: Option<Instant>,
 }
 
@@ -128,36 +128,36 @@ async fn list(
     Ok(Json(FolderResource::of(folder.listing, folder.as_of)))
 }
 
-/// What to look for.
+/// The search.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct SearchFilesQuery {
-    /// A text of at most 200 bytes; its case does not matter.
+    /// The text to find, at most 200 bytes; case is ignored.
     #[param(min_length = 1, max_length = 200)]
     q: String,
 }
 
-/// Where it was found.
+/// The search results.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FileHits {
     items: Vec<FileHit>,
     next: Option<String>,
-    /// There is more than this, or not all could be looked through in time.
+    /// There are more results, or not everything could be searched in time.
     cut: bool,
 }
 
-/// A file or folder whose name holds it, or a line that does.
+/// A file or folder whose name contains the text, or a line that does.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct FileHit {
     path: String,
     kind: EntryKind,
-    /// From 1 on; null: its name holds it.
+    /// The line number, from 1; null when the name contains the text.
     line: Option<u64>,
     text: Option<String>,
 }
 
-/// Looks for a text in the names and files of a viber's workspace.
+/// Searches the file names and files of a viber's workspace.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/search", operation_id = "workspace.search", tag = "vibers",
     params(("id" = ViberId, Path), SearchFilesQuery),
     responses((status = 200, body = FileHits), Answers))]
@@ -168,16 +168,16 @@ async fn search(
     StrictQuery(asked): StrictQuery<SearchFilesQuery>,
 ) -> Result<Json<FileHits>, Rejection> {
     let found = files::search(&board, &caller.team.id, &id, &asked.q).await?;
-    let spot = |hit: Hit| FileHit { path: hit.path, kind: hit.kind, line: hit.line, text: hit.text };
+    let spot = |hit: FileMatch| FileHit { path: hit.path, kind: hit.kind, line: hit.line, text: hit.text };
     Ok(Json(FileHits { items: found.hits.into_iter().map(spot).collect(), next: None, cut: found.cut }))
 }
 
-/// The bytes of a file. Of one over 1 MiB the first part (206), and others by `Range`.
+/// The bytes of a file. For files over 1 MiB, the first part (206); `Range` requests the others.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.read", tag = "vibers",
     params(("id" = ViberId, Path), FilePath, IfChanged, FileRangeHeader),
     responses((status = 200, content_type = "application/octet-stream", description = "The whole file"),
         (status = 206, content_type = "application/octet-stream", description = "A part of it"),
-        (status = 304, description = "It is the version that `If-None-Match` names"), Answers))]
+        (status = 304, description = "Unchanged: `If-None-Match` names the current version"), Answers))]
 async fn read(
     State(board): State<Board>,
     caller: AsViewer,
@@ -225,7 +225,7 @@ pub(in crate::web) fn answer(file: FileContents, asked: &HeaderMap) -> Response 
     (StatusCode::PARTIAL_CONTENT, headers, file.bytes).into_response()
 }
 
-/// Writes a file: the version that `If-Match` names, or a new one.
+/// Writes a file: replaces the version that `If-Match` names, or creates a new file.
 #[utoipa::path(put, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.write", tag = "vibers",
     params(("id" = ViberId, Path), FilePath, IfVersion),
     request_body(content = String, content_type = "*/*", description = "UTF-8 text, whatever its type"),
@@ -239,22 +239,23 @@ async fn write(
 ) -> Result<Response, Rejection> {
     let bytes: Bytes = bodies::read(request.into_body(), MAX_BODY_BYTES).await?;
     let content = String::from_utf8(bytes.into());
-    let content = content.map_err(|_| Error::unacceptable("not_text", "a file is written as UTF-8 text"))?;
+    let content = content.map_err(|_| Error::unacceptable("not_text", "a file has to be UTF-8 text"))?;
     let op = FileOp::Put { content, seen: None };
     change(&board, &caller, at, named, op).await
 }
 
-/// A new name.
+/// The new path of a file or folder.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "path": "notes/renamed.md" })))]
 pub struct RenameFile {
-    /// The new path, beneath the workspace. Nothing may be there.
+    /// The new path in the workspace. Nothing may exist there.
     #[schema(min_length = 1, max_length = 1024)]
     path: String,
 }
 
-/// Gives a file another path: the version that `If-Match` names. A path that ends in `/` is a folder's, which needs none.
+/// Moves a file, if `If-Match` names its current version.
+/// A path that ends in `/` is a folder, which has no version.
 #[utoipa::path(patch, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.rename", tag = "vibers",
     params(("id" = ViberId, Path), FilePath, IfVersion), request_body = RenameFile,
     responses((status = 200, body = WriteOutcome), Answers))]
@@ -268,8 +269,8 @@ async fn rename(
     change(&board, &caller, at, named, FileOp::Rename { to: asked.path }).await
 }
 
-/// Moves a file to the trash of its workspace: the version that `If-Match` names. A path that ends in `/` is a folder's,
-/// which needs none.
+/// Moves a file to the trash of its workspace, if `If-Match` names its current version.
+/// A path that ends in `/` is a folder, which has no version.
 #[utoipa::path(delete, path = "/api/v1/vibers/{id}/workspace/{*path}", operation_id = "workspace.remove", tag = "vibers",
     params(("id" = ViberId, Path), FilePath, IfVersion),
     responses((status = 200, body = WriteOutcome), Answers))]
@@ -298,13 +299,13 @@ async fn change(
         _ if folder => Some(FOLDER_VERSION.to_owned()),
         Base::Seen(hash) => Some(hash.clone()),
         Base::New => None,
-        Base::Unsaid if moves => {
+        Base::Unspecified if moves => {
             if let Err(error @ Error::NotFound) = files::read(board, &caller.team.id, &id, &path, None).await {
                 return Err(error.into());
             }
             return Ok(refusal(StatusCode::PRECONDITION_REQUIRED, None, &number));
         }
-        Base::Unsaid => None,
+        Base::Unspecified => None,
     };
     if base_hash.is_none() && !board.hub.is_connected(&id) {
         // It would become a conflict later: that it is there is known now.

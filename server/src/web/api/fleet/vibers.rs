@@ -1,4 +1,4 @@
-//! The fleet and how it grows.
+//! Vibers, and the join tokens that add them.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ async fn read(
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
-/// What changes of a viber; what is absent stays.
+/// The fields to change; absent fields keep their value.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "name": "kiln", "labels": { "os": "linux" }, "drained": false })))]
@@ -65,11 +65,11 @@ pub struct ChangeViber {
     /// Replaces all labels.
     #[schema(value_type = Option<Labels>)]
     labels: Option<BTreeMap<String, String>>,
-    /// Takes no new task while true.
+    /// While true, the viber takes no new tasks.
     drained: Option<bool>,
 }
 
-/// Renames a viber, replaces its labels, drains it or takes that back.
+/// Renames a viber, replaces its labels, or starts or ends its drain.
 #[utoipa::path(patch, path = "/api/v1/vibers/{id}", operation_id = "vibers.change", tag = "vibers", params(("id" = ViberId, Path)), request_body = ChangeViber,
     responses((status = 200, body = shapes::ViberResource), Answers))]
 async fn change(
@@ -99,7 +99,7 @@ async fn revoke(State(board): State<Board>, caller: AsAdmin, Id(id): Id<ViberId>
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What the viber that joins will be like.
+/// The properties of the viber that joins.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(examples(json!({ "labels": { "os": "linux" } })))]
@@ -113,15 +113,15 @@ pub struct MakeJoinToken {
 #[serde(rename_all = "camelCase")]
 #[schema(as = JoinToken)]
 pub struct MadeJoinToken {
-    /// Good for one viber.
+    /// The token; it lets one viber join.
     #[schema(pattern = "^vbj_")]
     token: String,
     expires_at: Instant,
-    /// What to run on the machine that joins.
+    /// The command to run on the machine that joins.
     command: String,
 }
 
-/// Makes a join token: good for one viber, for 15 minutes.
+/// Creates a join token: it lets one viber join, within 15 minutes.
 #[utoipa::path(post, path = "/api/v1/join-tokens", operation_id = "joinTokens.make", tag = "vibers", request_body(content = Option<MakeJoinToken>), responses(
     (status = 201, body = MadeJoinToken), Answers))]
 async fn join_token(

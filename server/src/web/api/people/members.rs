@@ -1,4 +1,4 @@
-//! Who is in the team, who may come, which programs may call, and what was done.
+//! Members, invitations, API tokens and the audit of a team.
 
 use axum::{
     Json,
@@ -22,7 +22,7 @@ use crate::{
         page::{self, Page, PageQuery},
         shapes::{self, List},
     },
-    web::{AsAdmin, AsViewer, Rejection, extract::Id, links},
+    web::{AsAdmin, AsViewer, Rejection, extract::Id, urls},
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
@@ -36,7 +36,7 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(audit))
 }
 
-/// The team's members, in the order they came.
+/// The team's members, in the order they joined.
 #[utoipa::path(get, path = "/api/v1/members", operation_id = "members.list", tag = "team", params(PageQuery), responses(
     (status = 200, body = List<shapes::MemberResource>), Answers))]
 async fn members(
@@ -59,7 +59,7 @@ fn two(after: &[String]) -> Result<(i64, String), Error> {
     }
 }
 
-/// Who shall come, as what.
+/// The person to invite, and the role they get.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "email": "ada@example.org", "role": "operator" })))]
@@ -69,16 +69,16 @@ pub struct AddMember {
     role: Role,
 }
 
-/// Who may take the invitation, and what it makes them.
+/// Who may accept the invitation, and the role they get.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "email": "grace@example.org", "role": "viewer" })))]
 pub struct MakeInvitation {
-    /// When empty anyone with the link may take it.
+    /// When empty, anyone with the link may accept it.
     #[serde(default)]
     #[schema(max_length = 254)]
     email: String,
-    /// At most the maker's own.
+    /// At most the role of the caller.
     role: Role,
 }
 
@@ -87,7 +87,7 @@ pub struct MakeInvitation {
 pub struct MadeInvitation {
     #[serde(flatten)]
     invitation: shapes::InvitationResource,
-    /// Good for one person, for 7 days.
+    /// Can be used once, within 7 days.
     link: String,
 }
 
@@ -100,13 +100,13 @@ async fn add_member(
     JsonBody(asked): JsonBody<AddMember>,
 ) -> Result<Response, Rejection> {
     if asked.email.trim().is_empty() {
-        return Err(Error::unacceptable("bad_email", "say whom to invite").into());
+        return Err(Error::unacceptable("bad_email", "email is required").into());
     }
     let AddMember { email, role } = asked;
     invite(State(board), caller, JsonBody(MakeInvitation { email, role })).await
 }
 
-/// What changes of a member; what is absent stays.
+/// The fields to change; absent fields keep their value.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "role": "operator" })))]
@@ -114,7 +114,7 @@ pub struct ChangeMember {
     role: Option<Role>,
 }
 
-/// Gives a member another role.
+/// Changes a member's role.
 #[utoipa::path(patch, path = "/api/v1/members/{id}", operation_id = "members.change", tag = "team", params(("id" = OperatorId, Path)),
     request_body = ChangeMember, responses((status = 200, body = shapes::MemberResource), Answers))]
 async fn change_member(
@@ -131,7 +131,7 @@ async fn change_member(
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
-/// Takes a member out of the team.
+/// Removes a member from the team.
 #[utoipa::path(delete, path = "/api/v1/members/{id}", operation_id = "members.remove", tag = "team", params(("id" = OperatorId, Path)), responses(
     (status = 204), Answers))]
 async fn remove_member(
@@ -159,7 +159,7 @@ async fn invitations(
     Ok(Json(page.list("invitations", rows, |one| vec![one.id.to_string()])))
 }
 
-/// Makes an invitation.
+/// Creates an invitation.
 #[utoipa::path(post, path = "/api/v1/invitations", operation_id = "invitations.make", tag = "team", request_body = MakeInvitation, responses(
     (status = 201, body = MadeInvitation), Answers))]
 async fn invite(
@@ -169,7 +169,7 @@ async fn invite(
 ) -> Result<Response, Rejection> {
     let (team, maker) = (&caller.team.id, caller.maker());
     let (secret, invitation) = actions::invitations::invite(&board, team, maker, &asked.email, asked.role).await?;
-    let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
+    let link = format!("{}{}", board.config.base_url(), urls::invitation(secret.reveal()));
     let made = MadeInvitation { invitation: invitation.into(), link };
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], Json(made)).into_response())
 }
@@ -202,7 +202,7 @@ async fn tokens(
     Ok(Json(page.list("tokens", rows, |one| vec![one.id.to_string()])))
 }
 
-/// A token to make.
+/// An API token to create.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "name": "nightly build", "role": "operator" })))]
@@ -210,7 +210,7 @@ pub struct MakeToken {
     /// 1 to 80 characters on one line.
     #[schema(min_length = 1)]
     name: String,
-    /// At most the maker's own.
+    /// At most the role of the caller.
     role: Role,
 }
 
@@ -219,12 +219,12 @@ pub struct MakeToken {
 pub struct MadeToken {
     #[serde(flatten)]
     about: shapes::TokenResource,
-    /// Goes into `Authorization: Bearer`.
+    /// The value for `Authorization: Bearer`.
     #[schema(pattern = "^vbt_")]
     token: String,
 }
 
-/// Makes an API token.
+/// Creates an API token.
 #[utoipa::path(post, path = "/api/v1/tokens", operation_id = "tokens.make", tag = "team", request_body = MakeToken, responses(
     (status = 201, body = MadeToken), Answers))]
 async fn make_token(
@@ -250,7 +250,7 @@ async fn revoke_token(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What was done in the team, the newest first. Each row's hash covers the row before it.
+/// The team's audit, newest first. Each row's hash covers the row before it.
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "audit.list", tag = "team", params(PageQuery), responses(
     (status = 200, body = List<shapes::AuditEntry>), Answers))]
 async fn audit(

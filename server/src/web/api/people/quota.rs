@@ -1,4 +1,4 @@
-//! What the team uses of what it may.
+//! The team's storage quota: usage and limit.
 
 use axum::{Json, extract::State};
 use serde::Serialize;
@@ -16,21 +16,21 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(read))
 }
 
-/// What the team uses of what it may.
+/// The team's quotas.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Quota {
     storage: QuotaUse,
 }
 
-/// One of the quotas, in bytes.
+/// Usage and limit of a quota, in bytes.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct QuotaUse {
     used: u64,
-    /// Over it, files are refused with 403 `quota_exceeded`; what vibers report is still recorded.
+    /// Above it, files are refused with 403 `quota_exceeded`; what vibers report is still recorded.
     limit: u64,
 }
 
-/// What the team keeps on the Board, and how much it may: events, messages and files, in bytes.
+/// The team's storage on the Board: usage and limit of events, messages and files, in bytes.
 #[utoipa::path(get, path = "/api/v1/quota", operation_id = "quota.read", tag = "team", responses((status = 200, body = Quota), Answers))]
 async fn read(State(board): State<Board>, caller: AsViewer) -> Result<Json<Quota>, Rejection> {
     let storage = quota::load(&board, &caller.team.id).await?;

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::domain;
 
-/// Something a task produced, or an operator attached.
+/// A file or link that a task produced, or that an operator attached.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Artifact)]
@@ -19,15 +19,15 @@ pub struct ArtifactResource {
     pub task_id: Option<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// What the agent calls it, or the file's name. Artifacts of a session with the same name are versions of one.
+    /// The name given by the agent, or the file name. Artifacts of a session with the same name are versions of one.
     pub name: String,
     pub title: String,
-    /// The type that was said.
+    /// The type declared by the agent or the upload.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The type that the bytes look like.
+    /// The type detected from the content.
     pub sniffed: String,
-    /// A path on the viber, or an address that is only shown.
+    /// A path on the viber, or a URL that the Board never fetches.
     #[serde(rename = "ref")]
     pub reference: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,9 +36,10 @@ pub struct ArtifactResource {
     pub sha256: Option<String>,
     /// `agent`, `file` (it appeared in the task's folder) or `operator` (an attachment).
     pub origin: domain::ArtifactOrigin,
-    /// `viber` (only there, connected), `stored` (on the Board), `offline` (only there, away), `gone`, `link`.
+    /// Where its bytes are: `viber` (only there), `stored` (on the Board), `offline` (only on a viber that is offline),
+    /// `gone`, or `link` (it has none).
     pub state: domain::ArtifactState,
-    /// Since when it is so.
+    /// Since when `state` holds.
     pub state_since: Instant,
     pub created_by: String,
     pub created_at: Instant,

@@ -33,13 +33,13 @@ impl From<domain::Member> for MemberResource {
     }
 }
 
-/// A link that makes its bearer a member, once. The link itself is told only to the one who makes it.
+/// A link that makes its bearer a member, once. Only the response to its creation contains the link.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Invitation)]
 pub struct InvitationResource {
     pub id: InvitationId,
-    /// Empty when anyone with the link may take it.
+    /// Empty when anyone with the link may accept it.
     pub email: String,
     pub role: domain::Role,
     pub invited_by: String,
@@ -66,7 +66,7 @@ impl From<domain::Invitation> for InvitationResource {
     }
 }
 
-/// An API token. Its secret is told only to the one who makes it.
+/// An API token. Only the response to its creation contains the secret.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Token)]
@@ -101,20 +101,20 @@ impl From<domain::Token> for TokenResource {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEntry {
-    /// 1, 2, … in the team.
+    /// The number of the row in the team: 1, 2, …
     pub seq: u64,
     pub at: Instant,
-    /// Operator, token or viber id, `console` or `board`.
+    /// The id of the operator, token or viber, or `console` or `board`.
     pub actor: String,
     pub actor_name: String,
     pub address: String,
     pub action: String,
     pub object: String,
     pub detail: String,
-    /// SHA-256 of the object before and after, empty where there was none.
+    /// SHA-256 of the object before and after the change, empty where there was none.
     pub before_hash: String,
     pub after_hash: String,
-    /// Of the row before; `hash` covers it.
+    /// The hash of the previous row; `hash` covers it.
     pub prev_hash: String,
     pub hash: String,
 }

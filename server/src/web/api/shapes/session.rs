@@ -17,12 +17,12 @@ pub struct SessionResource {
     pub title: String,
     pub pinned: bool,
     pub archived: bool,
-    /// The last seq that was given to a message or reserved for one; 0 before the first.
+    /// The highest `seq` assigned to a message or reserved for one; 0 before the first.
     pub last_seq: u64,
     /// Operator or token id.
     pub created_by: String,
     pub created_at: Instant,
-    /// Newest message or change of a task's state.
+    /// Time of the newest message or change of a task's state.
     pub active_at: Instant,
     /// `apply` or `propose`: the agent's changes of the plan.
     pub plan_policy: Policy,
@@ -58,15 +58,15 @@ impl From<domain::Session> for SessionResource {
 #[schema(as = Message)]
 pub struct MessageResource {
     pub id: MessageId,
-    /// Ascending in the session; a question and its answer are neighbours.
+    /// Ascending in the session; the reply to a message directly follows it.
     pub seq: u64,
     pub role: domain::MessageRole,
     /// Operator or token id of a user's message, agent id of an assistant's.
     pub author: String,
-    /// In order.
+    /// The parts of the message, in order.
     pub parts: Vec<domain::Part>,
     pub task_id: TaskId,
-    /// Of an assistant's message.
+    /// Set on an assistant's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     pub created_at: Instant,

@@ -1,6 +1,8 @@
 //! A task as the API shows it.
 
-use protocol::{Instant, Limits, MessageId, Mode, SessionId, Stream, TaskError, TaskId, TaskResult, Usage, ViberId};
+use protocol::{
+    AgentMode, Instant, MessageId, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult, Usage, ViberId,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -26,24 +28,24 @@ pub struct TaskResource {
     /// While running: what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<domain::Waiting>,
-    /// With its viber.
+    /// Contact with its viber.
     pub contact: ContactResource,
-    /// The newest one; a retry makes another.
+    /// The number of the newest attempt; a retry starts another.
     pub attempt: u32,
-    pub stream: Stream,
+    pub stream: ReportedDetail,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
-    pub limits: Limits,
-    /// As the viber told when it started.
+    pub mode: Option<AgentMode>,
+    pub limits: TaskLimits,
+    /// The model, as the viber reported it when the task started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Of a completed task.
+    /// Set when the task is `completed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<TaskResult>,
-    /// Of a task in the state `error`.
+    /// Set when the task is in the state `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<TaskError>,
-    /// Of all attempts.
+    /// Usage of all attempts together.
     pub usage: Usage,
     /// Operator or token id.
     pub created_by: String,

@@ -42,18 +42,18 @@ pub struct ViberResource {
     pub capabilities: Vec<String>,
     /// The daemon's own files that it found damaged, `{file, at, bytes}`; it keeps the originals.
     pub damage: Vec<DamageInfo>,
-    /// Tasks that run.
+    /// Number of running tasks.
     pub running: u64,
-    /// Tasks that wait for it.
+    /// Number of tasks that wait for it.
     pub queued: u64,
-    /// Takes no new task until it is taken back.
+    /// Whether it is drained: it takes no new task until the drain is ended.
     pub drained: bool,
     /// Whether commands of agents are confined by the kernel.
     pub confined: bool,
-    /// What commands reach there, subject by subject, in words; absent when the daemon does not report it.
+    /// What commands can access there, in words, by subject; absent when the daemon does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
-    /// When two machines used its credential in turns: the home may have been copied.
+    /// When two machines used its credential alternately: the home may have been copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloned_at: Option<Instant>,
     pub created_at: Instant,

@@ -1,4 +1,4 @@
-//! What agents wait for a person's word for.
+//! Approvals: requests of agents that a person has to allow or deny.
 
 use axum::{Json, extract::State};
 use protocol::{ApprovalId, Decision, Instant};
@@ -21,7 +21,7 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, decide))
 }
 
-/// A question of an agent.
+/// A request of an agent that a person has to allow or deny.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Approval)]
@@ -29,9 +29,9 @@ pub struct ApprovalResource {
     id: ApprovalId,
     session_id: protocol::SessionId,
     task_id: protocol::TaskId,
-    /// Identifies what is decided about: a decision repeats it.
+    /// Identifies the exact request; a decision has to repeat it.
     digest: String,
-    /// `plan`, or the tool that would be used.
+    /// `plan`, or the tool that the agent asks to use.
     tool: String,
     args: Value,
     cwd: String,
@@ -67,21 +67,21 @@ impl From<domain::Approval> for ApprovalResource {
     }
 }
 
-/// Which approvals.
+/// Filters of the list of approvals.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListApprovalsQuery {
-    /// Those in this state; all when absent.
+    /// Only approvals in this state; all when absent.
     state: Option<ApprovalState>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(max_length = 512)]
     cursor: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
 
-/// The team's questions, the newest first.
+/// The team's approvals, newest first.
 #[utoipa::path(get, path = "/api/v1/approvals", operation_id = "approvals.list", tag = "approvals", params(ListApprovalsQuery), responses(
     (status = 200, body = List<ApprovalResource>), Answers))]
 async fn list(
@@ -98,7 +98,7 @@ async fn list(
     Ok(Json(page.list("approvals", rows, |row: &domain::Approval| vec![row.id.to_string()])))
 }
 
-/// One question.
+/// One approval.
 #[utoipa::path(get, path = "/api/v1/approvals/{id}", operation_id = "approvals.read", tag = "approvals", params(("id" = ApprovalId, Path)), responses(
     (status = 200, body = ApprovalResource), Answers))]
 async fn read(
@@ -111,7 +111,7 @@ async fn read(
 }
 
 crate::words! {
-    /// How far an answer reaches.
+    /// What a decision applies to.
     ApprovalScope {
         Once = "once",
         Task = "task",
@@ -119,22 +119,22 @@ crate::words! {
     }
 }
 
-/// A person's word.
+/// A person's decision on an approval.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({ "decision": "allow", "digest": "the digest of the approval", "note": "Tests first, please" })))]
 pub struct DecideApproval {
     decision: Decision,
-    /// Of what was decided about.
+    /// The `digest` of the approval.
     digest: String,
     /// `once` when absent.
     scope: Option<ApprovalScope>,
-    /// For the agent, at most 8 KiB.
+    /// A note to the agent, at most 8 KiB.
     #[schema(max_length = 8192)]
     note: Option<String>,
 }
 
-/// Decides a question that waits.
+/// Allows or denies a waiting request of an agent.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}", operation_id = "approvals.decide", tag = "approvals", params(("id" = ApprovalId, Path)),
     request_body = DecideApproval, responses((status = 200, body = ApprovalResource), Answers))]
 async fn decide(

@@ -1,4 +1,4 @@
-//! Sessions that a machine remembers and the Board does not.
+//! Imports: sessions in the logs of a machine that the Board does not have.
 
 use axum::{Json, extract::State};
 use protocol::{Instant, SessionId, ViberId};
@@ -26,12 +26,12 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(import))
 }
 
-/// Which part of the list.
+/// The page of the list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListLoggedSessionsQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(pattern = "^[0-9]{0,20}$")]
     cursor: Option<String>,
 }
@@ -43,11 +43,11 @@ pub struct LoggedSession {
     session_id: SessionId,
     agent_id: String,
     title: String,
-    /// When it was written to last.
+    /// When the log was last written.
     at: Option<Instant>,
     lines: Option<u64>,
     bytes: u64,
-    /// The Board has it, but not its last task.
+    /// The Board has the session, but not its last task.
     behind: bool,
 }
 
@@ -81,13 +81,13 @@ async fn list(
     Ok(Json(List { items, next: next.map(|next| next.to_string()) }))
 }
 
-/// What was taken over.
+/// The result of an import.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ImportedSession {
     session: shapes::SessionResource,
-    /// Tasks that were not here before.
+    /// Tasks that are new on the Board.
     tasks: u64,
-    /// Tasks that were left out, because their ids belong to others.
+    /// Tasks that were skipped, because their ids belong to other teams or sessions.
     refused: u64,
     /// The log is long, and the rest of it is being imported. Another call waits for it.
     more: bool,

@@ -32,21 +32,21 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(read, change, delete)).routes(routes!(messages))
 }
 
-/// Which sessions.
+/// Filters of the list of sessions.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListSessionsQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(max_length = 512)]
     cursor: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
-    /// Those put away instead of the others.
+    /// Only archived sessions, instead of the others.
     archived: Option<bool>,
-    /// Those on this viber.
+    /// Only sessions on this viber.
     viber_id: Option<ViberId>,
-    /// A part of the title, in any case.
+    /// Only sessions whose title contains this text; case is ignored.
     title: Option<String>,
 }
 
@@ -89,14 +89,14 @@ async fn list(
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schema(examples(json!({ "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3", "title": "The slow query", "memoryPolicy": "propose" })))]
 pub struct StartSession {
-    /// Where it works; without it, `labels` choose among the vibers.
+    /// The viber to work on; when absent, the Board chooses one that has `labels`.
     viber_id: Option<ViberId>,
     #[schema(value_type = Labels)]
     labels: BTreeMap<String, String>,
     /// `default` when absent.
     agent_id: Option<String>,
     title: Option<String>,
-    /// `apply` (at once) or `propose`: the agent's changes of the plan.
+    /// How the agent changes the plan: `apply` (at once) or `propose`.
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
     memory_policy: Option<Policy>,
@@ -107,7 +107,7 @@ pub struct StartSession {
 /// Starts a session without a task.
 #[utoipa::path(post, path = "/api/v1/sessions", operation_id = "sessions.create", tag = "sessions", request_body = StartSession, responses(
     (status = 201, body = shapes::SessionResource,
-        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
+        headers(("Location" = String, description = "URL of the new resource"))), Answers))]
 async fn create(
     State(board): State<Board>,
     caller: AsOperator,
@@ -144,17 +144,17 @@ async fn read(
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
-/// What changes of a session; what is absent stays.
+/// The fields to change; absent fields keep their value.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(examples(json!({ "title": "The slow query, second part", "pinned": true })))]
 pub struct ChangeSession {
     title: Option<String>,
-    /// Kept on top of the list.
+    /// Pinned to the top of the list.
     pinned: Option<bool>,
-    /// Put away.
+    /// Archived.
     archived: Option<bool>,
-    /// `apply` (at once) or `propose`: the agent's changes of the plan.
+    /// How the agent changes the plan: `apply` (at once) or `propose`.
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
     memory_policy: Option<Policy>,
@@ -162,7 +162,7 @@ pub struct ChangeSession {
     approve_first: Option<bool>,
 }
 
-/// Renames a session, pins it or puts it away.
+/// Changes a session: renames, pins or archives it, or sets its policies.
 #[utoipa::path(patch, path = "/api/v1/sessions/{id}", operation_id = "sessions.change", tag = "sessions", params(("id" = SessionId, Path)), request_body = ChangeSession,
     responses((status = 200, body = shapes::SessionResource), Answers))]
 async fn change(

@@ -1,4 +1,4 @@
-//! Work: giving it, watching it, stepping in.
+//! Tasks: submitting, reading, stopping and retrying them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use protocol::{
-    ArtifactId, ArtifactRef, Limits, Mode, Policy, SessionId, Stream, TaskId, ViberId, limits::MAX_GOAL_BYTES,
+    AgentMode, ArtifactId, ArtifactRef, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, ViberId,
+    limits::MAX_GOAL_BYTES,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,34 +48,34 @@ pub fn routes() -> OpenApiRouter<Board> {
 #[schema(examples(json!({ "goal": "Find out why the build is slow", "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3",
     "limits": { "minutes": 30 } })))]
 pub struct SubmitTask {
-    /// At most 256 KiB.
+    /// The goal, at most 256 KiB.
     #[schema(min_length = 1, max_length = 262144)]
     goal: String,
-    /// Where it runs; must be the session's when both are given.
+    /// The viber to run on; must be the session's when both are given.
     viber_id: Option<ViberId>,
-    /// Without a viber and a session: what the chosen viber must have.
+    /// Labels that the viber must have, when neither a viber nor a session is given.
     #[schema(value_type = Option<Labels>)]
     labels: Option<BTreeMap<String, String>>,
-    /// The session's when absent, else `default`.
+    /// When absent, the session's agent, or `default` for a new session.
     agent_id: Option<String>,
-    /// A new session when absent.
+    /// When absent, a new session is started.
     session_id: Option<SessionId>,
-    /// Files that wait for the session's next task; all of them when absent.
+    /// Attachments that wait for the session's next task; all of them when absent.
     #[schema(value_type = Option<Vec<ArtifactId>>)]
     attachments: Option<Vec<Value>>,
-    /// Goes to the agent as it is.
+    /// Passed on to the agent unchanged.
     context: Option<Value>,
     plan: Option<SentPlan>,
-    /// Those of the session when absent.
+    /// The artifacts of the session when absent.
     artifacts: Option<Vec<ArtifactRef>>,
-    /// Excerpts, `{path, title?, text}`, instead of those that the agent would find itself.
+    /// Memory excerpts, `{path, title?, text}`, instead of those that the viber would find itself.
     memory: Option<Vec<Value>>,
-    /// The agent's own when absent.
-    mode: Option<Mode>,
+    /// The agent's configured mode when absent.
+    mode: Option<AgentMode>,
     /// `full` when absent.
-    stream: Option<Stream>,
-    limits: Option<Limits>,
-    /// The session's from here on: `apply` (at once) or `propose`: the agent's changes of the plan.
+    stream: Option<ReportedDetail>,
+    limits: Option<TaskLimits>,
+    /// Sets the session's policy for changes to the plan: `apply` (at once) or `propose`.
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
     memory_policy: Option<Policy>,
@@ -99,10 +100,10 @@ impl SubmitTask {
     }
 }
 
-/// Gives a viber a goal. With an `Idempotency-Key` the same call answers the same task for 24 h.
+/// Submits a task. Repeating the call with the same `Idempotency-Key` within 24 hours returns the same task.
 #[utoipa::path(post, path = "/api/v1/tasks", operation_id = "tasks.submit", tag = "tasks", request_body = SubmitTask,
     responses((status = 201, body = shapes::TaskResource,
-        headers(("Location" = String, description = "Where it is from now on"))), Answers))]
+        headers(("Location" = String, description = "URL of the new resource"))), Answers))]
 async fn submit(
     State(board): State<Board>,
     caller: AsOperator,
@@ -110,7 +111,7 @@ async fn submit(
     JsonBody(mut asked): JsonBody<SubmitTask>,
 ) -> Result<Response, Rejection> {
     if asked.goal.len() > MAX_GOAL_BYTES {
-        return Err(Error::TooLarge("a goal may have at most 256 KiB").into());
+        return Err(Error::TooLarge("a goal is at most 256 KiB").into());
     }
     let payload = asked.payload();
     let submit = actions::tasks::NewTask {
@@ -137,12 +138,12 @@ async fn submit(
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], Json(shapes::TaskResource::from(task))).into_response())
 }
 
-/// Which tasks.
+/// Filters of the list of tasks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListTasksQuery {
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     #[param(max_length = 512)]
     cursor: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
@@ -185,10 +186,10 @@ pub async fn load(board: &Board, caller: &AsViewer, id: TaskId) -> Result<domain
     found.ok_or(Error::NotFound)
 }
 
-/// Why a task is stopped.
+/// The reason for stopping a task.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schema(examples(json!({ "reason": "The question has answered itself" })))]
+#[schema(examples(json!({ "reason": "No longer needed" })))]
 pub struct StopTask {
     reason: Option<String>,
 }

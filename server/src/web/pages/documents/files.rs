@@ -1,4 +1,4 @@
-//! The files of a viber's workspace: folders, a file as it is, an editor, and what was done here.
+//! The files of a viber's workspace: folders, the current file, an editor, and the history of edits.
 //!
 //! A file is changed to the version that the page showed. What somebody typed is never thrown away: a refusal shows the
 //! editor again, a conflict has a page of its own.
@@ -13,7 +13,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
-use protocol::{EntryKind, FOLDER_VERSION, Hit, ViberId};
+use protocol::{EntryKind, FOLDER_VERSION, FileMatch, ViberId};
 use serde::Deserialize;
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
         AsOperator, AsViewer, Rejection,
         api::workspace::answer,
         extract::{Caller, Id, Ids},
-        html, html_with, links,
+        html, html_with, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -65,7 +65,7 @@ enum Pane {
     History(Vec<EditRow>),
 }
 
-/// What was looked for, and where it stands.
+/// The search words and the results.
 struct Search {
     words: String,
     hits: Vec<SearchHit>,
@@ -76,7 +76,7 @@ struct Search {
 
 /// A file, a folder or a line.
 struct SearchHit {
-    hit: Hit,
+    hit: FileMatch,
     href: Option<String>,
 }
 
@@ -125,7 +125,7 @@ pub async fn show(
             let new = how.new.trim();
             let path = if folder.is_empty() { new.to_owned() } else { format!("{folder}/{new}") };
             protocol::path::file(&path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
-            return Ok(Redirect::to(&links::file_edit(slug, &id, &path)).into_response());
+            return Ok(Redirect::to(&urls::file_edit(slug, &id, &path)).into_response());
         }
         let tree =
             Tree::load(&board, &caller, &id, TreeFolder { folder, from: how.from, ..TreeFolder::default() }).await?;
@@ -179,7 +179,7 @@ impl Page {
 
 impl Page {
     fn space(&self, space: &Space) -> String {
-        links::space(&self.slug, &self.viber.id, &space.id, "", &[])
+        urls::space(&self.slug, &self.viber.id, &space.id, "", &[])
     }
 
     /// What was looked for.
@@ -194,10 +194,10 @@ impl Search {
         match files::search(board, &caller.team.id, id, words).await {
             Ok(found) => {
                 let slug = &caller.team.slug;
-                let spot = |hit: Hit| {
+                let spot = |hit: FileMatch| {
                     let href = match hit.kind {
-                        EntryKind::Folder => Some(links::folder(slug, id, &hit.path)),
-                        EntryKind::File => Some(links::file(slug, id, &hit.path)),
+                        EntryKind::Folder => Some(urls::folder(slug, id, &hit.path)),
+                        EntryKind::File => Some(urls::file(slug, id, &hit.path)),
                         EntryKind::Other => None,
                     };
                     SearchHit { href, hit }
@@ -255,7 +255,7 @@ pub async fn change(
         }
         "delete" => FileOp::Delete,
         "rename" => FileOp::Rename { to: asked.to.trim().to_owned() },
-        _ => return Err(Error::Malformed("what is to be done is not said".to_owned()).into()),
+        _ => return Err(Error::Malformed("unknown action".to_owned()).into()),
     };
     let saves = asked.verb == "save";
     let made =
@@ -263,17 +263,17 @@ pub async fn change(
     let (status, why) = match made {
         Ok(edit) => match edit.state {
             EditState::Conflict | EditState::Settled => {
-                return Ok(Redirect::to(&links::edit(slug, &id, &edit.id)).into_response());
+                return Ok(Redirect::to(&urls::edit(slug, &id, &edit.id)).into_response());
             }
             EditState::Refused if saves => (StatusCode::UNPROCESSABLE_ENTITY, edit.reason.unwrap_or_default()),
-            EditState::Refused => return Ok(Redirect::to(&links::edit(slug, &id, &edit.id)).into_response()),
+            EditState::Refused => return Ok(Redirect::to(&urls::edit(slug, &id, &edit.id)).into_response()),
             EditState::Queued | EditState::Applied => {
                 let above = path.rsplit_once('/').map_or("", |(above, _)| above);
                 let to = match asked.verb.as_str() {
-                    "save" => links::file(slug, &id, &path),
-                    "rename" if edit.state == EditState::Applied && folder => links::folder(slug, &id, asked.to.trim()),
-                    "rename" if edit.state == EditState::Applied => links::file(slug, &id, asked.to.trim()),
-                    _ => links::folder(slug, &id, above),
+                    "save" => urls::file(slug, &id, &path),
+                    "rename" if edit.state == EditState::Applied && folder => urls::folder(slug, &id, asked.to.trim()),
+                    "rename" if edit.state == EditState::Applied => urls::file(slug, &id, asked.to.trim()),
+                    _ => urls::folder(slug, &id, above),
                 };
                 return Ok(Redirect::to(&to).into_response());
             }

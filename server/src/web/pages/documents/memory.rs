@@ -1,11 +1,11 @@
-//! What a viber remembers, searched.
+//! The search in a viber's memory.
 
 use askama::Template;
 use axum::{
     extract::{Query, State},
     response::Html,
 };
-use protocol::{Instant, MemorySearch, MemorySource, Ranking, SessionId, ViberId};
+use protocol::{Instant, MemoryRanking, MemorySearch, MemorySource, SessionId, ViberId};
 use serde::Deserialize;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     web::{
         AsViewer, Rejection,
         extract::{Caller, Id},
-        html, links,
+        html, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -31,7 +31,7 @@ use crate::{
 pub struct MemoryQuery {
     #[serde(default)]
     q: String,
-    /// Whose memory; the viber's first agent when absent.
+    /// The agent whose memory is searched; the viber's first agent when absent.
     #[serde(default)]
     agent: String,
 }
@@ -48,12 +48,12 @@ struct Page {
     q: String,
     found: Vec<Found>,
     /// The ranking, and the number of known passages; `None` without a search.
-    of: Option<(Ranking, u64)>,
+    of: Option<(MemoryRanking, u64)>,
     /// Why the viber could not be asked.
     trouble: Option<String>,
 }
 
-/// A passage that was found.
+/// A passage in the results.
 #[derive(Clone, Debug)]
 struct Found {
     /// Its icon, and its source in words.
@@ -67,15 +67,15 @@ struct Found {
 
 impl Page {
     fn file(&self) -> String {
-        links::file(&self.slug, &self.viber.id, MEMORY_FILE)
+        urls::file(&self.slug, &self.viber.id, MEMORY_FILE)
     }
 
     fn folder(&self) -> String {
-        links::folder(&self.slug, &self.viber.id, "memory")
+        urls::folder(&self.slug, &self.viber.id, "memory")
     }
 
     fn action(&self) -> String {
-        links::viber_verb(&self.slug, &self.viber.id, "memory")
+        urls::viber_verb(&self.slug, &self.viber.id, "memory")
     }
 
     fn is_offline(&self) -> bool {
@@ -126,7 +126,7 @@ pub async fn search(
 /// Why a viber did not answer, for people.
 pub(in crate::web::pages) fn trouble(error: Error) -> Result<String> {
     match error {
-        Error::Conflict { code: files::VIBER_AWAY, .. } => Ok("The viber is away.".to_owned()),
+        Error::Conflict { code: files::VIBER_AWAY, .. } => Ok("The viber is offline.".to_owned()),
         Error::Conflict { code: "viber_silent", .. } => Ok("The viber did not answer in time. Try again.".to_owned()),
         Error::Conflict { message, .. } | Error::Unacceptable { message, .. } => Ok(message),
         error => Err(error),
@@ -138,15 +138,15 @@ async fn passage(
     caller: &Caller,
     viber: &ViberId,
     query: &str,
-    item: protocol::Remembered,
+    item: protocol::RecalledPassage,
 ) -> Result<Found> {
     let slug = &caller.team.slug;
     let href = match item.session_id.as_deref().and_then(|id| id.parse::<SessionId>().ok()) {
         Some(session) => {
             let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &session).await?;
             match found.filter(|found| found.viber_id == *viber) {
-                Some(_) => Some(links::session(slug, &session)),
-                None => Some(links::machine_session(slug, viber, &session)),
+                Some(_) => Some(urls::session(slug, &session)),
+                None => Some(urls::machine_session(slug, viber, &session)),
             }
         }
         None => source(slug, viber, &item.path),

@@ -19,7 +19,7 @@ use crate::{
     error::{Error, Result},
     state::Board,
     web::pages::{Wants, conversation::Conversation},
-    web::{Rejection, extract::Caller, links, view::filters},
+    web::{Rejection, extract::Caller, urls, view::filters},
 };
 
 /// Longest `at` of an address that is accepted, bytes.
@@ -158,7 +158,7 @@ pub async fn answer(
     tab: Tab,
 ) -> Result<Response, Rejection> {
     if wants == Wants::Page {
-        return Ok(Redirect::to(&links::pane(&caller.team.slug, session, tab.word())).into_response());
+        return Ok(Redirect::to(&urls::pane(&caller.team.slug, session, tab.word())).into_response());
     }
     let asked = PaneSelection { tab, ..PaneSelection::default() };
     let conversation = Conversation::load(board, &caller.team.id, session, None).await?;
@@ -201,12 +201,12 @@ impl<'a> Pane<'a> {
             return Ok(html);
         }
         let PaneContext { slug, session, viber, .. } = &self.context;
-        render(&TooMuch {
+        render(&OversizedTab {
             tab: self.asked.tab.word(),
             front: self.asked.at.is_empty(),
             text: (self.asked.tab == Tab::Plan && self.asked.at.is_empty())
-                .then(|| links::pane_at(slug, session, "plan", "edit")),
-            folder: links::folder(slug, viber, &format!("sessions/{session}")),
+                .then(|| urls::pane_at(slug, session, "plan", "edit")),
+            folder: urls::folder(slug, viber, &format!("sessions/{session}")),
         })
     }
 
@@ -220,7 +220,7 @@ impl<'a> Pane<'a> {
     pub fn strip(&self) -> Result<String> {
         let tabs = Tab::ALL.iter().map(|tab| Link {
             title: tab.title(),
-            href: links::pane(&self.context.slug, &self.context.session, tab.word()),
+            href: urls::pane(&self.context.slug, &self.context.session, tab.word()),
             count: match tab {
                 Tab::Plan => self.data.counts.proposals,
                 Tab::Artifacts => 0,
@@ -230,15 +230,15 @@ impl<'a> Pane<'a> {
             // On a wide screen one tab is always open; on a narrow one only when the address names it.
             current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),
         });
-        let conversation = links::session(&self.context.slug, &self.context.session);
+        let conversation = urls::session(&self.context.slug, &self.context.session);
         render(&Strip { conversation, on_talk: !self.asked.chosen, tabs: tabs.collect() })
     }
 }
 
 /// Shown instead of a tab that is too large.
 #[derive(Template)]
-#[template(path = "work/sessions/_too_much.html")]
-struct TooMuch {
+#[template(path = "documents/pane/_too_large.html")]
+struct OversizedTab {
     tab: &'static str,
     front: bool,
     /// Where its text is changed.
@@ -248,7 +248,7 @@ struct TooMuch {
 }
 
 #[derive(Template)]
-#[template(path = "work/sessions/_tabs.html")]
+#[template(path = "documents/pane/_tabs.html")]
 struct Strip {
     conversation: String,
     on_talk: bool,

@@ -1,4 +1,5 @@
-//! What one does to a session's plan: write it, change a step, restore a revision, settle a conflict, answer a question.
+//! The forms about a session's plan: writing it, changing a step, restoring a revision, settling a conflict, deciding
+//! an approval.
 
 use axum::{
     extract::State,
@@ -21,10 +22,10 @@ use crate::{
         Wants,
         pane::{self, Tab},
     },
-    web::{AsOperator, Rejection, extract::Id, links},
+    web::{AsOperator, Rejection, extract::Id, urls},
 };
 
-/// How the session treats what its agent changes.
+/// The session's policies for changes by its agent.
 #[derive(Debug, Deserialize)]
 pub struct PoliciesForm {
     plan: Option<Policy>,
@@ -45,7 +46,7 @@ pub async fn policies(
     let policies = PolicyChange { plan: form.plan, memory: form.memory, approve_first };
     actions::sessions::set_policies(&board, &caller.team.id, &caller.by, &id, policies).await?;
     let tab = if form.memory.is_some() { Tab::Memory } else { Tab::Plan };
-    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, tab.word())))
+    Ok(Redirect::to(&urls::pane(&caller.team.slug, &id, tab.word())))
 }
 
 /// A whole plan.
@@ -67,10 +68,10 @@ pub async fn write(
     let base = (!text.base.is_empty()).then_some(text.base);
     let markdown = text.markdown.replace("\r\n", "\n");
     plan::put(&board, &caller.team.id, &caller.by, &id, PlanDraft { base, text: markdown }).await?;
-    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+    Ok(Redirect::to(&urls::pane(&caller.team.slug, &id, "plan")))
 }
 
-/// Something about a step.
+/// A change to a step.
 #[derive(Debug, Deserialize)]
 pub struct StepForm {
     #[serde(default)]
@@ -98,7 +99,7 @@ pub async fn step(
         "remove" => StepAction::Remove,
         word => {
             let status = Status::ALL.into_iter().find(|status| status.as_str() == word);
-            StepAction::Status(status.ok_or_else(|| Error::Malformed("there is no such thing to do".to_owned()))?)
+            StepAction::Status(status.ok_or_else(|| Error::Malformed("unknown action".to_owned()))?)
         }
     };
     let wanted = StepEdit { step: form.step, action };
@@ -120,7 +121,7 @@ pub async fn restore(
     Form(which): Form<RestoreForm>,
 ) -> Result<Redirect, Rejection> {
     plan::restore(&board, &caller.team.id, &caller.by, &id, which.n).await?;
-    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+    Ok(Redirect::to(&urls::pane(&caller.team.slug, &id, "plan")))
 }
 
 /// A conflict, and which side is kept.
@@ -157,10 +158,10 @@ pub async fn settle(
         });
         files::settle(&board, &caller.team.id, &caller.by, &conflict, change).await?;
     }
-    Ok(Redirect::to(&links::pane(&caller.team.slug, &id, "plan")))
+    Ok(Redirect::to(&urls::pane(&caller.team.slug, &id, "plan")))
 }
 
-/// The answer to what an agent waits for.
+/// The decision on an approval.
 #[derive(Debug, Deserialize)]
 pub struct ApprovalForm {
     decision: Decision,

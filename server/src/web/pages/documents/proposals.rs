@@ -1,4 +1,4 @@
-//! What agents propose, on pages: how a proposal is shown, rewritten and decided, whichever file it would change.
+//! Proposals of agents: how one is shown, rewritten and decided, whichever file it would change.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use crate::{
             step_diff::{StepDiffRow, rows},
         },
     },
-    web::{AsOperator, Rejection, extract::Ids, links, view::filters},
+    web::{AsOperator, Rejection, extract::Ids, urls, view::filters},
 };
 
 /// Proposals that a tab shows.
@@ -86,7 +86,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ProposalPath {
     }
 }
 
-/// What a person decides about a proposal.
+/// The decision on a proposal.
 #[derive(Debug, Deserialize)]
 pub struct ProposalForm {
     /// `accept` or `reject`.
@@ -130,7 +130,7 @@ async fn decide(
     let proposed = ProposalRef { kind, session: &session, id: &id };
     match proposals::decide(&board, &caller.team.id, &caller.by, proposed, form.verdict()).await {
         Ok((_, Some(edit))) if edit.state == EditState::Conflict && subject.merged_by_hand => {
-            Ok(Redirect::to(&links::edit(&caller.team.slug, &edit.viber_id, &edit.id)).into_response())
+            Ok(Redirect::to(&urls::edit(&caller.team.slug, &edit.viber_id, &edit.id)).into_response())
         }
         // After a change meanwhile the tab shows the new difference.
         Ok(_) | Err(Error::Conflict { code: "plan_changed" | "memory_changed" | "not_pending", .. }) => {
@@ -264,12 +264,12 @@ impl ProposalView<'_> {
 
     fn editor(&self) -> String {
         let PaneContext { slug, session, .. } = self.context;
-        links::pane_at(slug, session, self.shown.subject().tab.word(), &self.shown.place())
+        urls::pane_at(slug, session, self.shown.subject().tab.word(), &self.shown.place())
     }
 
     fn message(&self) -> Option<String> {
         let PaneContext { slug, session, .. } = self.context;
-        self.shown.message.map(|(seq, far)| links::message(slug, session, seq, far))
+        self.shown.message.map(|(seq, far)| urls::message(slug, session, seq, far))
     }
 
     /// The id of its form: the boxes beside the rows belong to it.
@@ -292,12 +292,12 @@ impl ProposalEditor<'_> {
     }
 
     fn front(&self) -> String {
-        links::pane(&self.context.slug, &self.context.session, self.shown.subject().tab.word())
+        urls::pane(&self.context.slug, &self.context.session, self.shown.subject().tab.word())
     }
 }
 
 /// Where a decision is sent to.
 fn action(shown: &ShownProposal, context: &PaneContext) -> String {
     let Proposal { kind, id, .. } = &shown.proposal;
-    links::session_verb(&context.slug, &context.session, &format!("{kind}/proposals/{id}"))
+    urls::session_verb(&context.slug, &context.session, &format!("{kind}/proposals/{id}"))
 }

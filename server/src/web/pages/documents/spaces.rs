@@ -25,7 +25,7 @@ use crate::{
         AsViewer, Rejection,
         api::{spaces::session, workspace::answer},
         extract::{Caller, Ids},
-        html, links,
+        html, urls,
         view::{PageLocation, Shell, diff::Diff, filters},
     },
 };
@@ -149,7 +149,7 @@ impl SpaceContext {
     fn link(&self, place: &str, says: &[(&str, &str)]) -> String {
         let session = self.session.as_ref().map(|id| ("session", id.as_str()));
         let says: Vec<_> = says.iter().copied().chain(session).filter(|(_, value)| !value.is_empty()).collect();
-        links::space(&self.slug, &self.viber.id, &self.space.id, place, &says)
+        urls::space(&self.slug, &self.viber.id, &self.space.id, place, &says)
     }
 
     fn changes(&self) -> String {
@@ -180,7 +180,7 @@ impl SpaceContext {
     /// The session's own page, and where the comments for it wait.
     fn session_links(&self) -> Option<(String, String)> {
         let session = self.session.as_ref()?;
-        Some((links::session(&self.slug, session), links::comments(&self.slug, session, "")))
+        Some((urls::session(&self.slug, session), urls::comments(&self.slug, session, "")))
     }
 }
 

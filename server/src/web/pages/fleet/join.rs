@@ -15,7 +15,7 @@ use crate::{
     web::{
         AsOperator, Rejection,
         extract::Caller,
-        html, links,
+        html, urls,
         view::{PageLocation, Shell, filters},
     },
 };

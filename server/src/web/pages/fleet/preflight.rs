@@ -1,19 +1,19 @@
-//! What one should know about a viber and an agent before giving them work.
+//! Preflight checks: what to know about a viber and an agent before submitting a task.
 
 use askama::Template;
-use protocol::{AgentInfo, Instant, Mode};
+use protocol::{AgentInfo, AgentMode, Instant};
 
 use crate::{
     domain::{ContactState, Viber},
     web::{
-        links,
+        urls,
         view::{Badge, filters},
     },
 };
 
 /// The choice of viber and agent, and the facts about it: fetched anew after a choice.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/home/_choice.html")]
+#[template(path = "fleet/preflight/_choice.html")]
 pub struct ViberChoice {
     pub slug: String,
     pub vibers: Vec<SelectOption>,
@@ -126,7 +126,7 @@ fn best(vibers: &[Viber]) -> Option<&Viber> {
 /// What one should know about this viber, the gravest first.
 pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> {
     let name = &viber.name;
-    let page = || links::viber(slug, &viber.id);
+    let page = || urls::viber(slug, &viber.id);
     let mut facts = Vec::new();
     if let Some(error) = agent.and_then(|agent| agent.error.as_ref()) {
         let place = if error.line > 0 { format!("{}, line {}", error.file, error.line) } else { error.file.clone() };
@@ -136,10 +136,10 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
     }
     if viber.contact.state != ContactState::Connected {
         let lead = match viber.contact.state {
-            ContactState::Unheard => format!("{name} was not heard since the Board was restarted, "),
-            _ => format!("{name} is offline since "),
+            ContactState::Unheard => format!("{name} has not been heard from since the Board restarted, "),
+            _ => format!("{name} has been offline since "),
         };
-        let mut fact = Fact::new("wait", "offline", lead, ": the task waits, and starts when it is back.");
+        let mut fact = Fact::new("wait", "offline", lead, ": the task waits, and starts when the viber reconnects.");
         fact.since = Some(viber.contact.since);
         facts.push(fact);
     }
@@ -147,12 +147,12 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
         let kept = protocol::text::head(&newest.file, 200);
         let rest = match viber.damage.len() {
             1 => format!(
-                ": a file of the daemon. Everything sound in it was used and sent, and what is missing is said where it is \
-                 missing. The original is kept on the machine as {kept}."
+                ": a file of the daemon. Everything intact in it was used and sent, and gaps are marked where they \
+                 are. The original is kept on the machine as {kept}."
             ),
             n => format!(
-                ": {n} files of the daemon. Everything sound in them was used and sent, and what is missing is said where it \
-                 is missing. The originals are kept on the machine, the newest as {kept}; daemon-agent doctor names them all."
+                ": {n} files of the daemon. Everything intact in them was used and sent, and gaps are marked where \
+                 they are. The originals are kept on the machine, the newest as {kept}; daemon-agent doctor lists them all."
             ),
         };
         let mut fact = Fact::new("wait", "note", format!("{name} found damage on its disk at "), rest);
@@ -160,17 +160,17 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
         facts.push(fact.linked(page(), "Its page"));
     }
     if viber.drained {
-        let rest = " a task named for it waits there until somebody lets it work again.";
+        let rest = " a task for it waits until the drain is ended.";
         facts.push(Fact::new("wait", "draining", format!("{name} is drained:"), rest).linked(page(), "Its page"));
     }
     if viber.cloned_at.is_some() {
-        let rest = " its credential may have been copied. Revoke it and join again.";
+        let rest = " its credential may have been copied. Revoke the viber and join again.";
         facts.push(
-            Fact::new("fail", "conflict", format!("Two machines answer as {name}:"), rest).linked(page(), "Its page"),
+            Fact::new("fail", "conflict", format!("Two machines connect as {name}:"), rest).linked(page(), "Its page"),
         );
     }
     if viber.is_confined() == Some(false) {
-        let rest = " nothing in its kernel keeps commands, so they reach whatever its user can reach.";
+        let rest = " its kernel does not confine commands, so they can access whatever its user can access.";
         facts.push(Fact::new("wait", "note", format!("{name} is unconfined:"), rest));
     }
     let Some(agent) = agent else {
@@ -204,9 +204,9 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
 /// How far an agent goes by itself.
 pub fn conduct(agent: &AgentInfo) -> String {
     let asks = match agent.mode {
-        Mode::AlwaysAsk => "Asks before every tool call",
-        Mode::ViberDecides => "Asks before what it holds to be risky",
-        Mode::AlwaysExecute => "Uses its tools without asking",
+        AgentMode::AlwaysAsk => "Asks before every tool call",
+        AgentMode::ViberDecides => "Asks before risky tool calls",
+        AgentMode::AlwaysExecute => "Uses its tools without asking",
     };
-    format!("{asks}, at most {} steps a task. Model: {}.", agent.max_steps, agent.model)
+    format!("{asks}, at most {} steps per task. Model: {}.", agent.max_steps, agent.model)
 }

@@ -26,7 +26,7 @@ use crate::{
     web::{
         AsAdmin, AsOperator, AsViewer, Rejection,
         extract::{Caller, Id},
-        html, html_with, links,
+        html, html_with, urls,
         view::{Badge, PageLocation, Shell, filters},
     },
 };
@@ -57,7 +57,7 @@ struct Page {
 
 impl Page {
     fn verb(&self, verb: &str) -> String {
-        links::viber_verb(&self.slug, &self.viber.id, verb)
+        urls::viber_verb(&self.slug, &self.viber.id, verb)
     }
 }
 
@@ -84,7 +84,7 @@ impl StateView {
         Some(match (self.viber.is_confined()?, self.viber.left_open().as_slice()) {
             (false, _) => ("wait", "unconfined".to_owned()),
             (true, []) => ("", "confined".to_owned()),
-            (true, left) => ("wait", format!("confined, but for {}", left.join(", "))),
+            (true, left) => ("wait", format!("confined, except {}", left.join(", "))),
         })
     }
 
@@ -93,14 +93,14 @@ impl StateView {
     }
 }
 
-/// An agent, with its conduct in words.
+/// An agent, with a sentence about when it asks before acting.
 #[derive(Clone, Debug)]
 struct AgentView {
     agent: AgentInfo,
     conduct: String,
 }
 
-/// What commands reach on the machine, subject by subject.
+/// What commands can access on the machine, by subject.
 #[derive(Clone, Debug, Template)]
 #[template(path = "fleet/vibers/_confinement.html")]
 struct ConfinementView {
@@ -121,8 +121,8 @@ impl ConfinementView {
         let granted = &self.reported.granted;
         let list = |paths: &[String]| paths.join(", ");
         let mut given: Vec<(&'static str, String)> = vec![
-            ("Written to", list(&granted.write)),
-            ("Read though hidden", list(&granted.read)),
+            ("Write access", list(&granted.write)),
+            ("Read access to hidden files", list(&granted.read)),
             ("Sockets", list(&granted.sockets)),
         ];
         given.retain(|(_, list)| !list.is_empty());
@@ -175,7 +175,7 @@ async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
     let may_act = caller.role >= Role::Operator;
     let line = |task: Task| TaskLine { badge: Badge::task(&task), title: protocol::text::title(&task.goal), task };
     let provider = |provider: &ProviderInfo| ProviderView {
-        action: links::viber_verb(&slug, &viber.id, "test"),
+        action: urls::viber_verb(&slug, &viber.id, "test"),
         provider: provider.clone(),
         may_test: may_act && provider.api != "demo" && viber.contact.state == ContactState::Connected,
         outcome: None,
@@ -237,7 +237,7 @@ pub async fn rename(
         refused => refused,
     };
     match done {
-        Ok(_) => Ok(Redirect::to(&links::viber(&caller.team.slug, &id)).into_response()),
+        Ok(_) => Ok(Redirect::to(&urls::viber(&caller.team.slug, &id)).into_response()),
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
             let mut page = page(&board, &caller, &id).await?;
             (page.viber.name, page.labels, page.error) = (form.name, form.labels, Some(message));
@@ -264,13 +264,13 @@ async fn set_drained(
     drained: bool,
 ) -> Result<Redirect, Rejection> {
     actions::vibers::drain(&board, &caller.team.id, &caller.by, &id, drained).await?;
-    Ok(Redirect::to(&links::viber(&caller.team.slug, &id)))
+    Ok(Redirect::to(&urls::viber(&caller.team.slug, &id)))
 }
 
 /// `POST /t/{team}/vibers/{id}/stop`: every task of it.
 pub async fn stop(State(board): State<Board>, caller: AsOperator, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
     actions::ending::stop_viber(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
-    Ok(Redirect::to(&links::viber(&caller.team.slug, &id)))
+    Ok(Redirect::to(&urls::viber(&caller.team.slug, &id)))
 }
 
 /// Asks for confirmation before a viber is revoked.
@@ -296,7 +296,7 @@ pub async fn confirm_revoke(
 /// `POST /t/{team}/vibers/{id}/revoke`
 pub async fn revoke(State(board): State<Board>, caller: AsAdmin, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
     actions::ending::revoke_viber(&board, &caller.team.id, &caller.by, &id).await?;
-    Ok(Redirect::to(&links::vibers(&caller.team.slug)))
+    Ok(Redirect::to(&urls::vibers(&caller.team.slug)))
 }
 
 /// `POST /t/{team}/vibers/{id}/test`: whether a provider answers, asked from the machine that holds the key.

@@ -17,7 +17,7 @@ use crate::{
     web::{
         AsViewer, Rejection,
         extract::Caller,
-        html, links,
+        html, urls,
         view::{Badge, PageLocation, Shell, filters, time},
     },
 };

@@ -3,7 +3,7 @@
 mod account;
 mod first_viber;
 mod invite;
-mod next;
+mod redirect;
 mod setup;
 mod sign_in;
 
@@ -19,7 +19,7 @@ use crate::{
     db,
     domain::{Login, Operator},
     state::Board,
-    web::{Rejection, SignedIn, cookie::Cookie, links},
+    web::{Rejection, SignedIn, cookie::Cookie, urls},
 };
 
 /// Their routes.
@@ -41,7 +41,7 @@ pub fn routes() -> Router<Board> {
 async fn enter(State(board): State<Board>, signed_in: SignedIn) -> Result<Response, Rejection> {
     let teams = db::teams::of_operator(&mut *board.db.reader().await?, &signed_in.operator.id).await?;
     let open = teams.into_iter().find(|(team, _)| team.suspended_at.is_none());
-    let to = open.map_or_else(|| links::account().to_owned(), |(team, _)| links::home(&team.slug));
+    let to = open.map_or_else(|| urls::account().to_owned(), |(team, _)| urls::home(&team.slug));
     Ok(Redirect::to(&to).into_response())
 }
 

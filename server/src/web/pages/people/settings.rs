@@ -18,7 +18,7 @@ use crate::{
     domain::{Role, Word as _},
     error::Result,
     state::Board,
-    web::{Caller, links},
+    web::{Caller, urls},
 };
 
 /// The settings' routes.
@@ -55,9 +55,9 @@ impl Tabs {
             [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
         let shown = pages.iter().filter(|(page, _)| self.admin || *page == "members");
         let link = |(page, title): &(&'static str, &'static str)| {
-            (links::settings_page(&self.slug, page), *title, self.here == *page)
+            (urls::settings_page(&self.slug, page), *title, self.here == *page)
         };
-        let team = (links::settings(&self.slug), "Team", self.here == "team");
+        let team = (urls::settings(&self.slug), "Team", self.here == "team");
         std::iter::once(team).chain(shown.map(link)).collect()
     }
 }

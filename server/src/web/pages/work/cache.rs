@@ -92,8 +92,8 @@ impl SessionPageData {
         };
         // Asked before anything is read: what is cached is at least as new as its version.
         let version = board.db.version().await?;
-        let shelf = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(read) = shelf().get(&key, &version) {
+        let cache = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = cache().get(&key, &version) {
             return Ok(read);
         }
         let conversation = Conversation::load(board, &caller.team.id, id, before).await?;
@@ -102,7 +102,7 @@ impl SessionPageData {
         let bytes = messages.iter().map(String::len).sum();
         let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, pane).await?;
         let read = Arc::new(Self { conversation, frame, messages, first, pane });
-        shelf().put(key, version, read.clone(), bytes);
+        cache().put(key, version, read.clone(), bytes);
         Ok(read)
     }
 }
@@ -143,16 +143,16 @@ mod tests {
             day: 1,
         };
         let version = db.version().await.expect("a version");
-        let mut shelf = Cache::default();
-        shelf.put(key.clone(), version.clone(), Arc::new("a page"), 1);
-        assert_eq!(shelf.get(&key, &db.version().await.expect("a version")).as_deref(), Some(&"a page"));
-        assert!(shelf.get(&Key { may_send: false, ..key.clone() }, &version).is_none(), "another reader");
-        db.write(|tx| Box::pin(async move { db::settings::set_fact(tx, "a", "b").await })).await.expect("a change");
-        assert!(shelf.get(&key, &db.version().await.expect("a version")).is_none(), "it changed");
+        let mut cache = Cache::default();
+        cache.put(key.clone(), version.clone(), Arc::new("a page"), 1);
+        assert_eq!(cache.get(&key, &db.version().await.expect("a version")).as_deref(), Some(&"a page"));
+        assert!(cache.get(&Key { may_send: false, ..key.clone() }, &version).is_none(), "another reader");
+        db.write(|tx| Box::pin(async move { db::settings::set(tx, "a", "b").await })).await.expect("a change");
+        assert!(cache.get(&key, &db.version().await.expect("a version")).is_none(), "it changed");
         for _ in 0..4 {
             let other = Key { session: SessionId::new(2), ..key.clone() };
-            shelf.put(other, version.clone(), Arc::new("large"), GENERATION_BYTES);
+            cache.put(other, version.clone(), Arc::new("large"), GENERATION_BYTES);
         }
-        assert!(shelf.newer.len() + shelf.older.len() <= 2, "it is bounded");
+        assert!(cache.newer.len() + cache.older.len() <= 2, "it is bounded");
     }
 }

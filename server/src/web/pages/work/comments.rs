@@ -22,7 +22,7 @@ use crate::{
     web::{
         AsOperator, Rejection,
         extract::{Caller, Id},
-        html, links,
+        html, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -41,7 +41,7 @@ struct Page {
 
 impl Page {
     fn verb(&self, verb: &str) -> String {
-        links::comments(&self.slug, &self.session.id, verb)
+        urls::comments(&self.slug, &self.session.id, verb)
     }
 }
 
@@ -97,14 +97,14 @@ pub async fn add(
     let space = spaces.into_iter().find(|space| space.id == form.space);
     let unknown = || Error::unacceptable("space_not_found", "no agent of this session's viber declares this space");
     let space: Space = space.ok_or_else(unknown)?;
-    let side = form.side.parse().map_err(|_| Error::Malformed("say which side the line is on".to_owned()))?;
+    let side = form.side.parse().map_err(|_| Error::Malformed("`side` has to be old or new".to_owned()))?;
     let says = [("path", form.path.as_str()), ("from", &form.from), ("session", session.id.as_str())];
     let says = says.into_iter().filter(|(_, value)| !value.is_empty());
     let back = match form.place.as_str() {
         "file" => ("files", says.chain([("source", "1")]).collect::<Vec<_>>()),
         _ => ("diff", says.collect()),
     };
-    let back = links::space(&caller.team.slug, &viber.id, &space.id, back.0, &back.1);
+    let back = urls::space(&caller.team.slug, &viber.id, &space.id, back.0, &back.1);
     let back = format!("{back}#{side}{}", form.line);
     let remark = form.remark.replace("\r\n", "\n");
     let new = comments::NewComment { path: form.path, side, line: form.line, quote: form.quote, remark };
@@ -138,7 +138,7 @@ pub async fn withdraw(
     for comment in which.ids()? {
         comments::remove(&board, &caller.team.id, &caller.by, &session.id, &comment).await?;
     }
-    Ok(Redirect::to(&links::comments(&caller.team.slug, &session.id, "")))
+    Ok(Redirect::to(&urls::comments(&caller.team.slug, &session.id, "")))
 }
 
 /// `POST /t/{team}/sessions/{id}/comments/send`: those that the page showed, as the session's next message.
@@ -152,10 +152,10 @@ pub async fn send(
     let (slug, ids) = (&caller.team.slug, which.ids()?);
     let batch = CommentBatch { session: &session.id, ids: &ids, key: &which.key };
     match tasks::submit_comments(&board, &caller.team.id, &caller.by, batch).await {
-        Ok(task) => Ok(Redirect::to(&links::session(slug, &task.session_id)).into_response()),
+        Ok(task) => Ok(Redirect::to(&urls::session(slug, &task.session_id)).into_response()),
         // Sent or removed from another window: what is left is shown.
         Err(Error::Conflict { code: "comments_changed", .. }) => {
-            Ok(Redirect::to(&links::comments(slug, &session.id, "")).into_response())
+            Ok(Redirect::to(&urls::comments(slug, &session.id, "")).into_response())
         }
         Err(error) => Err(error.into()),
     }

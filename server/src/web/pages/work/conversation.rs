@@ -13,7 +13,7 @@ use crate::{
     state::Board,
     web::{
         extract::Caller,
-        links,
+        urls,
         view::{
             Badge,
             message::{self, MessageDelivery, MessageView, TaskEnding},
@@ -209,7 +209,7 @@ impl Conversation {
             }),
             may_send: caller.role >= crate::domain::Role::Operator,
             kept: true,
-            earlier: (from > 0).then(|| links::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
+            earlier: (from > 0).then(|| urls::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
         }
     }
 

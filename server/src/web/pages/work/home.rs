@@ -1,4 +1,4 @@
-//! A team's home: what should be done, and what was done lately.
+//! A team's home: the form for a new task, and the recent sessions.
 
 use askama::Template;
 use axum::{
@@ -20,7 +20,7 @@ use crate::{
     web::{
         AsOperator, AsViewer, Rejection,
         extract::Caller,
-        html, html_with, links,
+        html, html_with, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -171,7 +171,7 @@ pub async fn submit(
         ..Default::default()
     };
     match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
-        Ok(task) => Ok(Redirect::to(&links::session(&caller.team.slug, &task.session_id)).into_response()),
+        Ok(task) => Ok(Redirect::to(&urls::session(&caller.team.slug, &task.session_id)).into_response()),
         Err(error) => Ok(again(&board, &caller, form, error).await?),
     }
 }

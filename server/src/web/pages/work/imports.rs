@@ -1,4 +1,4 @@
-//! Sessions that a machine remembers and the Board does not: the list, one of them read from its log, and taking it over.
+//! Sessions in the logs of a machine that the Board does not have: the list, one read from its log, and the import.
 
 use askama::Template;
 use axum::{
@@ -21,7 +21,7 @@ use crate::{
     web::{
         AsOperator, AsViewer, Rejection,
         extract::{Caller, Id, Ids},
-        html, links,
+        html, urls,
         view::{
             PageLocation, Shell, filters,
             message::{self, MessageView, TaskEnding},
@@ -57,15 +57,15 @@ struct ListPage {
 
 impl ListPage {
     fn show(&self, line: &MachineSession) -> String {
-        links::machine_session(&self.slug, &self.viber.id, &line.logged.session_id)
+        urls::machine_session(&self.slug, &self.viber.id, &line.logged.session_id)
     }
 
     fn import(&self, line: &MachineSession) -> String {
-        links::machine_import(&self.slug, &self.viber.id, &line.logged.session_id)
+        urls::machine_import(&self.slug, &self.viber.id, &line.logged.session_id)
     }
 
     fn later(&self, from: &u64) -> String {
-        links::machine_sessions(&self.slug, &self.viber.id, *from)
+        urls::machine_sessions(&self.slug, &self.viber.id, *from)
     }
 }
 
@@ -124,7 +124,7 @@ struct Page {
 
 impl Page {
     fn import(&self) -> String {
-        links::machine_import(&self.slug, &self.viber.id, &self.session)
+        urls::machine_import(&self.slug, &self.viber.id, &self.session)
     }
 
     fn is_offline(&self) -> bool {
@@ -180,7 +180,7 @@ impl Page {
         if !look.title.trim().is_empty() {
             self.title = look.title;
         }
-        self.next = look.next.map(|next| links::machine_session_from(&self.slug, &self.viber.id, &self.session, next));
+        self.next = look.next.map(|next| urls::machine_session_from(&self.slug, &self.viber.id, &self.session, next));
         (self.agent, self.runs, self.known) = (look.agent, look.runs, look.known);
     }
 
@@ -224,5 +224,5 @@ pub async fn import(
     Ids((id, session)): Ids<(ViberId, SessionId)>,
 ) -> Result<Redirect, Rejection> {
     let taken = imports::import(&board, &caller.team.id, &caller.by, &id, &session).await?;
-    Ok(Redirect::to(&links::session(&caller.team.slug, &taken.session.id)))
+    Ok(Redirect::to(&urls::session(&caller.team.slug, &taken.session.id)))
 }

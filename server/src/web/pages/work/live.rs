@@ -1,6 +1,6 @@
 //! The one stream of a tab: regions of the page as they change, and the log of the task that is watched.
 //!
-//! A viewer is polled, never pushed to: nothing queues up for one that reads slowly. The hub says that something
+//! A viewer is polled, never pushed to: nothing is queued for one that reads slowly. The hub says that something
 //! changed, the database says what; a region is sent when its HTML differs from what was sent last.
 
 mod conversation;
@@ -346,7 +346,7 @@ impl Watcher {
             View::Rail | View::Session(_) => {}
             View::Home => {
                 let (all, connected) =
-                    db::vibers::reach(&mut self.board.db.reader_of(&self.caller.team.id).await?).await?;
+                    db::vibers::connectivity(&mut self.board.db.reader_of(&self.caller.team.id).await?).await?;
                 match self.fleet.replace(all * 1_000_000 + connected) {
                     // With the first viber the page becomes another one.
                     Some(before) if before < 1_000_000 && all > 0 => self.ready.push(patches::frame(None, "reset", "")),

@@ -1,4 +1,4 @@
-//! One session: the conversation, its state, and what one can say and do there.
+//! One session: its conversation and state, the composer, and the actions on it.
 
 use askama::Template;
 use axum::{
@@ -27,7 +27,7 @@ use crate::{
     web::{
         AsOperator, AsViewer, Rejection,
         extract::{Caller, Id},
-        html, html_with, links,
+        html, html_with, urls,
         view::{Badge, PageLocation, Shell, filters},
     },
 };
@@ -54,7 +54,7 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn verb(&self, verb: &str) -> String {
-        links::session_verb(&self.slug, &self.conversation.session.id, verb)
+        urls::session_verb(&self.slug, &self.conversation.session.id, verb)
     }
 
     fn pin_verb(&self) -> &'static str {
@@ -79,7 +79,7 @@ pub struct SessionHost {
 impl SessionHost {
     /// As it is now.
     pub fn of(conversation: &Conversation, slug: &str) -> Self {
-        let viber = conversation.viber.as_ref().map(|viber| (links::viber(slug, &viber.id), viber.name.clone()));
+        let viber = conversation.viber.as_ref().map(|viber| (urls::viber(slug, &viber.id), viber.name.clone()));
         Self { viber, contact: conversation.contact(), agent: conversation.agent_name() }
     }
 }
@@ -99,7 +99,7 @@ pub struct Composer {
     error: Option<String>,
 }
 
-/// Whether one may write here.
+/// Whether the reader may send messages here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Composing {
     Allowed,
@@ -135,7 +135,7 @@ impl SessionQuery {
     }
 }
 
-/// What somebody wrote.
+/// The form of a message.
 #[derive(Debug, Deserialize)]
 pub struct MessageForm {
     content: String,
@@ -146,9 +146,9 @@ pub struct MessageForm {
 impl Composer {
     fn of(board: &Board, conversation: &Conversation, caller: &Caller) -> Self {
         let say = match (caller.role >= Role::Operator, &conversation.viber) {
-            (false, _) => {
-                Composing::Refused("You are a viewer here: you can read along. An admin can make you an operator.")
-            }
+            (false, _) => Composing::Refused(
+                "You are a viewer here and have read access only. An admin can make you an operator.",
+            ),
             (true, None) => {
                 Composing::Refused("The viber of this session was removed. Start a new task on another one.")
             }
@@ -156,7 +156,7 @@ impl Composer {
         };
         Self {
             say,
-            action: links::session_verb(&caller.team.slug, &conversation.session.id, "messages"),
+            action: urls::session_verb(&caller.team.slug, &conversation.session.id, "messages"),
             key: nonce(board),
             draft: conversation.session.id.to_string(),
             content: String::new(),
@@ -200,7 +200,7 @@ async fn page<'a>(
     Ok(Page {
         slug: caller.team.slug.clone(),
         place: SessionHost::of(conversation, &caller.team.slug),
-        older: (first > 1).then(|| format!("{}?before={first}", links::session(&caller.team.slug, id))),
+        older: (first > 1).then(|| format!("{}?before={first}", urls::session(&caller.team.slug, id))),
         before,
         dock: StatusPanel::of(conversation, caller, shell.now),
         may_send: caller.role >= Role::Operator,
@@ -233,7 +233,7 @@ pub async fn prepare(
     let read = SessionPageData::load(&board, &caller, &id, None, &at.pane()).await?;
     let mut page = page(&board, &caller, &id, &at, &read).await?;
     page.composer.content = goal.goal;
-    page.composer.address = Some(links::pane(&caller.team.slug, &id, "plan"));
+    page.composer.address = Some(urls::pane(&caller.team.slug, &id, "plan"));
     Ok(html(&page)?.into_response())
 }
 
@@ -264,7 +264,7 @@ pub async fn say(
         ..Default::default()
     };
     match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
-        Ok(_) if wants == Wants::Page => Ok(Redirect::to(&links::session(&caller.team.slug, &id)).into_response()),
+        Ok(_) if wants == Wants::Page => Ok(Redirect::to(&urls::session(&caller.team.slug, &id)).into_response()),
         Ok(_) => {
             let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
             let dock = StatusPanel::of(&conversation, &caller, board.clock.now()).out_of_band();
@@ -316,7 +316,7 @@ pub async fn retry(
 
 async fn dock(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> Result<Response, Rejection> {
     if wants == Wants::Page {
-        return Ok(Redirect::to(&links::session(&caller.team.slug, id)).into_response());
+        return Ok(Redirect::to(&urls::session(&caller.team.slug, id)).into_response());
     }
     let conversation = Conversation::load(board, &caller.team.id, id, None).await?;
     Ok(html(&StatusPanel::of(&conversation, caller, board.clock.now()))?.into_response())
@@ -336,7 +336,7 @@ pub async fn rename(
     Form(form): Form<RenameForm>,
 ) -> Result<Redirect, Rejection> {
     actions::sessions::rename(&board, &caller.team.id, &caller.by, &id, &form.title).await?;
-    Ok(Redirect::to(&links::session(&caller.team.slug, &id)))
+    Ok(Redirect::to(&urls::session(&caller.team.slug, &id)))
 }
 
 macro_rules! verbs {
@@ -356,15 +356,15 @@ macro_rules! verbs {
 
 verbs! {
     /// `POST /t/{team}/sessions/{id}/archive`
-    archive => |slug, _| links::sessions(slug);
+    archive => |slug, _| urls::sessions(slug);
     /// `POST /t/{team}/sessions/{id}/unarchive`
-    unarchive => links::session;
+    unarchive => urls::session;
     /// `POST /t/{team}/sessions/{id}/pin`
-    pin => links::session;
+    pin => urls::session;
     /// `POST /t/{team}/sessions/{id}/unpin`
-    unpin => links::session;
+    unpin => urls::session;
     /// `POST /t/{team}/sessions/{id}/delete`
-    delete => |slug, _| links::sessions(slug);
+    delete => |slug, _| urls::sessions(slug);
 }
 
 /// A page that carries only the first message.

@@ -13,7 +13,7 @@ use crate::{
     domain::{Role, SessionLine},
     state::Board,
     web::{
-        AsViewer, Rejection, html, links,
+        AsViewer, Rejection, html, urls,
         view::{Badge, PageLocation, Shell, filters},
     },
 };
@@ -36,7 +36,7 @@ struct Page {
 
 impl Page {
     fn put_away(&self, line: &SessionRow) -> String {
-        links::session_verb(&self.slug, &line.id, if self.archived { "unarchive" } else { "archive" })
+        urls::session_verb(&self.slug, &line.id, if self.archived { "unarchive" } else { "archive" })
     }
 }
 
@@ -103,7 +103,7 @@ pub async fn list(
     let next = lines.last().filter(|_| more).map(|last| {
         let flag = if archived { "&archived=1" } else { "" };
         let after = format!("{}.{}", last.active_at.millis(), last.id);
-        format!("{}?q={}{flag}&after={after}", links::sessions(&slug), links::escape(&q))
+        format!("{}?q={}{flag}&after={after}", urls::sessions(&slug), urls::escape(&q))
     });
     let shell = Shell::load(&board, &caller).await?.at(PageLocation::Sessions);
     html(&Page { shell, slug, q, archived, lines, next, may_act: caller.role >= Role::Operator })

@@ -1,4 +1,4 @@
-//! The dock's upper half: what the session's task is doing, since when and why, and what waits behind it.
+//! The status panel above the composer: the state of the session's task, since when and why, and the queue behind it.
 
 use askama::Template;
 use protocol::{ErrorCode, Instant, TaskError, UsageSource};
@@ -9,12 +9,12 @@ use crate::{
     web::pages::conversation::Conversation,
     web::{
         extract::Caller,
-        links,
-        view::{Badge, cut::cut, filters, message, time, timeline},
+        urls,
+        view::{Badge, filters, message, time, timeline, truncate::truncate_escaped},
     },
 };
 
-/// The dock's upper half: a region of its own.
+/// The status panel: a region of the live stream.
 #[derive(Clone, Debug, Template)]
 #[template(path = "work/sessions/_status_panel.html")]
 pub struct StatusPanel {
@@ -86,8 +86,8 @@ impl StatusPanel {
     pub fn of(conversation: &Conversation, caller: &Caller, now: Instant) -> Self {
         let more = conversation.open.len().saturating_sub(1 + MAX_QUEUED_TASKS);
         let queued = conversation.open.iter().skip(1).take(MAX_QUEUED_TASKS).map(|task| QueuedTask {
-            goal: cut(&task.goal, MAX_GOAL_BYTES),
-            withdraw: acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, "stop")),
+            goal: truncate_escaped(&task.goal, MAX_GOAL_BYTES),
+            withdraw: acts(caller).then(|| urls::task_verb(&caller.team.slug, &task.id, "stop")),
         });
         Self {
             now,
@@ -119,7 +119,7 @@ impl TaskView {
     fn of(conversation: &Conversation, caller: &Caller) -> Self {
         let Some(task) = &conversation.current else { return Self::empty() };
         let viber = conversation.viber.as_ref().map_or("its viber, which was removed", |viber| viber.name.as_str());
-        let verb = |verb| acts(caller).then(|| links::task_verb(&caller.team.slug, &task.id, verb));
+        let verb = |verb| acts(caller).then(|| urls::task_verb(&caller.team.slug, &task.id, verb));
         let asks = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Approval);
         let review = asks && task.state == TaskState::Running;
         let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && conversation.viber.is_some();
@@ -132,7 +132,7 @@ impl TaskView {
             failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(FailureView::of),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
             retry: again.then(|| verb("retry")).flatten(),
-            review: review.then(|| links::pane(&caller.team.slug, &conversation.session.id, "plan")),
+            review: review.then(|| urls::pane(&caller.team.slug, &conversation.session.id, "plan")),
         }
     }
 
@@ -160,21 +160,21 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
     match task.state {
         TaskState::Pending | TaskState::Running if task.contact.state == ContactState::Unheard => {
             vec![
-                words(format!("{viber} was not heard since the Board was restarted, ")),
+                words(format!("{viber} has not been heard from since the Board restarted, ")),
                 Cause::Clock(task.contact.since),
-                words(". Work goes on there meanwhile; its report comes when it has dialled in."),
+                words(". Work goes on there meanwhile, and is reported when it reconnects."),
             ]
         }
         TaskState::Pending if !heard => {
             vec![
-                words(format!("{viber} is offline since ")),
+                words(format!("{viber} has been offline since ")),
                 Cause::Clock(task.contact.since),
-                words(". It starts as soon as the viber is back."),
+                words(". The task starts when the viber reconnects."),
             ]
         }
         TaskState::Pending => match task.delivery {
             Some(Delivery::Accepted) => vec![
-                words(format!("On {viber}, waits for a free place there, for ")),
+                words(format!("Waiting for a free slot on {viber}, for ")),
                 Cause::Ago(task.offered_at.unwrap_or(task.created_at)),
             ],
             Some(Delivery::Offered) => vec![words(format!("Sent to {viber}, not confirmed yet"))],
@@ -184,16 +184,16 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
             vec![
                 words(format!("{viber} was last heard ")),
                 Cause::Ago(task.contact.since),
-                words(" ago. It may still be working; its report comes when it is back."),
+                words(" ago. It may still be working, and reports when it reconnects."),
             ]
         }
         TaskState::Running => match &task.waiting {
             Some(waiting) if waiting.cause == WaitingFor::Approval => {
-                vec![words("The agent has a question: it goes on when somebody answers.")]
+                vec![words("The agent has a question, and continues when somebody answers.")]
             }
             Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
-                Some(until) => vec![words("Waits for the provider, tries again in "), Cause::Left(until)],
-                None => vec![words("Waits for the provider")],
+                Some(until) => vec![words("Waiting for the provider; next attempt in "), Cause::Left(until)],
+                None => vec![words("Waiting for the provider")],
             },
             _ => {
                 let since = Cause::Ago(task.started_at.unwrap_or(task.created_at));
@@ -202,7 +202,8 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
         },
         TaskState::Completed => ended(task, "Took "),
         TaskState::Stopped if task.stop_confirmed_at.is_none() => {
-            let contact = if heard { format!("{viber} is connected") } else { format!("{viber} is offline since ") };
+            let contact =
+                if heard { format!("{viber} is connected") } else { format!("{viber} has been offline since ") };
             let mut cause =
                 vec![words("The viber has not confirmed yet: something may still be running. "), words(contact)];
             if !heard {
@@ -273,59 +274,63 @@ impl FailureView {
                 ("The model was not asked.", "Set the key on the viber with daemon-agent key set PROVIDER, then retry.")
             }
             ErrorCode::ProviderRateLimited => {
-                ("The provider turned the request away, also on the third try.", "Wait a little, then retry.")
+                ("The provider rejected the request three times.", "Wait a moment, then retry.")
             }
             ErrorCode::ProviderUnavailable => (
-                "The provider did not answer, also on the third try.",
-                "Retry when it is back, or choose another model.",
+                "The provider did not answer three times.",
+                "Retry when it is available again, or choose another model.",
             ),
             ErrorCode::ProviderBadRequest => {
                 ("The provider refused the request.", "Check the agent's model and settings on the viber.")
             }
-            ErrorCode::ContentPolicy => ("The provider refused to answer.", "Say it differently and send it again."),
+            ErrorCode::ContentPolicy => ("The provider refused to answer.", "Rephrase the message and send it again."),
             ErrorCode::ContextOverflow => (
                 "The conversation no longer fits the model.",
                 "Start a new session, or choose a model with a larger window.",
             ),
             ErrorCode::ToolFailed => {
-                ("The agent could not go on.", "Look at the failed call above, mend the cause, then retry.")
+                ("The agent could not continue.", "Check the failed call above, fix the cause, then retry.")
             }
             ErrorCode::BudgetExceeded => {
-                ("The task ended at its limit.", "Raise the agent's limits, or give a smaller goal.")
+                ("The task reached its limit.", "Raise the agent's limits, or give a smaller goal.")
             }
             ErrorCode::MaxStepsReached => (
-                "The task ended before the agent was done.",
-                "Send a message to let it go on, or raise maxSteps in the agent's file.",
+                "The task ended before the agent had finished.",
+                "Send a message to continue, or raise maxSteps in the agent's file.",
             ),
             ErrorCode::Timeout => {
-                ("The task ended at its limit of time.", "Raise limits.minutes in the agent's file, or retry.")
+                ("The task reached its time limit.", "Raise limits.minutes in the agent's file, or retry.")
             }
             ErrorCode::DaemonRestarted => (
-                "What the agent had begun was ended with it; files keep what was written.",
-                "Look at what is there, then retry.",
+                "Everything that the agent had started was ended; files that it wrote remain.",
+                "Check what was done, then retry.",
             ),
             ErrorCode::BoardRestored => (
-                "What the viber reported after the backup was made is not here.",
-                "Look at what was done on the viber and in its session's log, then retry if it is needed.",
+                "What the viber reported after the backup is missing on the Board.",
+                "Check the viber and the log of the session there, then retry if necessary.",
             ),
-            ErrorCode::Lost => {
-                ("Nobody knows how far it came. A late report is still taken in.", "Bring the viber back, or retry.")
-            }
+            ErrorCode::Lost => (
+                "It is unknown how far the task came. A late report is still accepted.",
+                "Reconnect the viber, or retry.",
+            ),
             ErrorCode::OutboxFull => {
-                ("The viber could not keep its report.", "Free disk space on the viber, then retry.")
+                ("The viber could not store its report.", "Free disk space on the viber, then retry.")
             }
             ErrorCode::BadRequest => {
-                ("The viber refused the task; nothing was run.", "Change what it names, then retry.")
+                ("The viber refused the task; nothing was run.", "Correct what the message names, then retry.")
             }
             ErrorCode::NotFound => (
                 "The viber does not have what the task asks for; nothing was run.",
                 "Choose an agent that exists there, then retry.",
             ),
             ErrorCode::Internal => {
-                ("The task ended; what it wrote stays.", "Retry. If it happens again, look at the viber's log.")
+                ("The task ended; files that it wrote remain.", "Retry. If it happens again, check the viber's log.")
             }
         };
-        let next = error.suggestion.as_ref().map_or_else(|| next.to_owned(), |next| cut(next, MAX_NEXT_STEP_BYTES));
+        let next = error
+            .suggestion
+            .as_ref()
+            .map_or_else(|| next.to_owned(), |next| truncate_escaped(next, MAX_NEXT_STEP_BYTES));
         Self { cause: error.message.clone(), effect, next, code: error.code.as_str() }
     }
 }

@@ -7,18 +7,18 @@ use serde_json::{json, value::to_raw_value};
 use super::*;
 
 /// Logs with the given number of events each.
-struct MemoryLogs(Vec<(Running, u64)>);
+struct MemoryLogs(Vec<(AttemptRef, u64)>);
 
 impl EventLogs for MemoryLogs {
-    fn attempts(&self) -> Vec<Running> {
+    fn attempts(&self) -> Vec<AttemptRef> {
         self.0.iter().map(|(attempt, _)| attempt.clone()).collect()
     }
 
-    fn has(&self, attempt: &Running, from: u64) -> bool {
+    fn has(&self, attempt: &AttemptRef, from: u64) -> bool {
         self.0.iter().any(|(known, last)| known == attempt && from <= *last)
     }
 
-    fn read(&self, attempt: &Running, from: u64, max_bytes: u64) -> Option<EventBatch> {
+    fn read(&self, attempt: &AttemptRef, from: u64, max_bytes: u64) -> Option<EventBatch> {
         let (_, last) = self.0.iter().find(|(known, last)| known == attempt && from <= *last)?;
         // Every event takes 100 bytes here.
         let to = (*last).min(from + (max_bytes / 100).clamp(1, 10) - 1);
@@ -27,8 +27,8 @@ impl EventLogs for MemoryLogs {
     }
 }
 
-fn attempt(n: i64) -> Running {
-    Running { task_id: format!("task_0000000000007000800000000000000{n}").parse().expect("an id"), attempt: 1 }
+fn attempt(n: i64) -> AttemptRef {
+    AttemptRef { task_id: format!("task_0000000000007000800000000000000{n}").parse().expect("an id"), attempt: 1 }
 }
 
 fn hello() -> Hello {
@@ -48,8 +48,8 @@ fn hello() -> Hello {
     }
 }
 
-fn welcome(acked: Vec<(Running, u64)>, window: Window) -> ToDaemon {
-    let acked = acked.into_iter().map(|(Running { task_id, attempt }, seq)| Acked { task_id, attempt, seq });
+fn welcome(acked: Vec<(AttemptRef, u64)>, window: Window) -> ToDaemon {
+    let acked = acked.into_iter().map(|(AttemptRef { task_id, attempt }, seq)| Acked { task_id, attempt, seq });
     ToDaemon::Welcome(Box::new(Welcome {
         protocol: 1,
         conn_epoch: 1,
@@ -65,7 +65,7 @@ fn welcome(acked: Vec<(Running, u64)>, window: Window) -> ToDaemon {
     }))
 }
 
-fn open(acked: Vec<(Running, u64)>, window: Window) -> ConnectionState {
+fn open(acked: Vec<(AttemptRef, u64)>, window: Window) -> ConnectionState {
     let (mut state, first) = ConnectionState::open(hello(), TARGET_FRAME_BYTES);
     assert!(matches!(first, FromDaemon::Hello(_)));
     let steps = state.frame(welcome(acked, window), Instant::now());
@@ -73,11 +73,11 @@ fn open(acked: Vec<(Running, u64)>, window: Window) -> ConnectionState {
     state
 }
 
-fn ack(attempt: &Running, seq: u64) -> ToDaemon {
+fn ack(attempt: &AttemptRef, seq: u64) -> ToDaemon {
     ToDaemon::AckEvents { acks: vec![Acked { task_id: attempt.task_id.clone(), attempt: attempt.attempt, seq }] }
 }
 
-fn nack(attempt: &Running, expect: u64) -> ToDaemon {
+fn nack(attempt: &AttemptRef, expect: u64) -> ToDaemon {
     ToDaemon::Nack { task_id: attempt.task_id.clone(), attempt: attempt.attempt, expect }
 }
 
@@ -212,7 +212,7 @@ proptest! {
                 }
                 continue;
             };
-            let attempt = Running { task_id: events.task_id.clone(), attempt: events.attempt };
+            let attempt = AttemptRef { task_id: events.task_id.clone(), attempt: events.attempt };
             let have = kept.get_mut(&attempt).expect("known");
             let choice = choices.next().unwrap_or(0);
             if choice == 1 { continue } // lost

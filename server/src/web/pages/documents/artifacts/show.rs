@@ -20,7 +20,7 @@ use crate::{
     web::{
         AsViewer, Rejection,
         extract::{Caller, Id},
-        html, links,
+        html, urls,
         view::{PageLocation, Shell, ShellData, filters, preview},
     },
 };
@@ -138,9 +138,11 @@ async fn preview(board: &Board, caller: &Caller, artifact: &Artifact) -> (Previe
     let away = |why: &str, advice| (Preview::Away(why.to_owned(), advice), None);
     match place {
         domain::ArtifactState::Link => return (Preview::Address, None),
-        domain::ArtifactState::Gone => return away("Gone.", "Neither the viber nor the Board has its bytes any more."),
+        domain::ArtifactState::Gone => {
+            return away("Gone.", "Neither the viber nor the Board has its content any more.");
+        }
         domain::ArtifactState::Offline => {
-            return away("Still on the viber, which is offline.", "It is fetched when the viber is connected again.");
+            return away("Still on the viber, which is offline.", "It is fetched when the viber reconnects.");
         }
         domain::ArtifactState::Viber | domain::ArtifactState::Stored => {}
     }

@@ -14,7 +14,7 @@ use crate::{
     actions::artifacts::{self, NewAttachment},
     error::Error,
     state::Board,
-    web::{AsOperator, Rejection, extract::Id, links},
+    web::{AsOperator, Rejection, extract::Id, urls},
 };
 
 /// The form's fields; other fields are refused.
@@ -60,5 +60,5 @@ pub async fn withdraw(
 }
 
 fn back(slug: &str, session: &SessionId) -> Response {
-    Redirect::to(&links::pane(slug, session, "artifacts")).into_response()
+    Redirect::to(&urls::pane(slug, session, "artifacts")).into_response()
 }

@@ -1,4 +1,4 @@
-//! One change that somebody made here: what became of it, and how a conflict is settled.
+//! One edit made on the Board: its outcome, and how a conflict is settled.
 
 use askama::Template;
 use axum::{
@@ -19,7 +19,7 @@ use crate::{
     web::{
         AsOperator, AsViewer, Rejection,
         extract::{Caller, Ids},
-        html, links,
+        html, urls,
         view::{PageLocation, Shell, diff::Diff, filters},
     },
 };
@@ -35,8 +35,8 @@ pub struct EditRow {
 impl EditRow {
     /// The line of `edit`.
     pub fn of(slug: &str, edit: Edit) -> Self {
-        let href = links::edit(slug, &edit.viber_id, &edit.id);
-        Self { href, file: links::file(slug, &edit.viber_id, &edit.path), edit }
+        let href = urls::edit(slug, &edit.viber_id, &edit.id);
+        Self { href, file: urls::file(slug, &edit.viber_id, &edit.path), edit }
     }
 
     /// What was done, in words.
@@ -61,7 +61,7 @@ impl EditRow {
     }
 }
 
-/// What was done here to a file, newest first.
+/// The edits of a file that were made on the Board, newest first.
 pub async fn of_file(board: &Board, caller: &Caller, id: &ViberId, path: &str, most: u64) -> Result<Vec<EditRow>> {
     let found = db::edits::of_file(&mut board.db.reader_of(&caller.team.id).await?, id, path, None, most).await?;
     Ok(found.into_iter().map(|edit| EditRow::of(&caller.team.slug, edit)).collect())
@@ -98,7 +98,7 @@ struct Conflict {
 
 impl Page {
     fn back(&self) -> String {
-        links::file(&self.slug, &self.viber.id, &self.line.edit.path)
+        urls::file(&self.slug, &self.viber.id, &self.line.edit.path)
     }
 }
 
@@ -168,7 +168,7 @@ fn common(a: &str, b: &str) -> String {
     diff.iter_all_changes().filter(|one| one.tag() == similar::ChangeTag::Equal).map(|one| one.value()).collect()
 }
 
-/// What somebody decides about a change.
+/// The decision on an edit.
 #[derive(Debug, Default, Deserialize)]
 pub struct EditDecisionForm {
     /// `draft`, `mine`, `theirs`, or `again` for one that is over.
@@ -214,11 +214,11 @@ pub async fn decide(
             };
             files::edit(&board, team, &caller.by, &edit.viber_id, change(mine()?, now)).await?
         }
-        _ => return Err(Error::Malformed("what is to be done is not said".to_owned()).into()),
+        _ => return Err(Error::Malformed("unknown action".to_owned()).into()),
     };
     let to = match made.state {
-        EditState::Conflict | EditState::Refused => links::edit(slug, &made.viber_id, &made.id),
-        _ => links::file(slug, &made.viber_id, &made.path),
+        EditState::Conflict | EditState::Refused => urls::edit(slug, &made.viber_id, &made.id),
+        _ => urls::file(slug, &made.viber_id, &made.path),
     };
     Ok(Redirect::to(&to).into_response())
 }

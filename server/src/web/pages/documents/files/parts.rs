@@ -12,7 +12,7 @@ use crate::{
     domain::{Edit, File, Role},
     error::{Error, Result},
     state::Board,
-    web::{extract::Caller, links, markdown, view::filters},
+    web::{extract::Caller, markdown, urls, view::filters},
 };
 
 /// Largest text that a form edits, bytes: sent back it may be three times as large.
@@ -80,9 +80,9 @@ impl Tree {
         let TreeFolder { folder: path, current, from } = branch;
         let slug = &caller.team.slug;
         let way = |way: TreeLink<'_>| match way {
-            TreeLink::Folder(path) => links::folder(slug, id, path),
-            TreeLink::File(path) => links::file(slug, id, path),
-            TreeLink::More(from) => format!("{}/?from={from}", links::folder(slug, id, path).trim_end_matches('/')),
+            TreeLink::Folder(path) => urls::folder(slug, id, path),
+            TreeLink::File(path) => urls::file(slug, id, path),
+            TreeLink::More(from) => format!("{}/?from={from}", urls::folder(slug, id, path).trim_end_matches('/')),
         };
         let mut tree = Self::of(board.clock.now(), "the workspace", path, &way);
         match files::list(board, &caller.team.id, id, path, from).await {
@@ -90,7 +90,7 @@ impl Tree {
             // The folder of a new file need not exist.
             Err(Error::NotFound) if !current.is_empty() => {}
             Err(Error::Conflict { code: files::VIBER_AWAY, .. }) => {
-                tree.trouble = Some("The viber is away, and nobody has looked at this folder before.".to_owned());
+                tree.trouble = Some("The viber is offline, and this folder has not been opened before.".to_owned());
             }
             Err(error) => return Err(error),
         }
@@ -182,7 +182,7 @@ impl FileView {
             Err(Error::NotFound) => view.trouble = Some("There is no such file (any more).".to_owned()),
             Err(Error::Unacceptable { message, .. }) => view.trouble = Some(message),
             Err(Error::Conflict { code: files::VIBER_AWAY, .. }) => {
-                view.trouble = Some("The viber is away, and nobody has looked at this file before.".to_owned());
+                view.trouble = Some("The viber is offline, and this file has not been opened before.".to_owned());
             }
             Err(error) => return Err(error),
         }
@@ -195,10 +195,10 @@ impl FileView {
 
     fn link(&self, what: &str) -> String {
         match what {
-            "edit" => links::file_edit(&self.slug, &self.id, &self.path),
-            "history" => links::file_history(&self.slug, &self.id, &self.path),
-            "raw" => format!("{}?raw=1", links::file(&self.slug, &self.id, &self.path)),
-            _ => links::file(&self.slug, &self.id, &self.path),
+            "edit" => urls::file_edit(&self.slug, &self.id, &self.path),
+            "history" => urls::file_history(&self.slug, &self.id, &self.path),
+            "raw" => format!("{}?raw=1", urls::file(&self.slug, &self.id, &self.path)),
+            _ => urls::file(&self.slug, &self.id, &self.path),
         }
     }
 }
@@ -250,7 +250,7 @@ impl Editor {
         let (base, content, shown) = match files::read(board, &caller.team.id, id, path, None).await {
             Ok(shown) => {
                 let text = shown.text().filter(|text| text.len() <= MAX_EDITABLE_BYTES);
-                let why = || Error::unacceptable("not_editable", "this file is too large for a form, or is no text");
+                let why = || Error::unacceptable("not_editable", "this file is too large for a form, or is not text");
                 (shown.hash.clone(), text.ok_or_else(why)?.to_owned(), Some(shown))
             }
             Err(Error::NotFound | Error::Conflict { code: files::VIBER_AWAY, .. }) => {
@@ -260,8 +260,8 @@ impl Editor {
         };
         protocol::path::file(path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
         Ok(Self {
-            action: links::file(&caller.team.slug, id, path),
-            back: links::file(&caller.team.slug, id, path),
+            action: urls::file(&caller.team.slug, id, path),
+            back: urls::file(&caller.team.slug, id, path),
             path: path.to_owned(),
             eol: if content.contains("\r\n") { "crlf" } else { "lf" },
             seen: if content.len() <= MAX_SEEN_BYTES { content.clone() } else { String::new() },
@@ -275,8 +275,8 @@ impl Editor {
     /// The same form once more, with what was typed.
     pub fn again(caller: &Caller, id: &ViberId, path: &str, asked: &FileForm, why: String) -> Self {
         Self {
-            action: links::file(&caller.team.slug, id, path),
-            back: links::file(&caller.team.slug, id, path),
+            action: urls::file(&caller.team.slug, id, path),
+            back: urls::file(&caller.team.slug, id, path),
             path: path.to_owned(),
             base: asked.base.clone(),
             content: as_kept(&asked.content, &asked.eol),

@@ -10,7 +10,7 @@ use super::PaneContext;
 use crate::{
     db::{self, DbError, TeamTx},
     domain::{self, Artifact, ArtifactKind, ArtifactOrigin, Session, StorageUse},
-    web::{links, view::filters},
+    web::{urls, view::filters},
 };
 
 /// Artifacts that are looked at.
@@ -104,7 +104,7 @@ impl ArtifactsView {
             context: context.clone(),
             now: context.now,
             storage: data.storage,
-            folder: links::folder(&context.slug, &data.viber, "artifacts"),
+            folder: urls::folder(&context.slug, &data.viber, "artifacts"),
             lines: newest.map(|one| ArtifactLine::new((*one).clone(), versions(&one.name))).collect(),
             waiting: data.all.iter().rev().filter(waits).map(|one| ArtifactLine::new(one.clone(), 1)).collect(),
         }

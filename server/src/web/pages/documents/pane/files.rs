@@ -9,7 +9,7 @@ use crate::{
     db::{self, TeamTx},
     domain::{File, Session, Space},
     error::Result,
-    web::{links, view::filters},
+    web::{urls, view::filters},
 };
 
 /// Files that are shown.
@@ -53,27 +53,27 @@ impl<'a> FilesView<'a> {
     }
 
     fn file(&self, file: &File) -> String {
-        links::file(&self.context.slug, &self.data.viber, &file.path)
+        urls::file(&self.context.slug, &self.data.viber, &file.path)
     }
 
     fn folder(&self, path: &str) -> String {
-        links::folder(&self.context.slug, &self.data.viber, path)
+        urls::folder(&self.context.slug, &self.data.viber, path)
     }
 
     /// A space in this tab, and on pages of its own.
     fn space(&self, space: &Space) -> (String, String) {
         let (slug, session) = (&self.context.slug, &self.context.session);
         let at = format!("space.{}", space.id);
-        let whole = links::space(slug, &self.data.viber, &space.id, "", &[("session", session.as_str())]);
-        (links::pane_at(slug, session, "files", &at), whole)
+        let whole = urls::space(slug, &self.data.viber, &space.id, "", &[("session", session.as_str())]);
+        (urls::pane_at(slug, session, "files", &at), whole)
     }
 
     fn front(&self) -> String {
-        links::pane(&self.context.slug, &self.context.session, "files")
+        urls::pane(&self.context.slug, &self.context.session, "files")
     }
 
     fn comments(&self) -> String {
-        links::comments(&self.context.slug, &self.context.session, "")
+        urls::comments(&self.context.slug, &self.context.session, "")
     }
 
     fn by(file: &File) -> &'static str {

@@ -1,5 +1,5 @@
-//! The tab Memory: changes of `MEMORY.md` that an agent proposes, what went with the newest request, and the way to all
-//! that the viber remembers.
+//! The tab Memory: proposed changes to `MEMORY.md`, the excerpts that went with the newest request, and links to
+//! the whole memory of the viber.
 
 use askama::Template;
 use protocol::{Policy, SessionId, ViberId};
@@ -14,7 +14,7 @@ use crate::{
     },
     error::Result,
     web::pages::proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
-    web::{links, view::filters},
+    web::{urls, view::filters},
 };
 
 /// Changes of the file made here that are looked through for a conflict.
@@ -103,7 +103,7 @@ impl<'a> MemoryView<'a> {
     }
 
     fn verb(&self, verb: &str) -> String {
-        links::session_verb(&self.context.slug, &self.context.session, verb)
+        urls::session_verb(&self.context.slug, &self.context.session, verb)
     }
 
     fn proposal(&self, shown: &'a ShownProposal) -> ProposalView<'a> {
@@ -115,15 +115,15 @@ impl<'a> MemoryView<'a> {
     }
 
     fn file(&self) -> String {
-        links::file(&self.context.slug, &self.data.viber, MEMORY_FILE)
+        urls::file(&self.context.slug, &self.data.viber, MEMORY_FILE)
     }
 
     fn search(&self) -> String {
-        links::memory(&self.context.slug, &self.data.viber, &self.data.agent, "")
+        urls::memory(&self.context.slug, &self.data.viber, &self.data.agent, "")
     }
 
     fn edit(&self, edit: &Edit) -> String {
-        links::edit(&self.context.slug, &self.data.viber, &edit.id)
+        urls::edit(&self.context.slug, &self.data.viber, &edit.id)
     }
 
     /// Where an excerpt comes from.
@@ -140,9 +140,9 @@ impl<'a> MemoryView<'a> {
 /// The address of a file of the viber's memory, or of the session whose log it is; `None` for what is neither.
 pub fn source(slug: &str, viber: &ViberId, path: &str) -> Option<String> {
     if let Some(file) = path.strip_prefix("workspace/") {
-        return protocol::path::file(file).is_ok().then(|| links::file(slug, viber, file));
+        return protocol::path::file(file).is_ok().then(|| urls::file(slug, viber, file));
     }
     let (_, session) = path.strip_prefix("agents/")?.split_once("/sessions/")?;
     let session: SessionId = session.strip_suffix(".jsonl")?.parse().ok()?;
-    Some(links::machine_session(slug, viber, &session))
+    Some(urls::machine_session(slug, viber, &session))
 }

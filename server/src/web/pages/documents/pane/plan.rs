@@ -1,4 +1,4 @@
-//! The tab Plan: steps with their status, what an agent proposes, what waits for a word, and every revision.
+//! The tab Plan: steps with their status, proposals and approvals that wait for a decision, and every revision.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::{
     error::Result,
     web::pages::proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
     web::{
-        links,
         markdown::{self, TextAuthor},
+        urls,
         view::filters,
     },
 };
@@ -267,7 +267,7 @@ impl<'a> PlanView<'a> {
     }
 
     fn at(&self, place: &str) -> String {
-        links::pane_at(&self.context.slug, &self.context.session, "plan", place)
+        urls::pane_at(&self.context.slug, &self.context.session, "plan", place)
     }
 
     fn at_revision(&self, n: &u64) -> String {
@@ -279,7 +279,7 @@ impl<'a> PlanView<'a> {
     }
 
     fn verb(&self, verb: &str) -> String {
-        links::session_verb(&self.context.slug, &self.context.session, verb)
+        urls::session_verb(&self.context.slug, &self.context.session, verb)
     }
 
     /// Whether the stream keeps this place current.
@@ -331,7 +331,7 @@ impl<'a> PlanView<'a> {
     }
 
     fn approve_link(&self, id: &ApprovalId) -> String {
-        links::approval(&self.context.slug, id)
+        urls::approval(&self.context.slug, id)
     }
 
     fn rendered(&self, text: &str) -> Arc<str> {

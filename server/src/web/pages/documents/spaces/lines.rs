@@ -10,7 +10,7 @@ use crate::{
     state::Board,
     web::{
         extract::Caller,
-        links,
+        urls,
         view::{diff, filters},
     },
 };
@@ -115,7 +115,7 @@ impl Lines {
             }
         };
         let verb =
-            |verb: &str| here.session.as_ref().map_or_else(String::new, |id| links::comments(&here.slug, id, verb));
+            |verb: &str| here.session.as_ref().map_or_else(String::new, |id| urls::comments(&here.slug, id, verb));
         Ok(Self {
             rows: rows.into_iter().map(line).collect(),
             action: verb(""),

@@ -19,7 +19,7 @@ use crate::{
     web::{
         Rejection, SignedIn,
         extract::Id,
-        html_with, links, respond,
+        html_with, respond, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -80,7 +80,7 @@ pub(super) async fn page(State(board): State<Board>, signed_in: SignedIn) -> Res
 
 /// 303 back to the account.
 fn back() -> Response {
-    Redirect::to(links::account()).into_response()
+    Redirect::to(urls::account()).into_response()
 }
 
 #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use crate::{
     db,
     domain::{ContactState, Viber},
     state::Board,
-    web::{AsAdmin, Rejection, html, links, view::filters},
+    web::{AsAdmin, Rejection, html, urls, view::filters},
 };
 
 #[derive(Template)]

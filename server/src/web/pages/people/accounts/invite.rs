@@ -15,7 +15,7 @@ use crate::{
     domain::Role,
     error::Error,
     state::Board,
-    web::{Rejection, SignedIn, extract::Device, html_with, links, respond, view::filters},
+    web::{Rejection, SignedIn, extract::Device, html_with, respond, urls, view::filters},
 };
 
 #[derive(Template)]
@@ -61,8 +61,8 @@ async fn show(
     let fixed = !invitation.email.is_empty();
     let page = Page {
         host: host(board),
-        action: links::invitation(code),
-        sign_in: links::sign_in(Some(&links::invitation(code))),
+        action: urls::invitation(code),
+        sign_in: urls::sign_in(Some(&urls::invitation(code))),
         team: team.name,
         role: invitation.role,
         email: if fixed { invitation.email } else { email },
@@ -104,13 +104,13 @@ pub(super) async fn accept(
     let outcome = match &you {
         Some(you) => invitations::accept(&board, &code, &you.operator, &you.by)
             .await
-            .map(|team| Redirect::to(&links::home(&team.slug)).into_response()),
+            .map(|team| Redirect::to(&urls::home(&team.slug)).into_response()),
         None => {
             let Device { user_agent, address } = device;
             let new = NewOperator { email: typed.email.clone(), name: typed.name.clone(), password: typed.password };
             invitations::accept_new(&board, &code, new, address, user_agent)
                 .await
-                .map(|(team, operator, login)| welcome(&board, &login, &operator, &links::home(&team.slug)))
+                .map(|(team, operator, login)| welcome(&board, &login, &operator, &urls::home(&team.slug)))
         }
     };
     match outcome {

@@ -14,7 +14,7 @@ use crate::{
     actions::{accounts::NewOperator, setup},
     error::Error,
     state::Board,
-    web::{Rejection, extract::Device, html, html_with, links, respond, view::filters},
+    web::{Rejection, extract::Device, html, html_with, respond, urls, view::filters},
 };
 
 #[derive(Template)]
@@ -44,7 +44,7 @@ pub(super) async fn page(State(board): State<Board>, Path(code): Path<String>) -
         return gone(&board);
     }
     let empty = String::new;
-    let (host, action) = (host(&board), links::setup(&code));
+    let (host, action) = (host(&board), urls::setup(&code));
     Ok(html(&Page { host, action, name: empty(), email: empty(), team: empty(), error: None })?.into_response())
 }
 
@@ -67,10 +67,10 @@ pub(super) async fn claim(
     let Device { user_agent, address } = device;
     let claim = setup::FirstOwner { owner, team_name: typed.team.clone(), address, user_agent };
     match setup::claim(&board, &code, claim).await {
-        Ok((operator, team, login)) => Ok(welcome(&board, &login, &operator, &links::welcome(&team.slug))),
+        Ok((operator, team, login)) => Ok(welcome(&board, &login, &operator, &urls::welcome(&team.slug))),
         Err(Error::NotFound | Error::Conflict { .. }) => gone(&board),
         Err(error @ Error::Unacceptable { .. }) => {
-            let (host, action) = (host(&board), links::setup(&code));
+            let (host, action) = (host(&board), urls::setup(&code));
             let (name, email, team) = (typed.name, typed.email, typed.team);
             let page = Page { host, action, name, email, team, error: Some(error.to_string()) };
             html_with(respond::status(&error), &page)

@@ -9,7 +9,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{host, next, welcome, with_cookie};
+use super::{host, redirect, welcome, with_cookie};
 use crate::{
     actions::accounts,
     error::Error,
@@ -47,7 +47,7 @@ pub(super) async fn page(
     headers: HeaderMap,
     signed_in: Option<SignedIn>,
 ) -> Result<Response, Rejection> {
-    let next = next::safe(&asked.next).to_owned();
+    let next = redirect::local_path(&asked.next).to_owned();
     if signed_in.is_some() {
         return Ok(Redirect::to(&next).into_response());
     }
@@ -82,15 +82,15 @@ pub(super) async fn sign_in(
     let Device { user_agent, address } = device;
     let attempt = accounts::SignInAttempt { email: typed.email.clone(), password: typed.password, address, user_agent };
     match accounts::sign_in(&board, attempt).await {
-        Ok((login, operator)) => Ok(welcome(&board, &login, &operator, next::safe(&typed.next))),
+        Ok((login, operator)) => Ok(welcome(&board, &login, &operator, redirect::local_path(&typed.next))),
         Err(error @ (Error::Unacceptable { .. } | Error::Throttled { .. })) => {
             let message = match &error {
                 Error::Throttled { retry_after } => {
-                    format!("Too many tries. The next one is possible in {}.", words(*retry_after))
+                    format!("Too many attempts. Try again in {}.", words(*retry_after))
                 }
                 other => other.to_string(),
             };
-            let next = next::safe(&typed.next).to_owned();
+            let next = redirect::local_path(&typed.next).to_owned();
             let page = Page { host: host(&board), email: typed.email, next, error: Some(message), notice: None };
             // An unknown address and a wrong password get exactly the same answer.
             let status = match respond::status(&error) {

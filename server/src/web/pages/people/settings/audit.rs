@@ -12,7 +12,7 @@ use crate::{
     db::{self, audit::SealedEntry},
     state::Board,
     web::{
-        AsAdmin, Rejection, html, links,
+        AsAdmin, Rejection, html, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -45,7 +45,7 @@ pub(super) async fn page(
         db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, asked.before, ENTRIES_PER_PAGE + 1).await?;
     let more = rows.len() as u64 > ENTRIES_PER_PAGE;
     rows.truncate(ENTRIES_PER_PAGE as usize);
-    let older = rows.last().filter(|_| more).map(|row| links::audit_before(&caller.team.slug, row.seq));
+    let older = rows.last().filter(|_| more).map(|row| urls::audit_before(&caller.team.slug, row.seq));
     let shell = Shell::load(&board, &caller).await?.at(PageLocation::Settings);
     html(&Page { shell, tabs: Tabs::new(&caller, "audit"), rows, older, first: asked.before.is_none() })
 }

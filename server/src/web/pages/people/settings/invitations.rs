@@ -19,7 +19,7 @@ use crate::{
     web::{
         AsAdmin, Caller, Rejection,
         extract::Id,
-        html_with, links, respond,
+        html_with, respond, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -99,7 +99,7 @@ pub(super) async fn invite(
 ) -> Result<Response, Rejection> {
     match invitations::invite(&board, &caller.team.id, caller.maker(), &typed.email, typed.role).await {
         Ok((secret, _)) => {
-            let link = format!("{}{}", board.config.base_url(), links::invitation(secret.reveal()));
+            let link = format!("{}{}", board.config.base_url(), urls::invitation(secret.reveal()));
             show(&board, &caller, None, Some(link), None).await
         }
         Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
@@ -114,5 +114,5 @@ pub(super) async fn revoke(
     Id(id): Id<InvitationId>,
 ) -> Result<Response, Rejection> {
     invitations::revoke(&board, &caller.team.id, &caller.by, &id).await?;
-    Ok(Redirect::to(&links::settings_page(&caller.team.slug, "invitations")).into_response())
+    Ok(Redirect::to(&urls::settings_page(&caller.team.slug, "invitations")).into_response())
 }

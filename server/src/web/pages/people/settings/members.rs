@@ -1,4 +1,4 @@
-//! Who is in the team, as what.
+//! The members of a team and their roles.
 
 use askama::Template;
 use axum::{
@@ -19,7 +19,7 @@ use crate::{
     web::{
         AsAdmin, AsViewer, Caller, Rejection,
         extract::Id,
-        html_with, links, respond,
+        html_with, respond, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -84,7 +84,7 @@ pub(super) async fn set_role(
     after(&board, &caller, outcome).await
 }
 
-/// Takes a member out.
+/// Removes a member.
 pub(super) async fn remove(
     State(board): State<Board>,
     caller: AsAdmin,
@@ -105,7 +105,7 @@ pub(super) async fn leave(State(board): State<Board>, caller: AsViewer) -> Resul
 
 async fn after(board: &Board, caller: &Caller, outcome: Result<(), Error>) -> Result<Response, Rejection> {
     match outcome {
-        Ok(()) => Ok(Redirect::to(&links::settings_page(&caller.team.slug, "members")).into_response()),
+        Ok(()) => Ok(Redirect::to(&urls::settings_page(&caller.team.slug, "members")).into_response()),
         Err(error @ Error::Conflict { .. }) => show(board, caller, Some(error)).await,
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,5 @@
-//! The team itself: name, address, what happens to silent vibers, how long events and artifacts are kept, how big they are.
+//! The team itself: name, address, when tasks of offline vibers are lost, how long events and artifacts are kept, and
+//! how large artifacts may be.
 
 use askama::Template;
 use axum::{
@@ -16,7 +17,7 @@ use crate::{
     error::Error,
     state::Board,
     web::{
-        AsOwner, AsViewer, Caller, Rejection, html_with, links, respond,
+        AsOwner, AsViewer, Caller, Rejection, html_with, respond, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -96,7 +97,7 @@ impl TeamForm {
 
 /// A number that somebody typed.
 fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, Error> {
-    text.trim().parse().map_err(|_| Error::unacceptable("bad_number", format!("{what} is a whole number.")))
+    text.trim().parse().map_err(|_| Error::unacceptable("bad_number", format!("{what} has to be a whole number.")))
 }
 
 /// Changes how long artifacts are kept, and how large one may be.
@@ -115,7 +116,7 @@ pub(super) async fn bound_artifacts(
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(()) => Ok(Redirect::to(&links::settings(&caller.team.slug)).into_response()),
+        Ok(()) => Ok(Redirect::to(&urls::settings(&caller.team.slug)).into_response()),
         Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, None, Some(typed), Some(error)).await,
         Err(error) => Err(error.into()),
     }
@@ -131,7 +132,7 @@ pub(super) async fn update(
         Ok(teams::TeamSettings {
             slug: typed.slug.trim().to_owned(),
             name: typed.name.clone(),
-            lost_after_minutes: number(&typed.lost_after_minutes, "The time of silence")?,
+            lost_after_minutes: number(&typed.lost_after_minutes, "The time until a task is lost")?,
             retention_days: number(&typed.retention_days, "The number of days")?,
         })
     };
@@ -140,7 +141,7 @@ pub(super) async fn update(
         Err(error) => Err(error),
     };
     match outcome {
-        Ok(team) => Ok(Redirect::to(&links::settings(&team.slug)).into_response()),
+        Ok(team) => Ok(Redirect::to(&urls::settings(&team.slug)).into_response()),
         Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, Some(typed), None, Some(error)).await,
         Err(error) => Err(error.into()),
     }

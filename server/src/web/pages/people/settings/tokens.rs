@@ -1,4 +1,4 @@
-//! API tokens: a program's way in. The secret is shown once.
+//! API tokens, with which programs use the API. The secret is shown once.
 
 use askama::Template;
 use axum::{
@@ -19,7 +19,7 @@ use crate::{
     web::{
         AsAdmin, Caller, Rejection,
         extract::Id,
-        html_with, links, respond,
+        html_with, respond, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -100,5 +100,5 @@ pub(super) async fn revoke(
     Id(id): Id<TokenId>,
 ) -> Result<Response, Rejection> {
     tokens::revoke(&board, &caller.team.id, &caller.by, &id).await?;
-    Ok(Redirect::to(&links::settings_page(&caller.team.slug, "tokens")).into_response())
+    Ok(Redirect::to(&urls::settings_page(&caller.team.slug, "tokens")).into_response())
 }

@@ -1,4 +1,4 @@
-//! One function per address: no other place writes a path of this Board.
+//! The URLs of the pages, one function each: no other place writes a path of this Board.
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
@@ -14,12 +14,12 @@ pub fn home_on(slug: &str, viber: &ViberId) -> String {
     format!("/t/{slug}?viber={viber}")
 }
 
-/// What one should know before giving work to a viber.
+/// The checks of a viber and an agent before a task is submitted.
 pub fn preflight(slug: &str) -> String {
     format!("/t/{slug}/preflight")
 }
 
-/// Where a goal becomes a session with its first task.
+/// Submits a goal: creates a session with its first task.
 pub fn tasks(slug: &str) -> String {
     format!("/t/{slug}/tasks")
 }
@@ -69,7 +69,7 @@ pub fn pane_at(slug: &str, id: &SessionId, tab: &str, at: &str) -> String {
     if at.is_empty() { pane(slug, id, tab) } else { format!("/t/{slug}/sessions/{id}?pane={tab}&at={}", escape(at)) }
 }
 
-/// A message of a session; one that is `far` stands at the end of the page before.
+/// A message of a session; `far` when it is not on the newest page, so that it has to be the last one of an older page.
 pub fn message(slug: &str, id: &SessionId, seq: u64, far: bool) -> String {
     let before = if far { format!("?before={}", seq.saturating_add(1)) } else { String::new() };
     format!("/t/{slug}/sessions/{id}{before}#m-{seq}")
@@ -80,7 +80,7 @@ pub fn transcript(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}/transcript.md")
 }
 
-/// A session with a message put into the composer, to be changed and sent again.
+/// A session with a message in the composer, to be edited and sent again.
 pub fn session_edit(slug: &str, id: &SessionId, seq: u64) -> String {
     format!("/t/{slug}/sessions/{id}?edit={seq}#composer")
 }
@@ -95,12 +95,12 @@ pub fn part(slug: &str, id: &SessionId, seq: u64, part: usize) -> String {
     format!("/t/{slug}/sessions/{id}/messages/{seq}/parts/{part}")
 }
 
-/// The part of a message before one of its parts.
+/// The beginning of a message, up to one of its parts.
 pub fn earlier(slug: &str, id: &SessionId, seq: u64, part: usize) -> String {
     format!("/t/{slug}/sessions/{id}?before={seq}.{part}")
 }
 
-/// Any text as one segment of a path.
+/// A text, escaped as one segment of a path.
 fn segment(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~');
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -111,7 +111,7 @@ pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
     format!("/t/{slug}/tasks/{id}/{verb}")
 }
 
-/// The answer to what an agent waits for.
+/// The decision on an approval.
 pub fn approval(slug: &str, id: &ApprovalId) -> String {
     format!("/t/{slug}/approvals/{id}")
 }
@@ -121,7 +121,7 @@ pub fn vibers(slug: &str) -> String {
     format!("/t/{slug}/vibers")
 }
 
-/// Where a join token is made.
+/// Creates a join token.
 pub fn join_tokens(slug: &str) -> String {
     format!("/t/{slug}/vibers/join")
 }
@@ -136,29 +136,29 @@ pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
 }
 
-/// What is found in the memory of an agent on a viber; an empty query asks for nothing yet.
+/// The search in the memory of an agent on a viber; an empty query shows only the form.
 pub fn memory(slug: &str, id: &ViberId, agent: &str, query: &str) -> String {
     let base = format!("/t/{slug}/vibers/{id}/memory?agent={}", escape(agent));
     if query.is_empty() { base } else { format!("{base}&q={}", escape(query)) }
 }
 
-/// Sessions that a machine remembers and the Board does not know, from one on.
+/// The sessions in the logs of a machine that the Board does not have; `from` is the position in the list.
 pub fn machine_sessions(slug: &str, id: &ViberId, from: u64) -> String {
     let base = format!("/t/{slug}/vibers/{id}/sessions");
     if from == 0 { base } else { format!("{base}?from={from}") }
 }
 
-/// One of them.
+/// One session in the logs of a machine.
 pub fn machine_session(slug: &str, id: &ViberId, session: &SessionId) -> String {
     format!("/t/{slug}/vibers/{id}/sessions/{session}")
 }
 
-/// The same from a place in its log on.
+/// The same session, from a position in its log.
 pub fn machine_session_from(slug: &str, id: &ViberId, session: &SessionId, from: protocol::LogPlace) -> String {
     format!("{}?line={}&at={}", machine_session(slug, id, session), from.line, from.at)
 }
 
-/// Where it is taken over.
+/// Imports the session.
 pub fn machine_import(slug: &str, id: &ViberId, session: &SessionId) -> String {
     format!("{}/import", machine_session(slug, id, session))
 }
@@ -174,17 +174,17 @@ pub fn file(slug: &str, id: &ViberId, path: &str) -> String {
     format!("/t/{slug}/vibers/{id}/files/{}", escape(path))
 }
 
-/// The same in an editor.
+/// A file in the editor.
 pub fn file_edit(slug: &str, id: &ViberId, path: &str) -> String {
     format!("{}?edit=1", file(slug, id, path))
 }
 
-/// What was done here to a file.
+/// The edits of a file that were made on the Board.
 pub fn file_history(slug: &str, id: &ViberId, path: &str) -> String {
     format!("{}?history=1", file(slug, id, path))
 }
 
-/// Where a text is looked for in a viber's workspace.
+/// The search in a viber's workspace.
 pub fn files_search(slug: &str, id: &ViberId, words: &str) -> String {
     format!("/t/{slug}/vibers/{id}/files?q={}", escape(words))
 }
@@ -197,13 +197,13 @@ pub fn space(slug: &str, id: &ViberId, space: &str, place: &str, says: &[(&str, 
     format!("/t/{slug}/vibers/{id}/spaces/{}{place}{mark}{}", segment(space), says.join("&"))
 }
 
-/// Somebody's comments that are not sent yet; or where they are withdrawn or sent.
+/// The reader's comments that are not sent yet, or a verb on them: `withdraw`, `send`.
 pub fn comments(slug: &str, id: &SessionId, verb: &str) -> String {
     let verb = if verb.is_empty() { String::new() } else { format!("/{verb}") };
     format!("/t/{slug}/sessions/{id}/comments{verb}")
 }
 
-/// One change that somebody made here.
+/// One edit that was made on the Board.
 pub fn edit(slug: &str, id: &ViberId, edit: &EditId) -> String {
     format!("/t/{slug}/vibers/{id}/edits/{edit}")
 }
@@ -223,7 +223,7 @@ pub fn account() -> &'static str {
     "/account"
 }
 
-/// Where the theme is chosen.
+/// Sets the theme.
 pub fn theme() -> &'static str {
     "/account/theme"
 }
@@ -236,7 +236,7 @@ pub fn sign_in(next: Option<&str>) -> String {
     }
 }
 
-/// A text as the value of a query's parameter.
+/// A text, escaped as the value of a query parameter.
 pub fn escape(text: &str) -> String {
     use std::fmt::Write as _;
     text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
@@ -248,12 +248,12 @@ pub fn escape(text: &str) -> String {
     })
 }
 
-/// Where the first owner is made.
+/// The setup page, which creates the first owner.
 pub fn setup(code: &str) -> String {
     format!("/setup/{code}")
 }
 
-/// Where an invitation is taken.
+/// The page that accepts an invitation.
 pub fn invitation(code: &str) -> String {
     format!("/invite/{code}")
 }
@@ -268,12 +268,12 @@ pub fn settings_verb(slug: &str, page: &str, id: impl std::fmt::Display, verb: &
     format!("/t/{slug}/settings/{page}/{id}/{verb}")
 }
 
-/// The audit's rows before this one.
+/// The page of the audit with the rows before this one.
 pub fn audit_before(slug: &str, seq: u64) -> String {
     format!("/t/{slug}/settings/audit?before={seq}")
 }
 
-/// What comes after the first owner: the first viber.
+/// The second step of the setup: adding the first viber.
 pub fn welcome(slug: &str) -> String {
     format!("/t/{slug}/welcome")
 }
@@ -283,7 +283,7 @@ pub fn account_verb(verb: &str) -> String {
     format!("/account/{verb}")
 }
 
-/// Where a device is signed out.
+/// Signs a device out.
 pub fn device_end(id: &protocol::LoginId) -> String {
     format!("/account/devices/{id}/end")
 }

@@ -1,4 +1,4 @@
-//! The confinement itself, one part after another, by the process that stays in it.
+//! Applies the confinement, one part after another, to the calling process, which then becomes git.
 
 use std::{
     convert::Infallible,
@@ -18,9 +18,9 @@ use rustix::{
     process::{Resource, Rlimit},
 };
 
-use super::{LookError, LookOptions, MAX_CPU_SECONDS, MAX_MEMORY_BYTES, loader, syscalls};
+use super::{ConfinedGitError, ConfinedGitOptions, MAX_CPU_SECONDS, MAX_MEMORY_BYTES, loader, syscalls};
 
-/// What every look needs: control over opening files and links.
+/// The oldest Landlock version that suffices: it controls opening files and links.
 const REQUIRED_ABI: ABI = ABI::V1;
 /// The newest set of access rights that was reviewed; an older kernel enforces those that it knows.
 const NEWEST_ABI: ABI = ABI::V9;
@@ -41,9 +41,9 @@ const MAX_LIBRARIES: usize = 4_096;
 /// Most files open at a time: a repository with many packs needs some.
 const MAX_OPEN_FILES: u64 = 1_024;
 
-/// Becomes git, confined.
-pub fn become_program(options: &LookOptions) -> Result<Infallible, LookError> {
-    use LookError::{Moved, NoLandlock, NoSeccomp, NotStarted};
+/// Confines this process and executes git in it.
+pub fn become_program(options: &ConfinedGitOptions) -> Result<Infallible, ConfinedGitError> {
+    use ConfinedGitError::{Moved, NoLandlock, NoSeccomp, NotStarted};
     // What is opened here is what is checked and started, whatever its name leads to by then.
     let folder = place(&options.folder).map_err(|_| Moved)?;
     let program = place(&options.program).map_err(|_| NotStarted)?;
@@ -90,7 +90,7 @@ fn limit(resource: Resource, most: u64) {
 }
 
 /// Allows reading the named places and the system's libraries, starting git and its loader, and nothing else.
-fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
+fn confine(options: &ConfinedGitOptions, loader: Option<&Path>) -> anyhow::Result<()> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(REQUIRED_ABI))?
@@ -115,7 +115,7 @@ fn confine(options: &LookOptions, loader: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Libraries that belong to a git outside the system (`…/bin/git`, `…/lib`), one by one: that folder may be a home.
+/// Libraries of a git outside the system folders (`…/bin/git`, `…/lib`), one by one: that folder may be a home.
 fn beside(program: &Path) -> Vec<PathBuf> {
     let folder = program.parent().and_then(Path::parent).map(|prefix| prefix.join("lib"));
     let Some(folder) = folder.filter(|folder| !LIBRARY_FOLDERS.iter().any(|known| folder.starts_with(known))) else {

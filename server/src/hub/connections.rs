@@ -1,4 +1,5 @@
-//! Links: the one live connection of each viber, how to send it something, and when it was last heard.
+//! The registry of connections: the one live connection of each viber, how to send messages to the link that serves it
+//! (folder `link/`), and when the viber was last heard.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -16,16 +17,16 @@ use tokio::sync::{Notify, oneshot};
 use super::Hub;
 use crate::domain::{Policies, Task};
 
-/// Messages that may wait for a link; a caller beyond that is told that the viber is busy.
+/// Requests that may wait for a link; a caller beyond that gets the error that the viber is busy.
 const MAX_WAITING_REQUESTS: usize = 64;
-/// New commands that may wait as they are; beyond it a link reads them from the database.
+/// Inline commands that may wait for a link; further ones are read from the database.
 const MAX_WAITING_INLINE: usize = 4;
-/// Two boots that take turns within this time share one credential, milliseconds.
+/// Two boots that alternate within this time share one credential, milliseconds.
 const CLONE_WINDOW_MS: i64 = 5 * 60 * 1000;
-/// Boots of a viber that are remembered.
+/// Boots that are remembered for a viber.
 const MAX_BOOTS: usize = 8;
 
-/// A message to a link: something it has to do.
+/// A message to the link of a viber: something it has to do.
 #[derive(Debug)]
 pub enum LinkMessage {
     /// Close the socket with this code.
@@ -33,7 +34,7 @@ pub enum LinkMessage {
     /// There are new commands: the inline ones in the order of their numbers, and others in the database when there is
     /// `more`.
     Commands { inline: Vec<InlineCommand>, more: bool },
-    /// Ask the daemon, and answer through `reply`.
+    /// Send a request to the daemon, and its answer through `reply`.
     Request { method: String, params: Value, reply: Reply },
 }
 
@@ -72,7 +73,8 @@ pub struct ConnectedViber {
     pub heard_at: i64,
 }
 
-/// A link's entry in the registry. Dropping it removes the entry, but never that of a newer link.
+/// What a link holds while its connection is registered. Dropping it removes the entry, but never that of a newer
+/// connection.
 pub struct Registration {
     hub: Hub,
     viber: ViberId,
@@ -80,8 +82,8 @@ pub struct Registration {
     mailbox: Arc<Mailbox>,
 }
 
-/// What waits for a link. Most links have an empty one, and there are thousands: nothing is allocated before the first
-/// message.
+/// The messages that wait for a link. Most links have an empty mailbox, and there are thousands: nothing is allocated
+/// before the first message.
 #[derive(Default)]
 struct Mailbox {
     messages: Mutex<Messages>,
@@ -101,15 +103,17 @@ struct Messages {
 }
 
 #[derive(Default)]
-pub(super) struct Links {
-    map: Mutex<HashMap<ViberId, Link>>,
+pub(super) struct Connections {
+    entries: Mutex<HashMap<ViberId, ConnectionEntry>>,
     boots: Mutex<HashMap<ViberId, VecDeque<(BootId, i64)>>>,
 }
 
-struct Link {
+/// A connected viber in the registry.
+struct ConnectionEntry {
     team: TeamId,
     epoch: u64,
     mailbox: Arc<Mailbox>,
+    /// The newest metrics, and when they came (wall time, milliseconds).
     metrics: Option<Box<(Metrics, i64)>>,
 }
 
@@ -148,12 +152,12 @@ impl Hub {
     /// one already.
     pub fn register(&self, team: &TeamId, viber: &ViberId, epoch: u64, now: i64) -> Option<Registration> {
         let mailbox = Arc::new(Mailbox { heard: AtomicI64::new(now), ..Mailbox::default() });
-        let link = Link { team: team.clone(), epoch, mailbox: mailbox.clone(), metrics: None };
-        let mut map = self.links();
-        if map.get(viber).is_some_and(|other| other.epoch > epoch) {
+        let entry = ConnectionEntry { team: team.clone(), epoch, mailbox: mailbox.clone(), metrics: None };
+        let mut entries = self.connections();
+        if entries.get(viber).is_some_and(|other| other.epoch > epoch) {
             return None;
         }
-        if let Some(older) = map.insert(viber.clone(), link) {
+        if let Some(older) = entries.insert(viber.clone(), entry) {
             older.mailbox.close(close::SUPERSEDED);
         }
         Some(Registration { hub: self.clone(), viber: viber.clone(), epoch, mailbox })
@@ -161,15 +165,15 @@ impl Hub {
 
     /// Wakes the viber's link: there may be new commands.
     pub fn wake(&self, viber: &ViberId) {
-        if let Some(link) = self.links().get(viber) {
-            link.mailbox.update(|messages| messages.commands = true);
+        if let Some(entry) = self.connections().get(viber) {
+            entry.mailbox.update(|messages| messages.commands = true);
         }
     }
 
     /// Sends a new command to the viber's link.
     pub fn send_inline(&self, viber: &ViberId, command: InlineCommand) {
-        if let Some(link) = self.links().get(viber) {
-            link.mailbox.update(|messages| match messages.inline.len() {
+        if let Some(entry) = self.connections().get(viber) {
+            entry.mailbox.update(|messages| match messages.inline.len() {
                 ..MAX_WAITING_INLINE => messages.inline.push(command),
                 _ => messages.commands = true,
             });
@@ -178,12 +182,12 @@ impl Hub {
 
     /// Closes the viber's socket with `code`.
     pub fn close(&self, viber: &ViberId, code: u16) {
-        if let Some(link) = self.links().get(viber) {
-            link.mailbox.close(code);
+        if let Some(entry) = self.connections().get(viber) {
+            entry.mailbox.close(code);
         }
     }
 
-    /// Asks a daemon and waits for its answer, at most until `deadline`.
+    /// Sends a request to a daemon and waits for the answer, at most `deadline` long.
     pub async fn request(
         &self,
         viber: &ViberId,
@@ -194,9 +198,9 @@ impl Hub {
         let (reply, answer) = oneshot::channel();
         let request = LinkMessage::Request { method: method.to_owned(), params, reply };
         {
-            let links = self.links();
-            let link = links.get(viber).ok_or(RequestError::Disconnected)?;
-            link.mailbox.update(|messages| {
+            let entries = self.connections();
+            let entry = entries.get(viber).ok_or(RequestError::Disconnected)?;
+            entry.mailbox.update(|messages| {
                 if messages.requests.len() >= MAX_WAITING_REQUESTS {
                     return Err(RequestError::Busy);
                 }
@@ -211,35 +215,35 @@ impl Hub {
         }
     }
 
-    /// Whether the viber has a link here.
+    /// Whether the viber is connected here.
     pub fn is_connected(&self, viber: &ViberId) -> bool {
-        self.links().contains_key(viber)
+        self.connections().contains_key(viber)
     }
 
-    /// How many vibers have a link here.
+    /// How many vibers are connected here.
     pub fn connected(&self) -> usize {
-        self.links().len()
+        self.connections().len()
     }
 
     /// All connected vibers and when each was last heard.
     pub fn connected_vibers(&self) -> Vec<ConnectedViber> {
-        let map = self.links();
-        let connected = |(viber, link): (&ViberId, &Link)| ConnectedViber {
-            team: link.team.clone(),
+        let entries = self.connections();
+        let connected = |(viber, entry): (&ViberId, &ConnectionEntry)| ConnectedViber {
+            team: entry.team.clone(),
             viber: viber.clone(),
-            heard_at: link.mailbox.heard.load(Ordering::Relaxed),
+            heard_at: entry.mailbox.heard.load(Ordering::Relaxed),
         };
-        map.iter().map(connected).collect()
+        entries.iter().map(connected).collect()
     }
 
     /// The machine's metrics from its last heartbeat, and when that came (wall time, milliseconds).
     pub fn metrics(&self, viber: &ViberId) -> Option<(Metrics, i64)> {
-        self.links().get(viber).and_then(|link| link.metrics.as_deref().cloned())
+        self.connections().get(viber).and_then(|entry| entry.metrics.as_deref().cloned())
     }
 
-    /// Notes a boot of a daemon. Returns whether two boots alternate on one credential.
+    /// Records a boot of a daemon. Returns whether two boots alternate on one credential.
     pub fn note_boot(&self, viber: &ViberId, boot: &BootId, now: i64) -> bool {
-        let mut boots = self.inner.links.boots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut boots = self.inner.connections.boots.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = boots.entry(viber.clone()).or_default();
         seen.retain(|(_, at)| now - at < CLONE_WINDOW_MS);
         let cloned = seen.back().is_some_and(|(last, _)| last != boot) && seen.iter().any(|(other, _)| other == boot);
@@ -251,8 +255,8 @@ impl Hub {
         cloned
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<ViberId, Link>> {
-        self.inner.links.map.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, HashMap<ViberId, ConnectionEntry>> {
+        self.inner.connections.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -272,21 +276,21 @@ impl Registration {
         }
     }
 
-    /// Keeps the machine's newest metrics.
+    /// Replaces the machine's metrics by newer ones.
     pub fn set_metrics(&self, metrics: Metrics, now: i64) {
-        if let Some(link) = self.hub.links().get_mut(&self.viber).filter(|link| link.epoch == self.epoch) {
-            link.metrics = Some(Box::new((metrics, now)));
+        if let Some(entry) = self.hub.connections().get_mut(&self.viber).filter(|entry| entry.epoch == self.epoch) {
+            entry.metrics = Some(Box::new((metrics, now)));
         }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut map = self.hub.links();
-        if map.get(&self.viber).is_some_and(|link| link.epoch == self.epoch) {
-            map.remove(&self.viber);
+        let mut entries = self.hub.connections();
+        if entries.get(&self.viber).is_some_and(|entry| entry.epoch == self.epoch) {
+            entries.remove(&self.viber);
         }
-        drop(map);
+        drop(entries);
         // Nobody will answer them.
         self.mailbox.messages().requests.clear();
     }

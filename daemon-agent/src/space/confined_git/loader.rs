@@ -1,4 +1,4 @@
-//! Which program loads a program: what its ELF header names as its interpreter.
+//! Finds the dynamic loader of a program: the interpreter that its ELF header names.
 
 use std::{
     ffi::OsStr,

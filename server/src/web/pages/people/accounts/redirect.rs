@@ -1,7 +1,7 @@
-//! Where to go after signing in: a path of this Board and nothing else.
+//! The target of the redirect after signing in: only a path of this Board, never another site.
 
-/// The path if it is one of ours, else the front page.
-pub fn safe(next: &str) -> &str {
+/// `next` if it is a path of this Board, else the front page.
+pub fn local_path(next: &str) -> &str {
     let local = next.starts_with('/') && !next.starts_with("//") && !next.starts_with("/\\");
     // Browsers drop tabs and line ends from addresses, and read `\` as `/`.
     let plain = next.len() <= 2000 && next.bytes().all(|b| (0x21..0x7f).contains(&b) && b != b'\\');
@@ -10,12 +10,12 @@ pub fn safe(next: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::safe;
+    use super::local_path;
 
     #[test]
     fn only_paths_of_our_own() {
         for good in ["/", "/t/home", "/t/home/sessions?q=a%20b", "/invite/vbi_x"] {
-            assert_eq!(safe(good), good);
+            assert_eq!(local_path(good), good);
         }
         for bad in [
             "",
@@ -31,7 +31,7 @@ mod tests {
             "/\u{e9}",
             "/a\\b",
         ] {
-            assert_eq!(safe(bad), "/", "{bad:?}");
+            assert_eq!(local_path(bad), "/", "{bad:?}");
         }
     }
 }

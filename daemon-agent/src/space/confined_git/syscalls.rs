@@ -1,5 +1,5 @@
-//! The system calls that git may still use when it looks: a list of what reading takes. Everything else, known or not,
-//! is answered as if the kernel did not have it, which programs and libraries expect and handle.
+//! The allowlist of system calls for git: those that reading a repository needs. Every other one, known or not, fails
+//! as if the kernel did not have it, which programs and libraries expect and handle.
 
 use std::{
     collections::BTreeMap,

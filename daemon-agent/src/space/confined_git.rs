@@ -1,10 +1,9 @@
-//! `daemon-agent look`: the last step before the machine's `git` looks at an untrusted repository.
+//! `daemon-agent look`: confines its own process and then executes the machine's `git` on an untrusted repository.
 //!
-//! It confines itself in ways that the kernel enforces for whatever the process becomes, and then becomes git: only the
-//! named places can be read (Landlock); no file can be written, no program or thread started, no socket opened
-//! (seccomp); memory and time are limited (rlimits). It does not matter what a repository makes git attempt, so there
-//! is no list of such things. If a part of the confinement is unavailable, git is not started at all. Knows nothing of
-//! repositories.
+//! The kernel enforces the confinement on whatever program the process executes: only the named places can be read
+//! (Landlock); no file can be written, no other program or thread started, no socket opened (seccomp); memory and time
+//! are limited (rlimits). It does not matter what a repository makes git attempt, so there is no list of such things.
+//! If a part of the confinement is unavailable, git is not started at all. Knows nothing of repositories.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod confine;
@@ -15,14 +14,14 @@ mod syscalls;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-/// Memory of one git, including mapped files, bytes.
+/// Most memory that one git may use, including mapped files, bytes.
 pub const MAX_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
-/// Processor time that one git may use, seconds: as long as a whole look may take.
+/// Processor time that one git may use, seconds: as long as a whole inspection may take.
 pub const MAX_CPU_SECONDS: u64 = 10;
 
 /// Why git was not started, as this program's exit code; git itself uses none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookError {
+pub enum ConfinedGitError {
     /// The kernel cannot restrict reading.
     NoLandlock = 120,
     /// The kernel cannot restrict system calls.
@@ -34,7 +33,7 @@ pub enum LookError {
     Usage = 124,
 }
 
-impl LookError {
+impl ConfinedGitError {
     /// The error for this exit code.
     pub fn of(code: i32) -> Option<Self> {
         let all = [Self::NoLandlock, Self::NoSeccomp, Self::Moved, Self::NotStarted, Self::Usage];
@@ -42,9 +41,9 @@ impl LookError {
     }
 }
 
-/// What git is given.
+/// What git is started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LookOptions {
+pub struct ConfinedGitOptions {
     /// The folder in which git runs.
     pub folder: PathBuf,
     /// Files and folders, without links, that can be read with everything below them. Missing ones are left out.
@@ -55,7 +54,7 @@ pub struct LookOptions {
     pub args: Vec<OsString>,
 }
 
-impl LookOptions {
+impl ConfinedGitOptions {
     /// Parses the arguments that follow `look`.
     fn parse(args: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut args = args.into_iter();
@@ -74,7 +73,7 @@ impl LookOptions {
         (options.folder.is_absolute() && options.program.is_absolute()).then_some(options)
     }
 
-    /// The daemon's own arguments that [`LookOptions::parse`] reads back.
+    /// The daemon's own arguments that [`ConfinedGitOptions::parse`] reads back.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = vec!["look".into(), "--in".into(), self.folder.clone().into()];
         args.extend(self.read.iter().flat_map(|path| ["--read".into(), path.clone().into_os_string()]));
@@ -86,15 +85,15 @@ impl LookOptions {
 
 /// Runs `look` with the arguments that follow that word. Returns only if git could not be started.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let failure = match LookOptions::parse(args) {
+    let failure = match ConfinedGitOptions::parse(args) {
         Some(options) => become_git(&options),
-        None => LookError::Usage,
+        None => ConfinedGitError::Usage,
     };
     ExitCode::from(failure as u8)
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn become_git(options: &LookOptions) -> LookError {
+fn become_git(options: &ConfinedGitOptions) -> ConfinedGitError {
     match confine::become_program(options) {
         Err(failure) => failure,
     }
@@ -102,8 +101,8 @@ fn become_git(options: &LookOptions) -> LookError {
 
 /// Other systems lack this confinement, and on other machines nobody has checked which system calls git needs.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-fn become_git(_: &LookOptions) -> LookError {
-    LookError::NoSeccomp
+fn become_git(_: &ConfinedGitOptions) -> ConfinedGitError {
+    ConfinedGitError::NoSeccomp
 }
 
 #[cfg(test)]
@@ -112,24 +111,24 @@ mod tests {
 
     #[test]
     fn arguments_are_read_back() {
-        let options = LookOptions {
+        let options = ConfinedGitOptions {
             folder: "/space".into(),
             read: vec!["/space".into(), "/above/.git".into()],
             program: "/usr/bin/git".into(),
             args: vec!["log".into(), "--".into(), ".".into(), "--read".into()],
         };
-        assert_eq!(LookOptions::parse(options.to_args().into_iter().skip(1)), Some(options));
+        assert_eq!(ConfinedGitOptions::parse(options.to_args().into_iter().skip(1)), Some(options));
         for bad in [&["--in", "/x"][..], &["--in", "x", "--", "/git"], &["--in", "/x", "--", "git"], &["--write", "/x"]]
         {
-            assert_eq!(LookOptions::parse(bad.iter().map(OsString::from)), None, "{bad:?}");
+            assert_eq!(ConfinedGitOptions::parse(bad.iter().map(OsString::from)), None, "{bad:?}");
         }
     }
 
     #[test]
     fn a_failure_is_none_of_gits_codes() {
-        assert_eq!(LookError::of(LookError::Moved as i32), Some(LookError::Moved));
+        assert_eq!(ConfinedGitError::of(ConfinedGitError::Moved as i32), Some(ConfinedGitError::Moved));
         for code in [0, 1, 2, 126, 127, 128, 129, 255] {
-            assert_eq!(LookError::of(code), None);
+            assert_eq!(ConfinedGitError::of(code), None);
         }
     }
 }
