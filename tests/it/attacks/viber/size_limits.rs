@@ -59,7 +59,8 @@ async fn a50_a_report_of_fifty_megabytes_is_not_held(engine: Engine) {
             fixture.viber.try_send_text(end(&result)).await;
             fixture.viber.closed().await.0
         };
-        assert_eq!(heavy.await, close::TOO_LARGE, "{} bytes", result.len());
+        let code = neighbour.beat_during(heavy).await;
+        assert_eq!(code, close::TOO_LARGE, "{} bytes", result.len());
         unaffected(&fixture, &mut neighbour, "meanwhile").await;
         fixture.viber.connect().await;
     }
