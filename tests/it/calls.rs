@@ -157,10 +157,12 @@ async fn a_token_may_ask_often_and_not_too_often() {
     let answers = futures_util::future::join_all(calls).await;
     let throttled: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
     let passed = answers.iter().filter(|answer| answer.status == 404).count();
-    // A busy machine has no reader of the database free for some of them.
-    let busy = answers.iter().filter(|answer| answer.status == 503).count();
-    assert_eq!(throttled.len() + passed + busy, 900);
-    assert!(passed + busy >= 400 && !throttled.is_empty(), "{passed} passed");
+    // On a busy machine no reader of the database is free for some of those that were let through; they are told so.
+    let busy: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();
+    assert_eq!(throttled.len() + passed + busy.len(), 900);
+    assert!(passed + busy.len() >= 400 && passed > busy.len(), "{passed} passed, {} were told to wait", busy.len());
+    assert!(busy.iter().all(|answer| answer.code() == "unavailable" && !answer.header("retry-after").is_empty()));
+    assert!(!throttled.is_empty());
     assert!(throttled.iter().all(|answer| answer.header("retry-after").parse::<u64>().is_ok_and(|s| s > 0)));
     assert_eq!(throttled[0].code(), "throttled");
     calm.get("/api/v1/vibers").await.expect(200);
