@@ -1,5 +1,7 @@
 //! Programs that call often, call again, or call wrongly; streams that go on; and what the Board tells about itself.
 
+use std::time::Instant;
+
 use board_tests::{
     Board, Engine, FakeDaemon, Fixture, Person,
     board::HOME,
@@ -153,18 +155,22 @@ async fn a_token_may_ask_often_and_not_too_often() {
     let board = Board::start(Engine::Sqlite).await;
     let hasty = board.token(HOME, "viewer").await;
     let calm = board.token(HOME, "viewer").await;
+    let began = Instant::now();
     let calls = (0..900).map(|_| hasty.get("/api/v1/vibers/vib_x"));
     let answers = futures_util::future::join_all(calls).await;
+    // 400 at once, and 100 more in each second that it took.
+    let most = 400 + 100 * (began.elapsed().as_secs() as usize + 1);
     let throttled: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
     let passed = answers.iter().filter(|answer| answer.status == 404).count();
     // On a busy machine no reader of the database is free for some of those that were let through; they are told so.
     let busy: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();
-    assert_eq!(throttled.len() + passed + busy.len(), 900);
-    assert!(passed + busy.len() >= 400 && passed > busy.len(), "{passed} passed, {} were told to wait", busy.len());
+    let let_through = passed + busy.len();
+    assert_eq!(throttled.len() + let_through, 900);
+    assert!((400..=most).contains(&let_through), "{let_through} were let through, at most {most} may be");
+    assert!(passed > busy.len(), "{passed} passed, {} were told to wait", busy.len());
     assert!(busy.iter().all(|answer| answer.code() == "unavailable" && !answer.header("retry-after").is_empty()));
-    assert!(!throttled.is_empty());
     assert!(throttled.iter().all(|answer| answer.header("retry-after").parse::<u64>().is_ok_and(|s| s > 0)));
-    assert_eq!(throttled[0].code(), "throttled");
+    assert!(throttled.iter().all(|answer| answer.code() == "throttled"));
     calm.get("/api/v1/vibers").await.expect(200);
     board.assert_invariants().await;
 }
