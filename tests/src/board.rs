@@ -81,12 +81,12 @@ impl Board {
     /// From now on, and after the next starts, the point does as `actions` say (`1*return(crash)`, `off`); answers when
     /// the running Board knows.
     pub async fn fail(&self, point: &str, actions: &str) {
-        self.faults.set(point, actions, self.running()).await;
+        self.faults.set(point, actions, self.running().then(|| self.pid())).await;
     }
 
     /// No point does anything any more, also after the next start.
     pub async fn heal(&self) {
-        self.faults.clear(self.running()).await;
+        self.faults.clear(self.running().then(|| self.pid())).await;
     }
 
     /// A Board that is not started yet.

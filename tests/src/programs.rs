@@ -79,24 +79,22 @@ impl Failpoints {
         self.orders().points.extend(parts.map(|(point, actions)| (point.to_owned(), actions.to_owned())));
     }
 
-    /// One point, now if the program is `running` and from its next start on.
-    pub async fn set(&self, point: &str, actions: &str, running: bool) {
+    /// One point, now if the program runs (with the process id `pid`) and from its next start on.
+    pub async fn set(&self, point: &str, actions: &str, pid: Option<u32>) {
         self.orders().points.insert(point.to_owned(), actions.to_owned());
-        self.write(&[point.to_owned()], running).await;
+        self.write(&[point.to_owned()], pid).await;
     }
 
     /// Nothing fails any more.
-    pub async fn clear(&self, running: bool) {
+    pub async fn clear(&self, pid: Option<u32>) {
         let points: Vec<String> = self.orders().points.keys().cloned().collect();
         points.iter().for_each(|point| drop(self.orders().points.insert(point.clone(), "off".to_owned())));
-        self.write(&points, running).await;
+        self.write(&points, pid).await;
         self.orders().points.clear();
     }
 
-    async fn write(&self, points: &[String], running: bool) {
-        if !running {
-            return;
-        }
+    async fn write(&self, points: &[String], pid: Option<u32>) {
+        let Some(pid) = pid else { return };
         let order = {
             let mut orders = self.orders();
             orders.number += 1;
@@ -109,7 +107,8 @@ impl Failpoints {
         let armed = self.file.with_extension("armed");
         crate::eventually("the program knows its faults", || async {
             let known = std::fs::read_to_string(&armed).unwrap_or_default();
-            (known == order).then_some(())
+            // A crash may come before the program has said that it knows: something else passed the point.
+            (known == order || has_ended(pid)).then_some(())
         })
         .await;
     }
@@ -117,6 +116,13 @@ impl Failpoints {
     fn orders(&self) -> MutexGuard<'_, FailpointOrders> {
         self.inner.lock().expect("not poisoned")
     }
+}
+
+/// Whether a child process has ended, also while nobody has asked for its exit code.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name stands in brackets before the state, and may itself hold some.
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// What a program that ran to its end said.

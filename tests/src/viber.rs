@@ -92,14 +92,14 @@ impl Viber {
     /// From now on, and after the next starts, the point does as `actions` say (`1*return(crash)`, `off`); answers when
     /// the running daemon knows.
     pub async fn fail(&mut self, point: &str, actions: &str) {
-        let running = self.alive();
-        self.faults.set(point, actions, running).await;
+        let pid = self.alive().then(|| self.pid());
+        self.faults.set(point, actions, pid).await;
     }
 
     /// No point does anything any more, also after the next start.
     pub async fn heal(&mut self) {
-        let running = self.alive();
-        self.faults.clear(running).await;
+        let pid = self.alive().then(|| self.pid());
+        self.faults.clear(pid).await;
     }
 
     /// Waits for the end of a daemon that ends by itself.
