@@ -11,11 +11,13 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 folder, word = sys.argv[1], os.environ["ESCAPE_WORD"]
 libc = ctypes.CDLL(None, use_errno=True)
 made = {"pid": os.getpid()}
-lock = threading.Lock()
+# Signals come in while the main thread has it.
+lock = threading.RLock()
 
 
 def touched(what):
@@ -118,16 +120,16 @@ if add_key:
     text = word.encode()
     libc.syscall(add_key, b"user", ("escape-%d" % os.getpid()).encode(), text, len(text), -4)
 
-done = threading.Event()
+# No event of the library: its lock is not one that a signal's handler may ask for.
+done = []
 for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, signal.SIGWINCH, signal.SIGCONT):
     signal.signal(number, lambda number, _: touched("signal-%d" % number))
-signal.signal(signal.SIGTERM, lambda *_: done.set())
+signal.signal(signal.SIGTERM, lambda *_: done.append(True))
 with open(os.path.join(folder, "bait.new"), "w") as file:
     json.dump(made, file)
 os.rename(os.path.join(folder, "bait.new"), os.path.join(folder, "bait.json"))
-while not done.wait(0.2):
-    if os.getppid() == 1:
-        break
+while not done and os.getppid() != 1:
+    time.sleep(0.2)
 libc.shmctl(made["segment"], 0, None)
 libc.semctl(made["semaphore"], 0, 0)
 libc.msgctl(made["queue"], 0, None)
