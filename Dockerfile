@@ -9,6 +9,7 @@ RUN npm ci --no-audit --no-fund
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
+COPY .cargo .cargo
 COPY protocol protocol
 COPY server server
 COPY daemon-agent daemon-agent
