@@ -3,6 +3,7 @@
 
 pub mod api_limits;
 pub mod bodies;
+mod compression;
 pub mod limits;
 mod origin;
 
@@ -67,6 +68,8 @@ pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Rou
         .layer(middleware::from_fn_with_state(board.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(respond::render))
+        .layer(compression::layer())
+        .layer(middleware::from_fn(compression::own_site_only))
         .layer(middleware::from_fn(safety_headers))
         .layer(middleware::from_fn(number))
         .layer(middleware::from_fn(close_after))
