@@ -123,6 +123,8 @@ impl Db {
         let chain = Arc::<audit::AuditChain>::default();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let options = PgConnectOptions::from_str(url).map_err(DbError::from)?;
+            // Statements that are sent together have many texts.
+            let options = options.statement_cache_capacity(300);
             let pool = PgPoolOptions::new()
                 .max_connections(MAX_POSTGRES_CONNECTIONS)
                 .acquire_timeout(POSTGRES_ACQUIRE_TIMEOUT)

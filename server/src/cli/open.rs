@@ -48,6 +48,7 @@ pub fn keys(config: &Config, clock: &Clock) -> Result<Keys, CliError> {
 pub fn audit_keys(config: &Config, db: &Db, clock: &Clock) -> Result<(), CliError> {
     let keys = AuditFolder::of(&config.data).keys_or_first(clock.now().0);
     db.audit_chain().use_keys(keys.map_err(|bad| CliError::Config(bad.to_string()))?);
+    db.audit_chain().kept_at(&config.data, |data| AuditFolder::of(data).keys().ok().flatten());
     Ok(())
 }
 

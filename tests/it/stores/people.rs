@@ -272,6 +272,24 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), DbError> {
         .await?;
     }
     audit::append(&mut tx.change(&far.id, &by, NOW), audit::Entry::new("team.add", "far").after(Some("after"))).await?;
+    // On PostgreSQL entries wait for their numbers.
+    for team in [&home, &far] {
+        let is_pending = audit::is_pending(&mut tx.of(&team.id)).await?;
+        assert_eq!(is_pending, !tx.is_sqlite());
+        let sealed = audit::seal(&mut tx.change(&team.id, &By::board(), after(3)), 2).await?;
+        assert_eq!(
+            sealed,
+            if tx.is_sqlite() {
+                0
+            } else if *team == home {
+                2
+            } else {
+                1
+            }
+        );
+        while audit::seal(&mut tx.change(&team.id, &By::board(), after(3)), 2).await? > 0 {}
+        assert!(!audit::is_pending(&mut tx.of(&team.id)).await?);
+    }
     // PostgreSQL has a clock of its own; SQLite knows what was written.
     assert!(
         server::db::settings::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2))
@@ -307,6 +325,20 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), DbError> {
     tx.execute("DELETE FROM audit WHERE seq = 2", &[]).await?;
     let found = fault(audit::verify(&mut tx.of(&home.id), Some(&keys), None).await?);
     assert_eq!(found, Some(ChainFault::Missing { from: 2, to: 2 }));
+    if !tx.is_sqlite() {
+        let by = By::console();
+        audit::append(&mut tx.change(&far.id, &by, after(4)), audit::Entry::new("team.rename", "far")).await?;
+        audit::append(&mut tx.change(&far.id, &by, after(5)), audit::Entry::new("team.rename", "far")).await?;
+        let forged = "UPDATE audit_pending SET actor_name = 'Somebody' WHERE at = $1";
+        assert_eq!(tx.execute(forged, server::args![after(4)]).await?, 1);
+        audit::seal(&mut tx.change(&far.id, &By::board(), after(6)), 10).await?;
+        let page = audit::page(&mut tx.of(&far.id), None, 2).await?;
+        assert_eq!(
+            page.iter().map(|entry| entry.action.as_str()).collect::<Vec<_>>(),
+            ["team.rename", "audit.changed"]
+        );
+        assert_eq!(fault(audit::verify(&mut tx.of(&far.id), Some(&keys), None).await?), None);
+    }
     purge::hide_team(&mut tx.change(&far.id, &By::board(), after(8))).await?;
     while !purge::team(&mut tx.of(&far.id)).await? {}
     purge::team_row(&mut tx.of(&far.id)).await?;

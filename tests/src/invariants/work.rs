@@ -78,7 +78,8 @@ fn attempt(row: &Row) -> Attempt {
 
 /// Whether something was deleted on purpose: what is missing then proves nothing.
 fn deleted(dump: &Dump) -> bool {
-    dump.rows("audit").iter().any(|row| text(row, "action") == "session.delete")
+    let mut rows = dump.rows("audit").iter().chain(dump.rows("audit_pending"));
+    rows.any(|row| text(row, "action") == "session.delete")
 }
 
 /// I1: acknowledged submits and task rows are the same.

@@ -1,5 +1,7 @@
 //! Maintaining the audit: its keys, rows from before there were keys, and its heads, which are kept outside of the database.
 //!
+//! On PostgreSQL entries are numbered and sealed after the commit of what they describe, by at most a second.
+//!
 //! The heads follow what is committed by at most a second and never lead: a Board that is killed in between finds rows
 //! that its heads do not know, which is harmless. They never move back either. When the row that a head names is gone,
 //! the head stays as it is, so that `doctor` finds it.
@@ -22,6 +24,8 @@ use crate::{
     state::Board,
 };
 
+/// Entries that are sealed in one change.
+const ENTRIES_PER_CHANGE: u64 = 64;
 /// Teams that are read.
 const MAX_TEAMS: u64 = 100_000;
 
@@ -43,14 +47,14 @@ pub async fn begin(board: &Board) -> Result<()> {
     let keys = board.db.audit_chain().keys()?;
     seal_older(&board.db, board.clock.now(), &keys).await?;
     crate::fault::at("audit::sealed");
-    folder.put(&heads(&board.db).await?, &keys, &lock).map_err(broken)?;
+    folder.put(&heads(&board.db, board.clock.now()).await?, &keys, &lock).map_err(broken)?;
     folder.begin_done().map_err(broken)
 }
 
 /// Adds a row that seals rows written without a key, or with a key that is not here.
 async fn seal_older(db: &Db, now: Instant, keys: &AuditKeys) -> Result<()> {
     for team in teams(db).await? {
-        let Some(newest) = newest(db, &team.id).await? else { continue };
+        let Some(newest) = newest(db, now, &team.id).await? else { continue };
         match newest.sealed(&team.id, Some(keys)) {
             Some(SealCheck::Good) => {}
             Some(_) => {
@@ -92,14 +96,49 @@ pub async fn accept(board: &Board, action: &str, detail: &str) -> Result<usize> 
     for team in &teams {
         note(&board.db, board.clock.now(), &team.id, action, detail).await?;
     }
-    folder.put(&heads(&board.db).await?, &keys, &lock).map_err(broken)?;
+    folder.put(&heads(&board.db, board.clock.now()).await?, &keys, &lock).map_err(broken)?;
     folder.begin_done().map_err(broken)?;
     Ok(teams.len())
+}
+
+/// A page of a team's audit, the newest row first, older than `before`, with all that is committed.
+pub async fn page(board: &Board, team: &TeamId, before: Option<u64>, limit: u64) -> Result<Vec<SealedEntry>> {
+    seal(&board.db, board.clock.now(), team).await?;
+    Ok(db::audit::page(&mut board.db.reader_of(team).await?, before, limit).await?)
+}
+
+/// Gives committed entries of a team their numbers and seals.
+async fn seal(db: &Db, now: Instant, team: &TeamId) -> Result<()> {
+    while db::audit::is_pending(&mut db.reader_of(team).await?).await? {
+        let sealed = db.change(team, &By::board(), now, |tx| {
+            Box::pin(async move { db::audit::seal(tx, ENTRIES_PER_CHANGE).await })
+        });
+        if sealed.await? == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The same in a backup that is put back.
+async fn adopt(db: &Db, now: Instant, team: &TeamId) -> Result<()> {
+    while db::audit::is_pending(&mut db.reader_of(team).await?).await? {
+        let adopted = db.change(team, &By::board(), now, |tx| {
+            Box::pin(async move { db::audit::adopt(tx, ENTRIES_PER_CHANGE).await })
+        });
+        if adopted.await? == 0 {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     if grown.is_empty() {
         return Ok(());
+    }
+    for team in grown {
+        seal(&board.db, board.clock.now(), team).await?;
     }
     crate::fault::at("audit::before_head");
     let folder = folder(board);
@@ -114,7 +153,10 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     for team in grown {
         let moved = match heads.0.get(team) {
             Some(old) => after(board, team, old, &keys).await?,
-            None => newest(&board.db, team).await?.map_or(HeadMove::Gone, |row| HeadMove::to(row, team, &keys)),
+            None => {
+                let newest = newest(&board.db, board.clock.now(), team).await?;
+                newest.map_or(HeadMove::Gone, |row| HeadMove::to(row, team, &keys))
+            }
         };
         match moved {
             HeadMove::To(head) => drop(heads.0.insert(team.clone(), head)),
@@ -160,15 +202,15 @@ async fn after(board: &Board, team: &TeamId, old: &ChainHead, keys: &AuditKeys) 
     if at.as_ref() != Some(&old.hash) {
         return Ok(HeadMove::Broken);
     }
-    let newest = newest(&board.db, team).await?;
+    let newest = newest(&board.db, board.clock.now(), team).await?;
     Ok(newest.map_or(HeadMove::Broken, |row| HeadMove::to(row, team, keys)))
 }
 
 /// The newest row of each team.
-async fn heads(db: &Db) -> Result<ChainHeads> {
+async fn heads(db: &Db, now: Instant) -> Result<ChainHeads> {
     let mut heads = ChainHeads::default();
     for team in teams(db).await? {
-        if let Some(row) = newest(db, &team.id).await? {
+        if let Some(row) = newest(db, now, &team.id).await? {
             heads.0.insert(team.id, ChainHead { seq: row.seq, hash: row.hash });
         }
     }
@@ -179,7 +221,9 @@ async fn teams(db: &Db) -> Result<Vec<Team>> {
     Ok(db::teams::all(&mut *db.reader().await?, MAX_TEAMS).await?)
 }
 
-async fn newest(db: &Db, team: &TeamId) -> Result<Option<SealedEntry>> {
+/// The newest row of a team, after all that is committed got its number.
+async fn newest(db: &Db, now: Instant, team: &TeamId) -> Result<Option<SealedEntry>> {
+    seal(db, now, team).await?;
     Ok(db::audit::newest(&mut db.reader_of(team).await?).await?)
 }
 

@@ -57,6 +57,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0007_confinement.sql"),
         include_str!("../../../../migrations/postgres/0007_confinement.sql"),
     ),
+    (
+        8,
+        "audit_pending",
+        include_str!("../../../../migrations/sqlite/0008_audit_pending.sql"),
+        include_str!("../../../../migrations/postgres/0008_audit_pending.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

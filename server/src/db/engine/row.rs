@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sqlx::{
-    Arguments as _, Postgres, Row as _,
+    Arguments as _, Postgres, Row as _, SqlStr,
     postgres::{PgArguments, PgRow},
     query::Query,
     sqlite::{SqliteArguments, SqliteRow},
@@ -237,7 +237,7 @@ pub(in crate::db) fn sqlite_arguments<'a>(all: impl Iterator<Item = &'a Arg>) ->
 }
 
 pub(in crate::db) fn bind_postgres<'a>(
-    sql: &'static str,
+    sql: SqlStr,
     args: impl Iterator<Item = &'a Arg>,
 ) -> Query<'static, Postgres, PgArguments> {
     args.fold(sqlx::query(sql), |query, arg| match arg {

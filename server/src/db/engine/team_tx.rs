@@ -4,7 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use protocol::{Instant, TeamId};
 
-use crate::db::{Answer, Arg, DbError, Query, Tx, audit::AuditChain, readers::Reader, tx::BoundStatement};
+use crate::db::{
+    Answer, Arg, DbError, Query, Tx,
+    audit::AuditChain,
+    readers::Reader,
+    tx::{BoundStatement, deferred::DeferredWrite},
+};
 use crate::domain::By;
 
 /// A transaction or reader of one team: its id is `$1` of every statement, so that no statement can miss it.
@@ -16,7 +21,7 @@ pub struct TeamTx<'t> {
 }
 
 enum BorrowedTx<'t> {
-    Reader(Reader<'t>),
+    Reader(Box<Reader<'t>>),
     Tx(&'t mut Tx),
 }
 
@@ -41,7 +46,7 @@ impl Tx {
 
 impl<'t> TeamTx<'t> {
     pub(in crate::db) fn reader(reader: Reader<'t>, team: &TeamId) -> Self {
-        Self::new(BorrowedTx::Reader(reader), team)
+        Self::new(BorrowedTx::Reader(Box::new(reader)), team)
     }
 
     fn new(tx: BorrowedTx<'t>, team: &TeamId) -> Self {
@@ -59,6 +64,12 @@ impl<'t> TeamTx<'t> {
     /// Runs a statement and returns how many rows it touched.
     pub async fn execute(&mut self, sql: &'static str, args: &[Arg]) -> Result<u64, DbError> {
         Ok(self.answer(sql, args).await?.touched)
+    }
+
+    /// Runs a write with those that follow: see [`Tx::defer`].
+    pub async fn defer(&mut self, sql: &'static str, args: &[Arg]) -> Result<(), DbError> {
+        let write = DeferredWrite::new(sql, &self.first, args);
+        self.without_team().defer(write).await
     }
 
     /// Runs a query and returns all its rows: bound every list with a LIMIT.
@@ -142,6 +153,11 @@ impl Change<'_> {
         self.tx.execute(sql, args).await
     }
 
+    /// Runs a write with those that follow: see [`Tx::defer`].
+    pub async fn defer(&mut self, sql: &'static str, args: &[Arg]) -> Result<(), DbError> {
+        self.tx.defer(sql, args).await
+    }
+
     /// Runs a query and returns all its rows.
     pub async fn rows(&mut self, sql: &'static str, args: &[Arg]) -> Result<Vec<crate::db::Row>, DbError> {
         self.tx.rows(sql, args).await
@@ -158,6 +174,24 @@ impl Change<'_> {
             BorrowedTx::Reader(reader) => reader.audit_chain(),
             BorrowedTx::Tx(tx) => tx.audit_chain(),
         }
+    }
+
+    /// The number and hash of the last row of the team's audit, when this transaction knows it.
+    pub(in crate::db) fn audit_end(&mut self) -> Option<(u64, String)> {
+        let team = self.team.clone();
+        self.without_team().audit_ends.get(&team).cloned()
+    }
+
+    /// Remembers the last row of the team's audit until the transaction ends or is undone.
+    pub(in crate::db) fn set_audit_end(&mut self, end: (u64, String)) {
+        let team = self.team.clone();
+        self.without_team().audit_ends.insert(team, end);
+    }
+
+    /// Forgets the last row of the team's audit.
+    pub(in crate::db) fn forget_audit_end(&mut self) {
+        let team = self.team.clone();
+        self.without_team().audit_ends.remove(&team);
     }
 
     /// Marks that the change adds to the team's audit.

@@ -3,6 +3,8 @@
 //! Statements that belong together can be sent together: on SQLite that takes one turn of the connection's thread and one
 //! wake-up of the caller. PostgreSQL runs the same statements one after the other.
 
+pub(in crate::db) mod deferred;
+
 use std::{
     collections::{BTreeSet, HashMap},
     future::poll_fn,
@@ -24,6 +26,8 @@ use crate::db::{
     row::{self, Arg, Row},
 };
 
+use deferred::{DeferredWrite, DeferredWrites};
+
 /// One connection inside (or, for reads, outside) a transaction, of no team: only the stores that `tests/it/tidy.rs` lists
 /// take it. What belongs to a team is read and changed through a [`crate::db::TeamTx`].
 pub struct Tx {
@@ -32,6 +36,10 @@ pub struct Tx {
     chain: Arc<AuditChain>,
     /// Teams whose audit this transaction adds to.
     grown: BTreeSet<TeamId>,
+    /// Writes that are sent with the next statement, or at the end.
+    pub(in crate::db) deferred: DeferredWrites,
+    /// The last rows of audits that were added to. It holds while nobody else can add to them: from one `BEGIN` to its end.
+    pub(in crate::db) audit_ends: HashMap<TeamId, (u64, String)>,
     /// A statement lost a serialization race or a deadlock: the whole change may be tried again.
     pub(in crate::db) raced: bool,
     /// The connection cannot be used any more.
@@ -140,6 +148,8 @@ impl Tx {
             connection,
             chain: Arc::default(),
             grown: BTreeSet::new(),
+            deferred: DeferredWrites::default(),
+            audit_ends: HashMap::new(),
             raced: false,
             broken: false,
             spent: ChangeCost::new(),
@@ -203,16 +213,56 @@ impl Tx {
     ) -> Result<[Answer; N], DbError> {
         // SQLite takes a parameter that nobody bound for NULL.
         debug_assert!(statements.iter().all(|one| one.is_complete()), "a statement has other parameters than it names");
-        let mut answers = std::array::from_fn(|_| Answer::default());
+        let writes = self.deferred.take();
+        if !self.is_sqlite() && !writes.is_empty() {
+            let together = matches!(&statements[..], [one] if writes.iter().all(|write| write.goes_with(one.sql)));
+            if !together {
+                self.send(&writes, &[]).await?;
+                return self.send(&[], &statements).await.map(array);
+            }
+        }
+        self.send(&writes, &statements).await.map(array)
+    }
+
+    /// Sends deferred writes and the statements after them in one trip, but on PostgreSQL each statement of several in a
+    /// trip of its own. Returns the answers to the statements.
+    async fn send(
+        &mut self,
+        writes: &[DeferredWrite],
+        statements: &[BoundStatement<'_>],
+    ) -> Result<Vec<Answer>, DbError> {
+        let all: Vec<BoundStatement<'_>> =
+            writes.iter().map(DeferredWrite::bound).chain(statements.iter().copied()).collect();
+        let mut answers: Vec<Answer> = all.iter().map(|_| Answer::default()).collect();
         let done = match &mut self.connection {
-            EngineConnection::Sqlite(sqlite) => sqlite.run(&statements, &mut answers).await,
-            EngineConnection::Postgres(connection) => postgres(connection, &statements, &mut answers).await,
+            EngineConnection::Sqlite(sqlite) => sqlite.run(&all, &mut answers).await,
+            EngineConnection::Postgres(connection) if writes.is_empty() => {
+                postgres(connection, &all, &mut answers).await
+            }
+            EngineConnection::Postgres(connection) => postgres_together(connection, &all, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
-        for (one, answer) in statements.iter().zip(&answers) {
+        for (one, answer) in all.iter().zip(&answers) {
             self.spent.add(one.sql, answer.touched);
         }
-        Ok(answers)
+        Ok(answers.split_off(writes.len()))
+    }
+
+    /// Runs a write at the latest before the next statement whose answer is read, or when the change ends: its own error
+    /// comes then. A write that may fail for a reason that the caller handles is executed instead.
+    pub(in crate::db) async fn defer(&mut self, write: DeferredWrite) -> Result<(), DbError> {
+        debug_assert!(write.bound().is_complete(), "a statement has other parameters than it names");
+        if !self.deferred.go_with(write.sql()) {
+            self.flush().await?;
+        }
+        self.deferred.push(write);
+        Ok(())
+    }
+
+    /// Sends the deferred writes.
+    pub(in crate::db) async fn flush(&mut self) -> Result<(), DbError> {
+        let writes = self.deferred.take();
+        if writes.is_empty() { Ok(()) } else { self.send(&writes, &[]).await.map(drop) }
     }
 
     /// Begins a change on PostgreSQL; behind a fence it fails when another Board has the database.
@@ -310,7 +360,7 @@ async fn postgres(
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
     for (one, answer) in statements.iter().zip(answers) {
-        let query = row::bind_postgres(one.sql, one.args());
+        let query = row::bind_postgres(SqlStr::from_static(one.sql), one.args());
         let mut stream = connection.fetch_many(query);
         while let Some(came) = stream.try_next().await? {
             match came {
@@ -320,6 +370,43 @@ async fn postgres(
         }
     }
     Ok(())
+}
+
+/// Runs writes as the parts of one statement, of which none sees what the others do. The last one may return rows.
+async fn postgres_together(
+    connection: &mut PoolConnection<Postgres>,
+    writes: &[BoundStatement<'_>],
+    answers: &mut [Answer],
+) -> Result<(), sqlx::Error> {
+    let (Some((last, others)), Some(answer)) = (writes.split_last(), answers.last_mut()) else { return Ok(()) };
+    let (mut text, mut bound) = (String::new(), 0);
+    for (n, one) in others.iter().enumerate() {
+        text.push_str(&format!("{} w{n} AS (", if n == 0 { "WITH" } else { "," }));
+        shift(&mut text, one.sql, bound);
+        text.push(')');
+        bound += one.count();
+    }
+    text.push(' ');
+    shift(&mut text, last.sql, bound);
+    let args = writes.iter().flat_map(|one| one.args());
+    let mut stream = connection.fetch_many(row::bind_postgres(AssertSqlSafe(text).into_sql_str(), args));
+    while let Some(came) = stream.try_next().await? {
+        match came {
+            Either::Left(done) => answer.touched += done.rows_affected(),
+            Either::Right(row) => answer.rows.push(Row::Postgres(row)),
+        }
+    }
+    drop(stream);
+    // How many rows the others touched is not told: one each is the rule.
+    let count = others.len();
+    answers.iter_mut().take(count).for_each(|answer| answer.touched = 1);
+    Ok(())
+}
+
+/// The answers to as many statements as were asked.
+fn array<const N: usize>(answers: Vec<Answer>) -> [Answer; N] {
+    let mut answers = answers.into_iter();
+    std::array::from_fn(|_| answers.next().unwrap_or_default())
 }
 
 #[cfg(test)]

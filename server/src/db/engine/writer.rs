@@ -127,14 +127,19 @@ where
     F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync,
     E: From<DbError>,
 {
+    tx.deferred.clear();
     let guarded = AssertUnwindSafe(async {
         fault::at("db::change");
-        work(tx).await
+        let done = work(tx).await?;
+        tx.flush().await?;
+        Ok::<_, E>(done)
     });
-    match guarded.catch_unwind().await {
+    let outcome = match guarded.catch_unwind().await {
         Ok(outcome) => outcome,
         Err(_) => Err(DbError::Broken("a change panicked".into()).into()),
-    }
+    };
+    tx.deferred.clear();
+    outcome
 }
 
 async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<WriterOrder>, mut log: WriteAheadLog) {
@@ -224,6 +229,7 @@ async fn commit(
     batch: &mut VecDeque<QueuedChange>,
     replies: &mut Vec<CommitReply>,
 ) -> Result<(), DbError> {
+    tx.audit_ends.clear();
     let mut outcome = tx.execute("BEGIN IMMEDIATE", &[]).await.map(drop);
     if outcome.is_ok() {
         outcome = changes(tx, batch, replies).await;
@@ -266,6 +272,7 @@ async fn changes(
             spent.judge(None, from);
         }
         if !keep {
+            tx.audit_ends.clear();
             tx.execute("ROLLBACK TO change", &[]).await.map_err(undone)?;
         }
         tx.execute("RELEASE change", &[]).await.map_err(undone)?;

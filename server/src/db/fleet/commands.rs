@@ -41,7 +41,7 @@ pub async fn insert(
     let sql = "INSERT INTO commands (team_id, viber_id, cmd_seq, kind, task_id, attempt, body, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     let (task, attempt) = (command.attempt.map(|(task, _)| task), command.attempt.map(|(_, n)| i64::from(n)));
-    tx.execute(sql, args![viber, cmd_seq, command.kind, task, attempt, command.body, tx.now]).await.map(drop)
+    tx.defer(sql, args![viber, cmd_seq, command.kind, task, attempt, command.body, tx.now]).await
 }
 
 /// Commands above `cmd_seq`, in order.

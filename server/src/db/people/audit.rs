@@ -3,13 +3,14 @@
 //! outside (`guard::audit_files`), shows when the last rows were removed.
 
 mod chain;
+mod pending;
 mod verify;
 
 use protocol::{Instant, TeamId};
 
 use crate::{
     args,
-    db::{Change, DbError, Query, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx},
     secret::{
         self,
         audit_keys::{AuditKeys, SealCheck},
@@ -17,6 +18,7 @@ use crate::{
 };
 
 pub use chain::AuditChain;
+pub use pending::{adopt, is_pending, seal};
 pub use verify::{ChainFault, ChainReport, RESTORE_ACTION, verify};
 
 /// The `prev_hash` of the first row.
@@ -43,6 +45,25 @@ pub struct SealedEntry {
 }
 
 impl SealedEntry {
+    /// An entry without number and seal.
+    fn unsealed(tx: &Change<'_>, entry: Entry<'_>) -> Self {
+        let hash_of = |text: Option<&str>| text.map_or_else(String::new, secret::hash);
+        Self {
+            seq: 0,
+            at: tx.now,
+            actor: tx.by.actor.id().to_owned(),
+            actor_name: clean(tx.by.actor.name()),
+            address: tx.by.address.clone(),
+            action: entry.action.to_owned(),
+            object: clean(entry.object),
+            detail: clean(entry.detail),
+            before_hash: hash_of(entry.before),
+            after_hash: hash_of(entry.after),
+            prev_hash: String::new(),
+            hash: String::new(),
+        }
+    }
+
     /// Every field with its length, so that no two rows read the same.
     fn text(&self, team: &TeamId) -> String {
         let (seq, at) = (self.seq.to_string(), self.at.0.to_string());
@@ -111,69 +132,55 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Adds an entry inside the change that it describes.
+/// Adds an entry inside the change that it describes. On PostgreSQL it gets its number and seal after the commit: see
+/// [`seal`].
 pub async fn append(tx: &mut Change<'_>, entry: Entry<'_>) -> Result<(), DbError> {
-    lock(tx).await?;
-    let head = tx.query(head_query()).await?;
-    add(tx, head, entry).await
+    tx.audit_grows();
+    let entry = SealedEntry::unsealed(tx, entry);
+    if tx.is_sqlite() { chain_entries(tx, vec![entry]).await } else { pending::put(tx, entry).await }
 }
 
-/// Locks the chain, which grows one row at a time: PostgreSQL runs changes side by side, SQLite has one writer.
-pub async fn lock(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
-    if !tx.is_sqlite() {
-        crate::db::teams::lock(tx).await?;
+/// Adds entries to the chain, in order. Nobody else may add to it at the same time.
+async fn chain_entries(tx: &mut Change<'_>, entries: Vec<SealedEntry>) -> Result<(), DbError> {
+    let (mut seq, mut prev_hash) = match tx.audit_end() {
+        Some(end) => end,
+        None => end(tx).await?,
+    };
+    let keys = tx.audit_chain().keys()?;
+    for mut entry in entries {
+        seq += 1;
+        (entry.seq, entry.prev_hash) = (seq, prev_hash);
+        entry.hash = keys.seal(&entry.text(&tx.team));
+        let sql = "INSERT INTO audit (team_id, seq, at, actor, actor_name, address, action, object, detail, before_hash, \
+                   after_hash, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        let args = args![
+            entry.seq,
+            entry.at,
+            &entry.actor,
+            &entry.actor_name,
+            &entry.address,
+            &entry.action,
+            &entry.object,
+            &entry.detail,
+            &entry.before_hash,
+            &entry.after_hash,
+            &entry.prev_hash,
+            &entry.hash
+        ];
+        tx.defer(sql, args).await?;
+        prev_hash = entry.hash;
     }
+    tx.set_audit_end((seq, prev_hash));
     Ok(())
 }
 
-/// The seq and hash of a chain's last row, read behind its lock.
-pub struct ChainEnd(u64, String);
-
-/// The query for the end of the chain, to be sent together with others after `lock`.
-pub fn head_query() -> Query<ChainEnd> {
+/// The number and hash of the chain's last row.
+async fn end(tx: &mut TeamTx<'_>) -> Result<(u64, String), DbError> {
     let sql = "SELECT seq, hash FROM audit WHERE team_id = $1 AND seq > 0 ORDER BY seq DESC LIMIT 1";
-    Query::new(sql, &[], |answer| match answer.row() {
-        Some(row) => Ok(ChainEnd(row.count("seq")?, row.text("hash")?)),
-        None => Ok(ChainEnd(0, FIRST_PREV_HASH.to_owned())),
-    })
-}
-
-/// Adds an entry after `head`.
-pub async fn add(tx: &mut Change<'_>, ChainEnd(seq, prev_hash): ChainEnd, entry: Entry<'_>) -> Result<(), DbError> {
-    let hash_of = |text: Option<&str>| text.map_or_else(String::new, secret::hash);
-    let mut entry = SealedEntry {
-        seq: seq + 1,
-        at: tx.now,
-        actor: tx.by.actor.id().to_owned(),
-        actor_name: clean(tx.by.actor.name()),
-        address: tx.by.address.clone(),
-        action: entry.action.to_owned(),
-        object: clean(entry.object),
-        detail: clean(entry.detail),
-        before_hash: hash_of(entry.before),
-        after_hash: hash_of(entry.after),
-        prev_hash,
-        hash: String::new(),
-    };
-    entry.hash = tx.audit_chain().keys()?.seal(&entry.text(&tx.team));
-    tx.audit_grows();
-    let sql = "INSERT INTO audit (team_id, seq, at, actor, actor_name, address, action, object, detail, before_hash, \
-               after_hash, prev_hash, hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
-    let args = args![
-        entry.seq,
-        entry.at,
-        &entry.actor,
-        &entry.actor_name,
-        &entry.address,
-        &entry.action,
-        &entry.object,
-        &entry.detail,
-        &entry.before_hash,
-        &entry.after_hash,
-        &entry.prev_hash,
-        &entry.hash
-    ];
-    tx.execute(sql, args).await.map(drop)
+    match tx.row(sql, &[]).await? {
+        Some(row) => Ok((row.count("seq")?, row.text("hash")?)),
+        None => Ok((0, FIRST_PREV_HASH.to_owned())),
+    }
 }
 
 /// A page of rows, the newest first, older than `before` (a seq). No Board writes a row below 1: `verify` reports it, and
@@ -201,6 +208,7 @@ pub async fn mark_team_deleted(tx: &mut Change<'_>) -> Result<(), DbError> {
     let said = deletion(&tx.team, tx.now);
     let note = format!("{} {}", tx.now.0, tx.audit_chain().keys()?.seal(&said));
     tx.audit_grows();
+    tx.forget_audit_end();
     let key = deletion_key(&tx.team);
     crate::db::settings::set(tx.without_team(), &key, &note).await
 }

@@ -135,13 +135,13 @@ pub async fn insert(
 ) -> Result<(), DbError> {
     let sql = "INSERT INTO attempts (team_id, task_id, attempt, viber_id, message_seq, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6)";
-    tx.execute(sql, args![attempt.0, attempt.1, viber, message_seq, tx.now]).await.map(drop)
+    tx.defer(sql, args![attempt.0, attempt.1, viber, message_seq, tx.now]).await
 }
 
 /// Stores the number of its `task:submit`.
 pub async fn set_cmd_seq(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, cmd_seq: u64) -> Result<(), DbError> {
     let sql = "UPDATE attempts SET cmd_seq = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3";
-    tx.execute(sql, args![task, number, cmd_seq]).await.map(drop)
+    tx.defer(sql, args![task, number, cmd_seq]).await
 }
 
 /// What recording changes in an attempt.

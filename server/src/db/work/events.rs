@@ -56,7 +56,7 @@ pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), DbError>
         body.push_str(&item.json);
     }
     body.push(']');
-    tx.execute(sql, args![&run.task, run.attempt, run.from, run.to, body, tx.now]).await.map(drop)
+    tx.defer(sql, args![&run.task, run.attempt, run.from, run.to, body, tx.now]).await
 }
 
 /// Removes the first runs of an attempt, at most `limit` and none that ends after `to`.

@@ -174,7 +174,7 @@ pub async fn insert(tx: &mut TeamTx<'_>, message: &Message) -> Result<(), DbErro
         message.attempt,
         message.created_at
     ];
-    tx.execute(sql, args).await.map(drop)
+    tx.defer(sql, args).await
 }
 
 /// Appends complete parts to a message.
@@ -182,7 +182,7 @@ pub async fn append(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Resu
     let sql = "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT $1, $2, \
                COALESCE(MAX(idx), -1) + 1, $3, $4, $5 FROM parts WHERE team_id = $1 AND message_id = $2";
     for part in parts {
-        tx.execute(sql, args![id, part.kind(), crate::db::json(part)?, tx.now]).await?;
+        tx.defer(sql, args![id, part.kind(), crate::db::json(part)?, tx.now]).await?;
     }
     Ok(())
 }

@@ -136,6 +136,8 @@ const TEAM_ROWS_SQL: &[&str] = &[
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM audit WHERE team_id = $1 AND seq IN (SELECT seq FROM audit WHERE team_id = $1 ORDER BY seq \
      LIMIT $2 + 0)",
+    "DELETE FROM audit_pending WHERE team_id = $1 AND entry_id IN (SELECT entry_id FROM audit_pending WHERE team_id = $1 \
+     ORDER BY entry_id LIMIT $2 + 0)",
     "DELETE FROM blobs WHERE team_id = $1 AND sha256 IN (SELECT sha256 FROM blobs WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM invitations WHERE team_id = $1 AND invitation_id IN (SELECT invitation_id FROM invitations \
      WHERE team_id = $1 LIMIT $2 + 0)",

@@ -186,6 +186,8 @@ async fn a154_a_cut_under_a_running_board_stays_found(engine: Engine) {
         let made = serde_json::json!({"name": format!("u{n}"), "role": "viewer"});
         program.post("/api/v1/tokens", &made).await.expect(201);
     }
+    // Reading gives every row its number.
+    program.get("/api/v1/audit?limit=1").await.expect(200);
     let told = "changed behind the Board's back";
     eventually("the Board says so itself", || async { board.log().contains(told).then_some(()) }).await;
     let said = complaints(&board).await;

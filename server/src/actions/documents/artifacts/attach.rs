@@ -205,7 +205,7 @@ async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, 
             let sha256 = new.sha256.as_deref().unwrap_or_default();
             if db::blobs::size(tx, sha256).await?.is_none() {
                 // One after the other, so that two files cannot both take the last free space.
-                db::audit::lock(tx).await?;
+                db::teams::lock(tx).await?;
                 quota::check(db::usage::load(tx).await?.ok_or(Error::NotFound)?, size)?;
             }
             db::blobs::insert(tx, sha256, size).await?;

@@ -6,7 +6,7 @@
 
 use protocol::Instant;
 
-use super::{broken, heads, lock, note, seal_older, teams};
+use super::{adopt, broken, heads, lock, note, seal_older, teams};
 use crate::{
     db::{self, Db, DbError, audit::RESTORE_ACTION},
     error::{Error, Result},
@@ -27,6 +27,10 @@ pub enum RestoreOutcome {
 /// Records the restore in `draft`, which is about to replace a database and has this folder's keys; returns the heads it
 /// will have. Changes nothing else.
 pub async fn note_restored(draft: &Db, folder: &AuditFolder, from: &str, now: Instant) -> Result<RestoringHeads> {
+    for team in teams(draft).await? {
+        // What waits in it was done before.
+        adopt(draft, now, &team.id).await?;
+    }
     if folder.is_begun() {
         seal_older(draft, now, &*draft.audit_chain().keys()?).await?;
     }
@@ -34,7 +38,7 @@ pub async fn note_restored(draft: &Db, folder: &AuditFolder, from: &str, now: In
         note(draft, now, &team.id, RESTORE_ACTION, &format!("from {from}")).await?;
     }
     draft.write(move |tx| Box::pin(async move { db::settings::set_restored(tx, now).await })).await?;
-    Ok(RestoringHeads { at: now.0, heads: heads(draft).await? })
+    Ok(RestoringHeads { at: now.0, heads: heads(draft, now).await? })
 }
 
 /// Call it right before the database is replaced.

@@ -103,24 +103,18 @@ impl NewTask {
         let mut task = self.task(tx, &session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
-        // The answer contains the contact of the viber.
-        db::audit::lock(tx).await?;
-        let head = db::audit::head_query();
-        let head = if busy {
-            let (head, stored) = tx.query_two(head, db::tasks::load_query(&task.id)).await?;
-            task = stored.ok_or(Error::NotFound)?;
-            head
+        if busy {
+            // The answer contains the contact of the viber.
+            task = db::tasks::load(tx, &task.id).await?.ok_or(Error::NotFound)?;
         } else {
-            let number = db::vibers::next_cmd_seq_query(&task.viber_id);
-            let (reserved, head) = tx.query_two(number, head).await?;
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
+            let reserved = tx.query(db::vibers::next_cmd_seq_query(&task.viber_id)).await?;
             let (number, contact) = reserved.ok_or_else(revoked)?;
             task.contact = contact;
             let begun = self.session.is_none().then_some(session.policies);
             dispatch::numbered(tx, &task, (task.attempt, number), begun, &mut after).await?;
-            head
-        };
-        db::audit::add(tx, head, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
+        }
+        db::audit::append(tx, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
         if let Some(once) = &self.once {
             let kept = KeptAnswer { status: 201, answer: json!({ "id": task.id }).to_string(), at: tx.now };
             let actor = tx.by.actor.id().to_owned();

@@ -259,6 +259,6 @@ async fn audit(
     page: Page,
 ) -> Result<Json<List<shapes::AuditEntry>>, Rejection> {
     let before = page.after_id::<u64>("audit")?;
-    let rows = db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, before, page.fetch()).await?;
+    let rows = actions::audit::page(&board, &caller.team.id, before, page.fetch()).await?;
     Ok(Json(page.list("audit", rows, |entry| vec![entry.seq.to_string()])))
 }

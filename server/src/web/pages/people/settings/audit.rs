@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use super::Tabs;
 use crate::{
-    db::{self, audit::SealedEntry},
+    actions,
+    db::audit::SealedEntry,
     state::Board,
     web::{
         AsAdmin, Rejection, html, urls,
@@ -41,8 +42,7 @@ pub(super) async fn page(
     caller: AsAdmin,
     Query(asked): Query<AuditQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let mut rows =
-        db::audit::page(&mut board.db.reader_of(&caller.team.id).await?, asked.before, ENTRIES_PER_PAGE + 1).await?;
+    let mut rows = actions::audit::page(&board, &caller.team.id, asked.before, ENTRIES_PER_PAGE + 1).await?;
     let more = rows.len() as u64 > ENTRIES_PER_PAGE;
     rows.truncate(ENTRIES_PER_PAGE as usize);
     let older = rows.last().filter(|_| more).map(|row| urls::audit_before(&caller.team.slug, row.seq));
