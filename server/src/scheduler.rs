@@ -133,7 +133,7 @@ impl Duty for AuditHeads {
     }
 }
 
-/// Removes old answers, logins, events and artifacts.
+/// Removes old answers, logins, events, edits, commands and artifacts.
 struct Sweep;
 
 impl Duty for Sweep {
@@ -144,6 +144,7 @@ impl Duty for Sweep {
         retention::forget_logins(board).await?;
         retention::trim_events(board).await?;
         retention::trim_history(board).await?;
+        retention::forget_commands(board).await?;
         retention::sweep_artifacts(board).await?;
         // A console command may have been killed before it wrote its heads.
         audit::follow_all(board).await

@@ -90,8 +90,8 @@ pub(super) fn inline(command: InlineCommand) -> NumberedCommand {
     NumberedCommand { cmd_seq: command.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
 }
 
-/// An edit of a file. One that has ended before it is sent (a daemon that lost its disk gets all commands again) is sent
-/// without its content and is therefore refused: it must not be applied, even if the file is again what the author saw.
+/// An edit of a file. One that has ended before it is sent (a daemon that lost its journal gets it again) is sent without
+/// its content and is therefore refused: it must not be applied, even if the file is again what the author saw.
 async fn write(tx: &mut TeamTx<'_>, body: &Value) -> Result<WorkspaceWrite> {
     let id: Option<EditId> = body["editId"].as_str().and_then(|id| id.parse().ok());
     let id = id.ok_or_else(|| Error::Internal("a workspace:write names no edit".into()))?;

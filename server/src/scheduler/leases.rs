@@ -12,8 +12,8 @@ use crate::{
     state::Board,
 };
 
-/// Vibers up to which all are checked every second. With more of them, all are checked less often, so that the checks never
-/// take more than a percent or two of a core.
+/// Vibers up to which all that are connected or at work are checked every second. With more of them, all are checked less
+/// often, so that the checks never take more than a percent or two of a core.
 const MAX_VIBERS_PER_SECOND: usize = 500;
 /// The most seconds between two checks of all vibers.
 const MAX_SECONDS_BETWEEN_CHECKS: usize = 10;
@@ -66,7 +66,10 @@ impl Leases {
         let leases = vibers::leases(&mut *board.db.reader().await?).await?;
         let good: HashSet<&ViberId> = leases.iter().map(|viber| &viber.id).collect();
         for link in board.hub.connected_vibers() {
-            if !good.contains(&link.viber) {
+            // One that connects just now may not have been among them.
+            if !good.contains(&link.viber)
+                && !vibers::may_connect(&mut board.db.reader_of(&link.team).await?, &link.viber).await?
+            {
                 board.hub.close(&link.viber, limits::close::AUTH);
             }
         }

@@ -14,6 +14,7 @@ use serde_json::json;
 crate::on_both_databases!(
     a_task_for_an_absent_viber_waits_and_says_so,
     a_command_is_replayed_until_it_is_acknowledged,
+    a_daemon_without_its_disk_is_told_from_the_oldest_open_command_on,
     one_task_at_a_time_in_a_session,
     history_goes_along_with_the_next_task,
     a_large_goal_is_fetched,
@@ -54,6 +55,34 @@ async fn a_command_is_replayed_until_it_is_acknowledged(engine: Engine) {
     assert_eq!(viber.connect().await.cmds_from, first.cmd_seq + 1);
     let quiet = viber.next_within(Duration::from_millis(400)).await;
     assert!(!matches!(quiet, Some(Heard::Frame(protocol::ToDaemon::Command(_)))), "sent again: {quiet:?}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_daemon_without_its_disk_is_told_from_the_oldest_open_command_on(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
+    for goal in ["first", "second"] {
+        fixture.operator.submit(&viber_id, goal).await;
+        let submit = fixture.viber.submitted().await;
+        fixture.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed(goal)]).await;
+    }
+    let task = fixture.operator.submit(&viber_id, "open").await;
+    let viber = &mut fixture.viber;
+    let open = viber.command_unacked().await;
+    viber.ack_command(open.cmd_seq).await;
+    let Command::Submit(submit) = open.command else { panic!("a task") };
+    viber.report(&submit.task_id, 1, 1, vec![accepted()]).await;
+    viber.cut();
+    viber.last_cmd = 0;
+    assert_eq!(viber.connect().await.cmds_from, open.cmd_seq, "what is done with is not told");
+    let told = viber.command_unacked().await;
+    assert_eq!(told.cmd_seq, open.cmd_seq);
+    assert!(matches!(told.command, Command::Stop { .. }), "it may have begun there: {told:?}");
+    viber.ack_command(told.cmd_seq).await;
+    fixture.operator.task_that(id(&task, "id"), "ended", |task| task["endedAt"].is_string()).await;
+    viber.cut();
+    viber.last_cmd = 0;
+    assert_eq!(viber.connect().await.cmds_from, told.cmd_seq + 1, "nothing is open");
     fixture.board.assert_invariants().await;
 }
 

@@ -146,11 +146,11 @@ async fn vibers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!(vibers::names(&mut tx.of(&home), Some(&two)).await?, ["uno"]);
     assert_eq!(vibers::names(&mut tx.of(&home), None).await?.len(), 2);
 
-    let candidates = vibers::candidates(&mut tx.of(&home), None).await?;
+    let candidates = vibers::candidates(&mut tx.of(&home), &Default::default()).await?;
     assert_eq!(candidates.len(), 2);
-    let candidate = vibers::candidates(&mut tx.of(&home), Some(&one)).await?.remove(0);
+    let candidate = vibers::candidate(&mut tx.of(&home), &one).await?.expect("there");
     assert!(candidate.drained && !candidate.connected && candidate.busy == 0);
-    assert!(vibers::candidates(&mut tx.of(&home), Some(&theirs)).await?.is_empty());
+    assert!(vibers::candidate(&mut tx.of(&home), &theirs).await?.is_none());
 
     let hash = format!("hash of {one}");
     assert_eq!(
@@ -163,7 +163,10 @@ async fn vibers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(!vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &one).await?, "once");
     assert!(vibers::by_credential(tx, &hash).await?.is_none());
     assert!(vibers::load(&mut tx.of(&home), &one).await?.is_none());
-    assert_eq!(vibers::leases(tx).await?.len(), 2);
+    assert!(vibers::leases(tx).await?.is_empty(), "nobody is connected or at work");
+    assert!(vibers::may_connect(&mut tx.of(&home), &two).await?);
+    assert!(!vibers::may_connect(&mut tx.of(&home), &one).await?, "revoked");
+    assert!(!vibers::may_connect(&mut tx.of(&far), &two).await?, "foreign");
     Ok(())
 }
 
@@ -213,6 +216,8 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert!(vibers::boot(&counters.boot_id).is_some());
 
     assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 1));
+    let lease = vibers::leases(tx).await?.remove(0);
+    assert_eq!((lease.epoch, lease.connected, lease.lost_after_ms), (2, true, 900_000));
     assert!(
         !vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?,
         "an old connection's end is no news"
@@ -237,8 +242,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert!(!vibers::set_acked(&mut tx.of(&home), &id, 1, 5).await?, "an old connection has no say");
     assert!(vibers::set_acked(&mut tx.of(&home), &id, 2, 5).await?);
     assert!(!vibers::set_acked(&mut tx.of(&home), &id, 2, 4).await?, "never back");
-    let lease = vibers::leases(tx).await?.remove(0);
-    assert_eq!((lease.epoch, lease.connected, lease.lost_after_ms), (2, false, 900_000));
+    assert!(vibers::leases(tx).await?.is_empty(), "it has no work");
     Ok(())
 }
 

@@ -40,6 +40,8 @@ pub struct Welcomed {
     pub stopped: Vec<AttemptRef>,
     /// Attempts that the daemon is assumed to hold.
     pub held: Vec<AttemptRef>,
+    /// The number of the first command that it is told: a daemon that lost its journal does not need what is done with.
+    pub cmds_from: u64,
 }
 
 /// Accepts a connection: assigns its epoch and compares what both sides know. `cloned`: two boots alternate.
@@ -56,7 +58,12 @@ pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello, clon
     let compared = {
         let mut tx = board.db.reader_of(&connection.team).await?;
         let open = db::attempts::open_of_viber(&mut tx, &connection.viber).await?;
-        compare(&mut tx, &connection.viber, hello, &open).await?
+        let compared = compare(&mut tx, &connection.viber, hello, &open).await?;
+        let cmds_from = match hello.last_cmd_seq {
+            0 => db::commands::oldest_needed(&mut tx, &connection.viber).await?,
+            last => last + 1,
+        };
+        Welcomed { cmds_from, ..compared }
     };
     publish_contact(board, &connection.team, &connection.viber).await;
     Ok(Welcomed { epoch, ..compared })

@@ -14,6 +14,9 @@ const ATTEMPTS_PER_CHANGE: u64 = 20;
 /// Rows of events read to complete a part.
 const MAX_OPEN_ROWS: u64 = 100_000;
 /// How long the changes of a file are kept, days.
+/// How long commands are kept that are done with, days: until then a daemon may still report about tasks of deleted
+/// sessions, and a command shows that the task was its own.
+const COMMAND_DAYS: i64 = 30;
 const EDIT_HISTORY_DAYS: i64 = 90;
 /// Changes that are kept of one file: each holds the file twice.
 const MAX_EDITS_PER_FILE: u64 = 50;
@@ -92,6 +95,42 @@ pub async fn trim_history(board: &Board) -> Result<()> {
     }
     Ok(())
 }
+/// Removes commands that their daemons have had for long and would not need after losing their disks.
+pub async fn forget_commands(board: &Board) -> Result<()> {
+    let before = Instant(board.clock.now().0 - COMMAND_DAYS * DAY_MS);
+    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
+    for team in teams {
+        let mut cursor = None;
+        loop {
+            let vibers = {
+                let mut tx = board.db.reader_of(&team.id).await?;
+                db::vibers::with_commands_before(&mut tx, cursor.as_ref(), before, ROWS_PER_CHANGE).await?
+            };
+            for viber in &vibers {
+                forget_commands_of(board, &team.id, viber, before).await?;
+            }
+            let Some(last) = vibers.last().filter(|_| vibers.len() as u64 == ROWS_PER_CHANGE) else { break };
+            cursor = Some(last.clone());
+        }
+    }
+    Ok(())
+}
+
+async fn forget_commands_of(board: &Board, team: &TeamId, viber: &ViberId, before: Instant) -> Result<()> {
+    let some = || {
+        let viber = viber.clone();
+        board.piece(team, &By::board(), move |tx| {
+            let viber = viber.clone();
+            Box::pin(async move {
+                let needed = db::commands::oldest_needed(tx, &viber).await?;
+                Ok::<_, Error>(db::commands::forget(tx, &viber, needed, before, ROWS_PER_CHANGE).await?)
+            })
+        })
+    };
+    while some().await? == ROWS_PER_CHANGE {}
+    Ok(())
+}
+
 
 /// Removes artifacts that have been kept too long.
 pub async fn sweep_artifacts(board: &Board) -> Result<()> {

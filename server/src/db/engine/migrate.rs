@@ -63,6 +63,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0008_audit_pending.sql"),
         include_str!("../../../../migrations/postgres/0008_audit_pending.sql"),
     ),
+    (
+        9,
+        "lists",
+        include_str!("../../../../migrations/sqlite/0009_lists.sql"),
+        include_str!("../../../../migrations/postgres/0009_lists.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

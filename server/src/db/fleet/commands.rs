@@ -95,6 +95,39 @@ pub async fn ack_over(tx: &mut Change<'_>, viber: &ViberId, epoch: u64, cmd_seq:
     tx.execute(sql, args![viber, epoch, cmd_seq, tx.now]).await.map(drop)
 }
 
+/// The first command that a daemon without a journal needs: one that it was never seen to have, of an open attempt, of a
+/// queued edit, or the one that drained it.
+pub async fn oldest_needed(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<u64, DbError> {
+    // `|| ''` keeps SQLite from reading all attempts of the team instead of using the index. Commands are read only when
+    // there are queued edits, or when it is drained.
+    let sql = "SELECT MIN(needed) AS needed FROM (\
+               SELECT acked_cmd_seq + 1 AS needed FROM vibers WHERE team_id = $1 AND viber_id = $2 \
+               UNION ALL SELECT MIN(a.cmd_seq) FROM attempts a WHERE a.team_id || '' = $1 AND a.viber_id = $2 \
+               AND a.outcome IS NULL AND a.cmd_seq > 0 \
+               UNION ALL SELECT (SELECT MIN(c.cmd_seq) FROM commands c WHERE c.team_id = $1 AND c.viber_id = $2 \
+               AND c.created_at >= q.since) FROM (SELECT MIN(e.created_at) AS since FROM edits e \
+               WHERE e.team_id = $1 AND e.viber_id = $2 AND e.state = 'queued') q WHERE q.since IS NOT NULL \
+               UNION ALL SELECT (SELECT MAX(c.cmd_seq) FROM commands c WHERE c.team_id = $1 AND c.viber_id = $2 \
+               AND c.kind = 'viber:drain') FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2 \
+               AND v.drained <> 0) all_needed";
+    let row = tx.row(sql, args![viber]).await?;
+    Ok(row.map(|row| row.count("needed")).transpose()?.unwrap_or_default().max(1))
+}
+
+/// Removes the first commands below `below` that were given before `before`, at most `limit`; returns how many.
+pub async fn forget(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    below: u64,
+    before: Instant,
+    limit: u64,
+) -> Result<u64, DbError> {
+    let sql = "DELETE FROM commands WHERE team_id = $1 AND viber_id = $2 AND cmd_seq IN (SELECT c.cmd_seq \
+               FROM commands c WHERE c.team_id = $1 AND c.viber_id = $2 AND c.cmd_seq < $3 ORDER BY c.cmd_seq \
+               LIMIT $5 + 0) AND created_at < $4";
+    tx.execute(sql, args![viber, below, before, limit]).await
+}
+
 fn stored(row: &Row) -> Result<StoredCommand, DbError> {
     let attempt = row.optional_int("attempt")?.map(u32::try_from).transpose();
     Ok(StoredCommand {

@@ -6,6 +6,7 @@ use protocol::{
     AgentInfo, BootId, Confinement, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState,
 };
 
+mod candidates;
 mod ending;
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     domain::{Contact, ContactState, Viber, name},
 };
 
+pub use candidates::*;
 pub use ending::*;
 
 /// Reports of damaged files that are stored of one viber.
@@ -47,6 +49,20 @@ pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> 
         "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3 + 0"
     );
     tx.rows(sql, args![cursor, limit]).await?.iter().map(viber).collect()
+}
+
+/// Vibers whose oldest stored command was given before an instant, in order, after `cursor`.
+pub async fn with_commands_before(
+    tx: &mut TeamTx<'_>,
+    cursor: Option<&ViberId>,
+    before: Instant,
+    limit: u64,
+) -> Result<Vec<ViberId>, DbError> {
+    let sql = "SELECT v.viber_id FROM vibers v WHERE v.team_id = $1 AND v.viber_id > $2 AND (SELECT c.created_at \
+               FROM commands c WHERE c.team_id = v.team_id AND c.viber_id = v.viber_id ORDER BY c.cmd_seq LIMIT 1) < $3 \
+               ORDER BY v.viber_id LIMIT $4 + 0";
+    let args = args![cursor.map_or("", ViberId::as_str), before, limit];
+    tx.rows(sql, args).await?.iter().map(|row| row.parse("viber_id")).collect()
 }
 
 /// How many vibers the team has, and how many of them are connected.
@@ -84,50 +100,6 @@ fn viber(row: &Row) -> Result<Viber, DbError> {
     })
 }
 
-/// A viber as placing a task sees it.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    pub id: ViberId,
-    pub labels: BTreeMap<String, String>,
-    pub agents: Vec<AgentInfo>,
-    pub drained: bool,
-    pub connected: bool,
-    /// Tasks that run there or wait for it.
-    pub busy: u64,
-    pub seen_at: Option<Instant>,
-}
-
-/// The vibers that a task may be given to; with `id` only that one.
-pub async fn candidates(tx: &mut TeamTx<'_>, id: Option<&ViberId>) -> Result<Vec<Candidate>, DbError> {
-    macro_rules! candidates {
-        ($rest:literal) => {
-            concat!(
-                "SELECT v.viber_id, v.labels, v.agents, v.drained, v.contact, v.seen_at, \
-                 (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-                  AND t.state IN ('pending', 'running')) AS busy \
-                 FROM vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL ",
-                $rest
-            )
-        };
-    }
-    let rows = match id {
-        Some(id) => tx.rows(candidates!("AND v.viber_id = $2"), args![id]).await?,
-        None => tx.rows(candidates!("ORDER BY v.viber_id LIMIT 10000"), &[]).await?,
-    };
-    let candidate = |row: &Row| {
-        Ok(Candidate {
-            id: row.parse("viber_id")?,
-            labels: row.json("labels")?,
-            agents: row.json("agents")?,
-            drained: row.flag("drained")?,
-            connected: row.parse::<ContactState>("contact")? == ContactState::Connected,
-            busy: row.count("busy")?,
-            seen_at: row.optional_instant("seen_at")?,
-        })
-    };
-    rows.iter().map(candidate).collect()
-}
-
 /// The team, id and name of the viber whose credential has this SHA-256, unless it is revoked or its team suspended.
 pub async fn by_credential(tx: &mut Tx, hash: &str) -> Result<Option<(TeamId, ViberId, String)>, DbError> {
     let sql = "SELECT v.team_id, v.viber_id, v.name FROM vibers v JOIN teams t ON t.team_id = v.team_id \
@@ -161,7 +133,17 @@ pub async fn insert(tx: &mut Change<'_>, viber: NewViber<'_>) -> Result<(), DbEr
         viber.credential_hash,
         tx.now
     ];
-    tx.execute(sql, args).await.map(drop)
+    tx.execute(sql, args).await?;
+    insert_labels(tx, viber.id, viber.labels).await
+}
+
+/// Lists labels where [`ready`] looks for them.
+async fn insert_labels(tx: &mut TeamTx<'_>, id: &ViberId, labels: &BTreeMap<String, String>) -> Result<(), DbError> {
+    let sql = "INSERT INTO viber_labels (team_id, viber_id, label, value) VALUES ($1, $2, $3, $4)";
+    for (label, value) in labels {
+        tx.defer(sql, args![id, label, value]).await?;
+    }
+    Ok(())
 }
 
 /// The names in use, except that of `except`.
@@ -180,7 +162,12 @@ pub async fn rename(tx: &mut TeamTx<'_>, id: &ViberId, name: &str) -> Result<boo
 /// Replaces its labels.
 pub async fn set_labels(tx: &mut TeamTx<'_>, id: &ViberId, labels: &BTreeMap<String, String>) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET labels = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![id, crate::db::json(labels)?]).await? > 0)
+    if tx.execute(sql, args![id, crate::db::json(labels)?]).await? == 0 {
+        return Ok(false);
+    }
+    tx.execute("DELETE FROM viber_labels WHERE team_id = $1 AND viber_id = $2", args![id]).await?;
+    insert_labels(tx, id, labels).await?;
+    Ok(true)
 }
 
 /// Sets whether it is drained. Returns whether that changed.
@@ -299,7 +286,8 @@ pub async fn disconnect(tx: &mut Change<'_>, id: &ViberId, epoch: u64) -> Result
 /// Marks vibers as unheard that were connected when the Board stopped, at most `limit`; returns how many.
 pub async fn forget_contact(tx: &mut Change<'_>, limit: u64) -> Result<u64, DbError> {
     let sql = "UPDATE vibers SET contact = 'disconnected', unheard = 1, contact_since = $2 WHERE team_id = $1 \
-               AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 AND contact = 'connected' LIMIT $3)";
+               AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 AND contact = 'connected' \
+               AND revoked_at IS NULL LIMIT $3)";
     tx.execute(sql, args![tx.now, limit]).await
 }
 
@@ -357,10 +345,16 @@ pub struct ViberLease {
     pub lost_after_ms: i64,
 }
 
-/// The leases of all vibers with a valid credential, of every team that is not suspended.
+/// The vibers of every team that are marked as connected or have open attempts, and whose credentials are valid.
 pub async fn leases(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
-    let sql = "SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM vibers v \
-               JOIN teams t ON t.team_id = v.team_id WHERE v.revoked_at IS NULL AND t.suspended_at IS NULL";
+    // `CROSS JOIN` lets SQLite begin with the teams and the open attempts, which are fewer than vibers.
+    let sql = "SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM teams t CROSS JOIN vibers v \
+               WHERE v.team_id = t.team_id AND v.contact = 'connected' AND v.revoked_at IS NULL \
+               AND t.suspended_at IS NULL \
+               UNION SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM (\
+               SELECT DISTINCT viber_id FROM attempts WHERE outcome IS NULL) a CROSS JOIN vibers v CROSS JOIN teams t \
+               WHERE v.viber_id = a.viber_id AND v.revoked_at IS NULL AND t.team_id = v.team_id \
+               AND t.suspended_at IS NULL";
     let rows = tx.rows(sql, &[]).await?;
     let lease = |row: &Row| {
         Ok(ViberLease {
@@ -372,6 +366,13 @@ pub async fn leases(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
         })
     };
     rows.iter().map(lease).collect()
+}
+
+/// Whether a viber's credential is valid and its team is active.
+pub async fn may_connect(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<bool, DbError> {
+    let sql = "SELECT 1 AS n FROM vibers v JOIN teams t ON t.team_id = v.team_id WHERE v.team_id = $1 AND v.viber_id = $2 \
+               AND v.revoked_at IS NULL AND t.suspended_at IS NULL";
+    Ok(tx.row(sql, args![id]).await?.is_some())
 }
 
 /// Access that ended recently.

@@ -130,14 +130,16 @@ const TEAM_ROWS_SQL: &[&str] = &[
     "DELETE FROM listings WHERE team_id = $1 AND (viber_id, path) IN (SELECT viber_id, path FROM listings \
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM edits WHERE team_id = $1 AND edit_id IN (SELECT edit_id FROM edits WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM viber_labels WHERE team_id = $1 AND (label, value, viber_id) IN (SELECT label, value, viber_id \
+     FROM viber_labels WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM vibers WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 \
      LIMIT $2 + 0)",
     "DELETE FROM idempotency WHERE team_id = $1 AND (actor, key) IN (SELECT actor, key FROM idempotency \
      WHERE team_id = $1 LIMIT $2 + 0)",
-    "DELETE FROM audit WHERE team_id = $1 AND seq IN (SELECT seq FROM audit WHERE team_id = $1 ORDER BY seq \
-     LIMIT $2 + 0)",
     "DELETE FROM audit_pending WHERE team_id = $1 AND entry_id IN (SELECT entry_id FROM audit_pending WHERE team_id = $1 \
      ORDER BY entry_id LIMIT $2 + 0)",
+    "DELETE FROM audit WHERE team_id = $1 AND seq IN (SELECT seq FROM audit WHERE team_id = $1 ORDER BY seq \
+     LIMIT $2 + 0)",
     "DELETE FROM blobs WHERE team_id = $1 AND sha256 IN (SELECT sha256 FROM blobs WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM invitations WHERE team_id = $1 AND invitation_id IN (SELECT invitation_id FROM invitations \
      WHERE team_id = $1 LIMIT $2 + 0)",

@@ -4,7 +4,7 @@ use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
 
 use crate::{
     args,
-    db::{Change, DbError, Query, Row, TeamTx},
+    db::{Arg, Change, DbError, Query, Row, TeamTx},
     domain::{Brief, Contact, Policies, Session, SessionLine},
 };
 
@@ -44,34 +44,47 @@ pub async fn list(
     cursor: Option<(Instant, &SessionId)>,
     limit: u64,
 ) -> Result<Vec<SessionLine>, DbError> {
-    let sql = concat!(
-        "SELECT ",
-        columns!(),
-        ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
-         v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
-         CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
-         FROM sessions s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
-         LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
-         LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = COALESCE((SELECT x.task_id FROM tasks x \
-           WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running') \
-           AND (x.state = 'running' OR x.delivery IN ('offered', 'accepted')) \
-           ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq DESC LIMIT 1), \
-           (SELECT x.task_id FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
-           ORDER BY x.message_seq DESC LIMIT 1)) \
-         WHERE s.team_id = $1 AND s.deleted_at IS NULL AND (CASE WHEN s.archived_at IS NULL THEN 0 ELSE 1 END) = $3 \
-         AND ($4 IS NULL OR s.viber_id = $4) AND ($5 IS NULL OR s.title_folded LIKE $5 ESCAPE '!') \
-         AND ($6 IS NULL OR s.active_at < $6 OR (s.active_at = $6 AND s.session_id < $7)) \
-         ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
-    );
-    let args = args![
-        reader,
-        filter.archived,
-        filter.viber.as_ref(),
-        filter.title.as_deref().map(pattern),
-        cursor.map(|(at, _)| at.0),
-        cursor.map(|(_, id)| id),
-        limit
-    ];
+    // The page is found by an index alone, before anything is joined to it.
+    macro_rules! page {
+        ($archived:literal, $filter:literal) => {
+            concat!(
+                "SELECT ",
+                columns!(),
+                ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
+                 v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
+                 CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
+                 FROM (SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
+                $archived,
+                $filter,
+                " AND (s.active_at, s.session_id) < ($3, $4) ORDER BY s.active_at DESC, s.session_id DESC LIMIT $5 + 0) s \
+                 JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
+                 LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
+                 LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = COALESCE((SELECT x.task_id FROM tasks x \
+                   WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running') \
+                   AND (x.state = 'running' OR x.delivery IN ('offered', 'accepted')) \
+                   ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq DESC LIMIT 1), \
+                   (SELECT x.task_id FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+                   ORDER BY x.message_seq DESC LIMIT 1)) \
+                 ORDER BY s.active_at DESC, s.session_id DESC"
+            )
+        };
+    }
+    macro_rules! pages {
+        ($archived:literal) => {
+            match (&filter.viber, &filter.title) {
+                (None, None) => page!($archived, ""),
+                (Some(_), None) => page!($archived, " AND s.viber_id = $6"),
+                (None, Some(_)) => page!($archived, " AND s.title_folded LIKE $6 ESCAPE '!'"),
+                (Some(_), Some(_)) => page!($archived, " AND s.viber_id = $6 AND s.title_folded LIKE $7 ESCAPE '!'"),
+            }
+        };
+    }
+    let sql = if filter.archived { pages!("IS NOT NULL") } else { pages!("IS NULL") };
+    // Behind every session when there is no cursor.
+    let (at, id) = cursor.map_or((i64::MAX, ""), |(at, id)| (at.0, id.as_str()));
+    let mut args = args![reader, at, id, limit].to_vec();
+    args.extend(filter.viber.as_ref().map(Arg::from));
+    args.extend(filter.title.as_deref().map(|title| Arg::from(pattern(title))));
     let line = |row: &Row| {
         let brief = |id| {
             Ok::<_, DbError>(Brief {
@@ -90,12 +103,12 @@ pub async fn list(
             unread: row.flag("unread")?,
         })
     };
-    tx.rows(sql, args).await?.iter().map(line).collect()
+    tx.rows(sql, &args).await?.iter().map(line).collect()
 }
 
 /// Sessions that began on their machine, the most recently active first.
 pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<SessionId>, DbError> {
-    let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = $2 \
+    let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = viber_id \
                AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
     tx.rows(sql, args![viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
 }

@@ -4,7 +4,7 @@ use protocol::{Instant, ReportedDetail, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
-    db::{Change, DbError, Query, Row, TeamTx, Tx},
+    db::{Arg, Change, DbError, Query, Row, TeamTx, Tx},
     domain::{Contact, Task, TaskState},
 };
 
@@ -13,7 +13,7 @@ mod transitions;
 pub use transitions::*;
 
 macro_rules! select {
-    ($rest:literal) => {
+    ($($rest:tt)+) => {
         concat!(
             "SELECT t.task_id, t.session_id, t.viber_id, t.agent_id, t.message_id, t.message_seq, t.goal, t.state, \
              t.delivery, t.waiting, t.attempt, t.stream, t.mode, t.limits, t.payload, t.model, t.result, t.error, \
@@ -22,7 +22,7 @@ macro_rules! select {
              FROM tasks t \
              JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id \
              JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL ",
-            $rest
+            $($rest)+
         )
     };
 }
@@ -53,13 +53,46 @@ pub async fn list(
     cursor: Option<&TaskId>,
     limit: u64,
 ) -> Result<Vec<Task>, DbError> {
-    let sql = select!(
-        "WHERE t.team_id = $1 AND ($2 IS NULL OR t.state = $2) AND ($3 IS NULL OR t.session_id = $3) \
-         AND ($4 IS NULL OR t.viber_id = $4) AND ($5 IS NULL OR t.task_id < $5) ORDER BY t.task_id DESC LIMIT $6 + 0"
-    );
-    let state = filter.state.map(TaskState::as_str);
-    let args = args![state, filter.session.as_ref(), filter.viber.as_ref(), cursor, limit];
-    tx.rows(sql, args).await?.iter().map(task).collect()
+    // Each filter has an index that ends in the order of the list: a page without a hit is found as soon as a full one.
+    macro_rules! of_team {
+        ($filter:literal) => {
+            select!(concat!(
+                "WHERE t.team_id = $1 AND t.task_id < $2 ",
+                $filter,
+                " ORDER BY t.task_id DESC LIMIT $3 + 0"
+            ))
+        };
+    }
+    // A session's tasks are in the order of their messages.
+    macro_rules! of_session {
+        ($filter:literal) => {
+            select!(concat!(
+                "WHERE t.team_id = $1 AND t.session_id = $4 AND t.message_seq < COALESCE((SELECT c.message_seq \
+                 FROM tasks c WHERE c.team_id = $1 AND c.task_id = $2 AND c.session_id = $4), 9223372036854775807) ",
+                $filter,
+                " ORDER BY t.message_seq DESC LIMIT $3 + 0"
+            ))
+        };
+    }
+    let is_open = filter.state.is_some_and(|state| !state.is_final());
+    let sql = match (&filter.session, &filter.viber, filter.state) {
+        (Some(_), None, None) => of_session!(""),
+        (Some(_), Some(_), None) => of_session!("AND s.viber_id = $5"),
+        (Some(_), None, Some(_)) if is_open => of_session!("AND t.state IN ('pending', 'running') AND t.state = $5"),
+        (Some(_), None, Some(_)) => of_session!("AND t.state = $5"),
+        (Some(_), Some(_), Some(_)) => of_session!("AND s.viber_id = $5 AND t.state = $6"),
+        (None, Some(_), Some(_)) => of_team!("AND t.viber_id = $4 AND t.state = $5"),
+        (None, Some(_), None) => of_team!("AND t.viber_id = $4"),
+        (None, None, Some(TaskState::Completed)) => of_team!("AND t.state = $4"),
+        (None, None, Some(_)) => of_team!("AND t.state <> 'completed' AND t.state = $4"),
+        (None, None, None) => of_team!(""),
+    };
+    // Behind every task when there is no cursor.
+    let mut args = args![cursor.map_or("task_g", TaskId::as_str), limit].to_vec();
+    args.extend(filter.session.as_ref().map(Arg::from));
+    args.extend(filter.viber.as_ref().map(Arg::from));
+    args.extend(filter.state.map(Arg::from));
+    tx.rows(sql, &args).await?.iter().map(task).collect()
 }
 
 /// The unfinished tasks of a session, in order: the first is the active one.
@@ -79,8 +112,9 @@ pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Resu
 
 /// The tasks of a session with messages between two seqs, in order.
 pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to: u64) -> Result<Vec<Task>, DbError> {
+    // `|| ''` keeps both databases from reading all tasks of the session.
     let sql = select!(
-        "WHERE t.team_id = $1 AND t.session_id = $2 AND t.task_id IN (SELECT m.task_id FROM messages m \
+        "WHERE t.team_id = $1 AND t.session_id || '' = $2 AND t.task_id IN (SELECT m.task_id FROM messages m \
          WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $4) ORDER BY t.message_seq LIMIT 1000"
     );
     tx.rows(sql, args![session, from, to]).await?.iter().map(task).collect()
@@ -138,7 +172,7 @@ pub async fn open_of_viber(
 ) -> Result<Vec<(SessionId, TaskId)>, DbError> {
     let queued = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
                   AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
-                  AND t.delivery = 'queued' AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
+                  AND t.state = 'pending' AND t.delivery = 'queued' AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
     let open = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
                 AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
                 AND t.state IN ('pending', 'running') AND (t.delivery IS NULL OR t.delivery <> 'queued') \
@@ -155,7 +189,7 @@ pub async fn open_of_viber(
 pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>, DbError> {
     let queued = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                   AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
-                  WHERE team_id = $1) AND t.delivery = 'queued' LIMIT $2 + 0";
+                  WHERE team_id = $1) AND t.state = 'pending' AND t.delivery = 'queued' LIMIT $2 + 0";
     let open = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                 AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
                 WHERE team_id = $1) AND t.state IN ('pending', 'running') \

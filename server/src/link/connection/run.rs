@@ -137,7 +137,7 @@ async fn greet(board: Board, socket: &mut Socket, peer: AuthenticatedViber) -> R
         recording: None,
         pending: PendingWork::default(),
         working: None,
-        sent: hello.last_cmd_seq,
+        sent: welcomed.cmds_from.saturating_sub(1),
         requests: HashMap::new(),
         next_request: 1,
     });

@@ -170,7 +170,7 @@ impl ConnectionState {
             fence: welcomed.fence.clone(),
             over: welcomed.over.clone(),
             stopped: welcomed.stopped.clone(),
-            cmds_from: hello.last_cmd_seq + 1,
+            cmds_from: welcomed.cmds_from,
         };
         let durable = |held: &AttemptRef| {
             let acked =

@@ -12,6 +12,9 @@ use crate::{
 /// The agent when none is named.
 const DEFAULT_AGENT: &str = "default";
 
+/// Vibers without work that are looked at for the best one; if none of them has all labels, all vibers are.
+const MAX_READY: u64 = 100;
+
 /// The named viber, or the best one with the labels: connected vibers first, then the least busy, then the one heard last.
 /// A drained viber is chosen only by name.
 pub(in crate::actions) async fn viber(
@@ -19,24 +22,34 @@ pub(in crate::actions) async fn viber(
     named: Option<&ViberId>,
     labels: &BTreeMap<String, String>,
 ) -> Result<Candidate> {
-    let all = db::vibers::candidates(tx, named).await?;
     if let Some(named) = named {
         // Unknown and foreign look alike; as part of a body it is not the page that is missing.
         let missing = || Error::unacceptable("viber_not_found", format!("there is no viber {named} in this team"));
-        return all.into_iter().next().ok_or_else(missing);
+        return db::vibers::candidate(tx, named).await?.ok_or_else(missing);
     }
-    if all.is_empty() {
-        return Err(Error::unacceptable("no_viber", "this team has no viber yet: add one first"));
+    if let Some(ready) = best(db::vibers::ready(tx, labels, MAX_READY).await?, labels) {
+        return Ok(ready);
     }
+    if let Some(found) = best(db::vibers::candidates(tx, labels).await?, labels) {
+        return Ok(found);
+    }
+    let no_viber = |message: String| Err(Error::unacceptable("no_viber", message));
+    if db::vibers::list(tx, None, 1).await?.is_empty() {
+        return no_viber("this team has no viber yet: add one first".into());
+    }
+    if labels.is_empty() {
+        return no_viber("every viber of this team is drained".into());
+    }
+    let wanted = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+    no_viber(format!("no viber that takes tasks has the labels {wanted}"))
+}
+
+/// The best of the vibers that are not drained and have all labels.
+fn best(all: Vec<Candidate>, labels: &BTreeMap<String, String>) -> Option<Candidate> {
     let fits =
         |viber: &Candidate| !viber.drained && labels.iter().all(|(key, value)| viber.labels.get(key) == Some(value));
-    let best = |viber: &Candidate| (!viber.connected, viber.busy, std::cmp::Reverse(viber.seen_at), viber.id.clone());
-    let wanted = || labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
-    let none = || match labels.is_empty() {
-        true => Error::unacceptable("no_viber", "every viber of this team is drained"),
-        false => Error::unacceptable("no_viber", format!("no viber that takes tasks has the labels {}", wanted())),
-    };
-    all.into_iter().filter(fits).min_by_key(best).ok_or_else(none)
+    let rank = |viber: &Candidate| (!viber.connected, viber.busy, std::cmp::Reverse(viber.seen_at), viber.id.clone());
+    all.into_iter().filter(fits).min_by_key(rank)
 }
 
 /// The named agent, else the default; refused when the viber has reported its agents and has no such one.

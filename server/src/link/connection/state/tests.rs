@@ -24,7 +24,7 @@ fn running() -> AttemptRef {
 
 fn welcomed(held: Vec<AttemptRef>) -> Welcomed {
     let acked = held.iter().map(|held| Acked { task_id: held.task_id.clone(), attempt: 1, seq: 3 }).collect();
-    Welcomed { epoch: 2, acked, held, ..Welcomed::default() }
+    Welcomed { epoch: 2, acked, held, cmds_from: 1, ..Welcomed::default() }
 }
 
 fn connected(running: Vec<AttemptRef>, outbox: Vec<OutboxRange>, held: Vec<AttemptRef>) -> ConnectionState {
