@@ -4,5 +4,6 @@ mod commands;
 mod endings;
 mod events;
 mod handshake;
+mod large_messages;
 mod lies;
 mod restarts;

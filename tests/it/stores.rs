@@ -4,6 +4,7 @@
 //! stands beside it all the time and must never be seen.
 
 mod fleet;
+mod lists;
 mod people;
 mod work;
 
@@ -157,12 +158,87 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         created_at: at,
     };
     db::messages::insert(&mut tx.of(team), &message).await?;
-    let said = server::domain::Part::Text { text: goal.to_owned() };
+    let said = server::domain::Part::text(goal);
     db::messages::append(&mut tx.change(team, &By::board(), at), &message.id, &[said]).await?;
     assert!(db::tasks::insert(&mut tx.change(team, &By::board(), at), &task).await?);
     assert!(!db::tasks::insert(&mut tx.change(team, &By::board(), at), &task).await?, "an id is given once");
     db::attempts::insert(&mut tx.change(team, &By::board(), at), (&task.id, 1), &task.viber_id, seq + 1).await?;
     Ok(task)
+}
+
+/// Writes that wait for others are a part of their change: they are there for its reads, and gone when it fails.
+async fn writes_that_wait_are_a_part_of_their_change(engine: Engine) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = match engine {
+        Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
+        Engine::Postgres => Database::create().await.url,
+    };
+    let db = Db::open(&url).await.expect("a database");
+    db.audit_chain().use_keys(audit_keys());
+    let made = db.write(|tx| {
+        Box::pin(async move {
+            let home = team(tx, "home").await?.id;
+            let lab = viber(tx, &home, "lab").await?;
+            let talk = session(tx, &home, &lab, "talk", NOW).await?;
+            let goal = task(tx, &home, &talk, "goal", NOW).await?;
+            Ok::<_, DbError>((home, talk, goal))
+        })
+    });
+    let (home, talk, goal) = made.await.expect("a change");
+    let before =
+        db::usage::load(&mut db.reader_of(&home).await.expect("a reader")).await.expect("a read").expect("a team");
+    for outcome in ["fails", "panics", "is kept"] {
+        let captured = (home.clone(), talk.clone(), goal.clone());
+        let change = db.write(move |tx| {
+            let (home, talk, goal) = captured.clone();
+            Box::pin(async move {
+                let answer = Message {
+                    id: MessageId::new(NOW.0),
+                    session_id: talk,
+                    seq: goal.message_seq + 1,
+                    role: MessageRole::Assistant,
+                    author: "default".into(),
+                    task_id: goal.id.clone(),
+                    attempt: 1,
+                    parts: Vec::new(),
+                    created_at: NOW,
+                };
+                let mut change = tx.change(&home, &By::board(), NOW);
+                let said = [server::domain::Part::text("one"), server::domain::Part::text("two")];
+                db::messages::insert(&mut change, &answer).await?;
+                db::messages::append(&mut change, &answer.id, &said).await?;
+                assert_eq!(db::messages::parts(&mut change, &answer.id).await?, said, "what waits is read");
+                let event = server::domain::Item { seq: 1, json: r#"{"seq":1,"type":"task:accepted"}"#.into() };
+                let run = server::domain::Committed::new(goal.id.clone(), 1, 1, vec![event]);
+                db::events::insert(&mut change, &run).await?;
+                db::attempts::insert(&mut change, (&goal.id, 2), &goal.viber_id, 9).await?;
+                match outcome {
+                    "fails" => Err(DbError::Taken),
+                    "panics" => panic!("as a test wants it"),
+                    _ => Ok(()),
+                }
+            })
+        });
+        assert_eq!(change.await.is_ok(), outcome == "is kept", "{outcome}");
+        let mut tx = db.reader_of(&home).await.expect("a reader");
+        let kept = usize::from(outcome == "is kept");
+        assert_eq!(db::messages::page(&mut tx, &talk, None, 9).await.expect("a read").len(), 1 + kept);
+        assert_eq!(db::attempts::list(&mut tx, &goal.id).await.expect("a read").len(), 1 + kept, "{outcome}");
+        assert_eq!(db::events::after(&mut tx, &goal.id, 1, 0, 9).await.expect("a read").len(), kept, "{outcome}");
+        let now = db::usage::load(&mut tx).await.expect("a read").expect("a team");
+        assert_eq!(now.used > before.used, outcome == "is kept", "{outcome}");
+    }
+    db.close().await;
+}
+
+#[tokio::test]
+async fn writes_that_wait_sqlite() {
+    writes_that_wait_are_a_part_of_their_change(Engine::Sqlite).await;
+}
+
+#[tokio::test]
+async fn writes_that_wait_postgres() {
+    writes_that_wait_are_a_part_of_their_change(Engine::Postgres).await;
 }
 
 /// A version stands as long as nobody commits, and no longer: also when another program writes to the database.

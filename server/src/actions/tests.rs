@@ -221,7 +221,7 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     let left = lab.events(&task.id).await;
     let names: Vec<_> = left[0].items.iter().map(|item| (item.seq, item.report().first)).collect();
     assert_eq!(names, [(4, 1), (5, 5)]);
-    assert_eq!(lab.parts(&task).await[1], [Part::Text { text: "all done".into() }]);
+    assert_eq!(lab.parts(&task).await[1], [Part::text("all done")]);
     // A daemon that did not get the ack sends everything again: a repetition, not a contradiction.
     let again = lab.report(&task.id, 1, said).await.expect("heard");
     assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));

@@ -17,8 +17,8 @@ use protocol::{Acked, AttemptRef, Events, TaskId};
 
 use crate::{
     actions::{AfterCommit, memory, reconcile},
-    db::{self, Change, attempts::AttemptWithTask, audit::Entry},
-    domain::{Committed, Connection},
+    db::{self, Change, TeamTx, attempts::AttemptWithTask, audit::Entry},
+    domain::{Committed, Connection, assemble::Assembler},
     error::{Error, Result},
     hub::Hub,
     measure,
@@ -26,6 +26,9 @@ use crate::{
 };
 
 use event_run::EventRun;
+
+/// Rows of events that are read at a time, each at most 256 KiB.
+const EVENT_ROWS_PER_READ: u64 = 16;
 
 /// The reply to the daemon after the commit.
 #[derive(Clone, Debug, Default)]
@@ -213,6 +216,24 @@ async fn record_attempt(
         book.answers.acks.push(at(run.next() - 1));
     }
     Ok(())
+}
+
+/// Has the events of an attempt after a seq read, a few rows at a time.
+pub(super) async fn read_open(
+    tx: &mut TeamTx<'_>,
+    (task, attempt): (&TaskId, u32),
+    after: u64,
+    assembler: &mut Assembler,
+) -> Result<()> {
+    let mut after = after;
+    loop {
+        let runs = db::events::after(tx, task, attempt, after, EVENT_ROWS_PER_READ).await?;
+        let Some(last) = runs.last() else { return Ok(()) };
+        after = last.to;
+        for item in runs.iter().flat_map(|run| &run.items) {
+            assembler.read(&item.report());
+        }
+    }
 }
 
 /// Handles events of a task that this viber does not hold.

@@ -2,6 +2,7 @@
 
 use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, TeamId, ViberId};
 
+use super::record;
 use crate::{
     db::{self, Change},
     domain::{Attempt, By, Committed, Item, Report, Team, assemble::Assembler},
@@ -11,13 +12,11 @@ use crate::{
 
 /// Attempts whose events are trimmed in one change.
 const ATTEMPTS_PER_CHANGE: u64 = 20;
-/// Rows of events read to complete a part.
-const MAX_OPEN_ROWS: u64 = 100_000;
 /// How long the changes of a file are kept, days.
+const EDIT_HISTORY_DAYS: i64 = 90;
 /// How long commands are kept that are done with, days: until then a daemon may still report about tasks of deleted
 /// sessions, and a command shows that the task was its own.
 const COMMAND_DAYS: i64 = 30;
-const EDIT_HISTORY_DAYS: i64 = 90;
 /// Changes that are kept of one file: each holds the file twice.
 const MAX_EDITS_PER_FILE: u64 = 50;
 /// Small rows removed in one change.
@@ -95,6 +94,7 @@ pub async fn trim_history(board: &Board) -> Result<()> {
     }
     Ok(())
 }
+
 /// Removes commands that their daemons have had for long and would not need after losing their disks.
 pub async fn forget_commands(board: &Board) -> Result<()> {
     let before = Instant(board.clock.now().0 - COMMAND_DAYS * DAY_MS);
@@ -130,7 +130,6 @@ async fn forget_commands_of(board: &Board, team: &TeamId, viber: &ViberId, befor
     while some().await? == ROWS_PER_CHANGE {}
     Ok(())
 }
-
 
 /// Removes artifacts that have been kept too long.
 pub async fn sweep_artifacts(board: &Board) -> Result<()> {
@@ -191,15 +190,21 @@ async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
         return Ok(());
     }
     let mut assembler = Assembler::new(attempt.parts_seq, false);
-    for run in db::events::after(tx, task, number, attempt.parts_seq, MAX_OPEN_ROWS).await? {
-        run.items.iter().for_each(|item| assembler.read(&item.report()));
-    }
+    record::read_open(tx, (task, number), attempt.parts_seq, &mut assembler).await?;
     let open = assembler.open_parts();
-    if let Some(message) = attempt.message_id.as_ref().filter(|_| !open.is_empty()) {
-        db::messages::append(tx, message, &open).await?;
+    let mut parts = assembler.finish().parts;
+    parts.extend(open);
+    if let Some(message) = attempt.message_id.as_ref().filter(|_| !parts.is_empty()) {
+        db::messages::append(tx, message, &parts).await?;
     }
-    let advance =
-        db::attempts::Advance { from: last + 1, to: last, parts_seq: last, message_id: None, started_at: None };
+    let advance = db::attempts::Advance {
+        from: last + 1,
+        to: last,
+        parts_seq: last,
+        open_weight: 0,
+        message_id: None,
+        started_at: None,
+    };
     db::attempts::advance(tx, task, number, &advance).await?;
     Ok(())
 }

@@ -69,6 +69,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0009_lists.sql"),
         include_str!("../../../../migrations/postgres/0009_lists.sql"),
     ),
+    (
+        10,
+        "open_weight",
+        include_str!("../../../../migrations/sqlite/0010_open_weight.sql"),
+        include_str!("../../../../migrations/postgres/0010_open_weight.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

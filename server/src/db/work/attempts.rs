@@ -48,6 +48,8 @@ pub struct AttemptWithTask {
     pub viber_id: ViberId,
     pub last_seq: u64,
     pub parts_seq: u64,
+    /// Weight of the events after `parts_seq`, as `Assembler` counts.
+    pub open_weight: u64,
     pub message_id: Option<MessageId>,
     /// The seq reserved for the assistant's message.
     pub message_seq: u64,
@@ -67,7 +69,7 @@ pub async fn load_with_task(
     task: &TaskId,
     number: u32,
 ) -> Result<Option<AttemptWithTask>, DbError> {
-    let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.message_id, a.message_seq, a.outcome, t.session_id, \
+    let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.open_weight, a.message_id, a.message_seq, a.outcome, t.session_id, \
                t.agent_id, t.attempt AS newest, t.state, t.usage FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
                JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
@@ -77,6 +79,7 @@ pub async fn load_with_task(
         viber_id: row.parse("viber_id")?,
         last_seq: row.count("last_seq")?,
         parts_seq: row.count("parts_seq")?,
+        open_weight: row.count("open_weight")?,
         message_id: row.optional_parse("message_id")?,
         message_seq: row.count("message_seq")?,
         outcome: row.optional_text("outcome")?,
@@ -150,6 +153,7 @@ pub struct Advance<'a> {
     pub from: u64,
     pub to: u64,
     pub parts_seq: u64,
+    pub open_weight: u64,
     pub message_id: Option<&'a MessageId>,
     pub started_at: Option<Instant>,
 }
@@ -157,10 +161,10 @@ pub struct Advance<'a> {
 /// Moves an attempt from seq `from - 1` to `to`; `false` when another change did meanwhile.
 pub async fn advance(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, DbError> {
     let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
-               started_at = COALESCE(started_at, $8) \
+               started_at = COALESCE(started_at, $8), open_weight = $9 \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4";
     let before = by.from - 1;
-    let args = args![task, number, before, by.to, by.parts_seq, by.message_id, by.started_at];
+    let args = args![task, number, before, by.to, by.parts_seq, by.message_id, by.started_at, by.open_weight];
     Ok(tx.execute(sql, args).await? > 0)
 }
 

@@ -14,6 +14,12 @@ const MAX_FOLDED_BYTES: usize = 32 * 1024;
 /// end of a step always fits into one change.
 const MAX_OPEN_PARTS: usize = 64;
 
+/// Weight of what is open at which it is completed: bytes of text, and for each event that is no text its JSON. Like with
+/// [`MAX_OPEN_PARTS`], what was completed can no longer be withdrawn. A longer text has several parts.
+const MAX_OPEN_WEIGHT: u64 = 256 * 1024;
+/// What a piece of text weighs beside its bytes: short pieces are many rows to read.
+const TEXT_EVENT_WEIGHT: u64 = 16;
+
 /// The words in a gap's notice between how much is missing and why.
 pub const GAP_PHRASE: &str = " are missing here: ";
 
@@ -30,9 +36,22 @@ pub struct Assembler {
     in_step: bool,
     /// Everything up to this seq has become parts, or will never be one.
     parts_seq: u64,
+    /// Weight of the events after `parts_seq`.
+    open_weight: u64,
     /// There is text, and no gap after it: then the result's text is not repeated.
     said: bool,
     parts: Vec<Part>,
+}
+
+/// What an [`Assembler`] made of the events that it read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assembled {
+    /// Complete parts, in order.
+    pub parts: Vec<Part>,
+    /// The seq up to which no event has to be read again.
+    pub parts_seq: u64,
+    /// Weight of the events after `parts_seq`.
+    pub open_weight: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -66,14 +85,41 @@ impl Assembler {
         }
     }
 
+    /// What an event adds to the weight of what is open.
+    pub fn weight(report: &Report) -> u64 {
+        let bytes = match &report.body {
+            Some(EventBody::Progress { event }) => match &event.event {
+                AgentStreamEvent::TextDelta { content } | AgentStreamEvent::ReasoningDelta { content } => {
+                    return content.len() as u64 + TEXT_EVENT_WEIGHT;
+                }
+                _ => report.bytes,
+            },
+            _ => report.bytes,
+        };
+        bytes as u64
+    }
+
+    /// Whether as much is open that it is completed.
+    pub fn is_heavy(weight: u64) -> bool {
+        weight >= MAX_OPEN_WEIGHT
+    }
+
     /// Reads one event.
     pub fn read(&mut self, report: &Report) {
+        self.open_weight += Self::weight(report);
+        self.apply(report);
+        if Self::is_heavy(self.open_weight) {
+            self.flush_within_step(report.seq);
+        }
+    }
+
+    fn apply(&mut self, report: &Report) {
         match &report.body {
             Some(EventBody::Progress { event }) => self.progress(&event.event, report),
             Some(EventBody::Completed { result }) => {
                 self.flush(report.seq);
                 if !result.text.trim().is_empty() && !self.said {
-                    self.parts.push(Part::Text { text: result.text.clone() });
+                    self.parts.push(Part::text(&result.text));
                 }
                 self.in_step = false;
             }
@@ -124,6 +170,7 @@ impl Assembler {
             AgentStreamEvent::Step { state: StepState::Started, .. } => {
                 // A step without an end: its end lies in a gap.
                 self.flush(report.seq.saturating_sub(1));
+                self.open_weight = Self::weight(report);
                 self.in_step = true;
             }
             AgentStreamEvent::Step { state: StepState::Finished, .. } => {
@@ -156,7 +203,25 @@ impl Assembler {
 
     fn flush_many(&mut self, seq: u64) {
         if self.open.len() >= MAX_OPEN_PARTS {
-            self.flush(seq);
+            self.flush_within_step(seq);
+        }
+    }
+
+    /// Makes parts of everything open. What follows is treated as outside a step, as it is when a commit lies between.
+    fn flush_within_step(&mut self, seq: u64) {
+        let last = self.open.pop();
+        let text = match last {
+            Some(OpenPart::Text(text)) => Some(text),
+            other => {
+                self.open.extend(other);
+                None
+            }
+        };
+        self.flush(seq);
+        self.in_step = false;
+        if let Some(text) = text {
+            self.said |= !text.trim().is_empty();
+            self.parts.push(Part::Text { text, continues: true });
         }
     }
 
@@ -167,7 +232,7 @@ impl Assembler {
                 OpenPart::Text(text) if text.trim().is_empty() => {}
                 OpenPart::Text(text) => {
                     self.said = true;
-                    self.parts.push(Part::Text { text });
+                    self.parts.push(Part::text(text));
                 }
                 OpenPart::Reasoning { text, .. } if text.trim().is_empty() => {}
                 OpenPart::Reasoning { text, first, last } => {
@@ -180,7 +245,14 @@ impl Assembler {
                 }
             }
         }
-        self.parts_seq = self.parts_seq.max(seq);
+        self.settle(seq);
+    }
+
+    /// Nothing up to `seq` is open.
+    fn settle(&mut self, seq: u64) {
+        if seq > self.parts_seq {
+            (self.parts_seq, self.open_weight) = (seq, 0);
+        }
     }
 
     /// Turns a withdrawn step into one folded notice; notices in it stay parts of their own.
@@ -212,12 +284,12 @@ impl Assembler {
         }
         self.said &= !notices.iter().any(is_gap);
         self.parts.extend(notices);
-        self.parts_seq = self.parts_seq.max(seq);
+        self.settle(seq);
     }
 
-    /// The completed parts, and the seq up to which no event has to be read again.
-    pub fn finish(self) -> (Vec<Part>, u64) {
-        (self.parts, self.parts_seq)
+    /// The parts that were completed.
+    pub fn finish(self) -> Assembled {
+        Assembled { parts: self.parts, parts_seq: self.parts_seq, open_weight: self.open_weight }
     }
 
     /// The open parts: shown while they grow, stored nowhere.

@@ -38,6 +38,8 @@ pub struct Report {
     /// The viber's clock; absent when it is not an instant. Order never depends on it.
     pub at: Option<Instant>,
     pub body: Option<EventBody>,
+    /// Its size as JSON.
+    pub bytes: usize,
 }
 
 impl Committed {
@@ -75,7 +77,7 @@ impl Committed {
 impl Item {
     /// What the event says.
     pub fn report(&self) -> Report {
-        Report::read(&self.json).unwrap_or(Report { seq: self.seq, first: self.seq, at: None, body: None })
+        Report::read(&self.json).unwrap_or(Report { seq: self.seq, first: self.seq, at: None, body: None, bytes: 0 })
     }
 }
 
@@ -90,10 +92,10 @@ impl Report {
                 },
                 _ => whole.seq,
             };
-            return Ok(Self { seq: whole.seq, first, at: whole.at, body: Some(whole.body) });
+            return Ok(Self { seq: whole.seq, first, at: whole.at, body: Some(whole.body), bytes: json.len() });
         }
         let Seq { seq } = serde_json::from_str(json)?;
-        Ok(Self { seq, first: seq, at: None, body: Self::unreadable_end(json) })
+        Ok(Self { seq, first: seq, at: None, body: Self::unreadable_end(json), bytes: json.len() })
     }
 
     /// A terminal event whose fields the Board does not understand still ends its attempt.

@@ -74,10 +74,23 @@ impl History {
 
 fn said(parts: &[Part]) -> Vec<TurnPart> {
     let text = |part: &Part| match part {
-        Part::Text { text } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
+        Part::Text { text, .. } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
         _ => None,
     };
-    parts.iter().filter_map(text).collect()
+    joined(parts, |_, part| text(part))
+}
+
+/// What is sent of each part. A text that goes on in the next part is one text.
+fn joined(parts: &[Part], sent: impl Fn(usize, &Part) -> Option<TurnPart>) -> Vec<TurnPart> {
+    let mut turn: Vec<TurnPart> = Vec::new();
+    for (n, part) in parts.iter().enumerate() {
+        let goes_on = n > 0 && parts[n - 1].goes_on_in(Some(part));
+        match (turn.last_mut().filter(|_| goes_on), sent(n, part)) {
+            (Some(TurnPart::Text { text }), Some(TurnPart::Text { text: more })) => text.push_str(&more),
+            (_, sent) => turn.extend(sent),
+        }
+    }
+    turn
 }
 
 /// Text, and calls with their results. An answer without either says how its task ended.
@@ -88,8 +101,8 @@ fn answer(exchange: &Exchange) -> Vec<TurnPart> {
             _ => None,
         })
     };
-    let turn = |(n, part): (usize, &Part)| match part {
-        Part::Text { text } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
+    let sent = |n: usize, part: &Part| match part {
+        Part::Text { text, .. } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
         Part::ToolCall { call_id, tool, args } => {
             let (result, ok) =
                 result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
@@ -98,7 +111,7 @@ fn answer(exchange: &Exchange) -> Vec<TurnPart> {
         }
         _ => None,
     };
-    let parts: Vec<TurnPart> = exchange.answer.iter().enumerate().filter_map(turn).collect();
+    let parts = joined(&exchange.answer, sent);
     if !parts.is_empty() {
         return parts;
     }
@@ -154,7 +167,7 @@ mod tests {
     use super::*;
 
     fn exchange(question: &str, answer: &str) -> Exchange {
-        let text = |text: &str| vec![Part::Text { text: text.into() }];
+        let text = |text: &str| vec![Part::text(text)];
         Exchange { question: text(question), answer: text(answer), state: TaskState::Completed }
     }
 
@@ -167,6 +180,17 @@ mod tests {
         let turns = history.finish();
         assert!(matches!(&turns[0].parts[0], TurnPart::Notice { text } if text.contains("left out")));
         assert!(matches!(&turns.last().expect("turns").parts[0], TurnPart::Text { text } if *text == long));
+    }
+
+    #[test]
+    fn a_text_in_several_parts_is_one_text() {
+        let long = |text: &str| Part::Text { text: text.into(), continues: true };
+        let mut one = exchange("do it", "end");
+        one.answer.splice(0..0, [long("begin"), long("ning, "), Part::text("middle"), long("the ")]);
+        let mut history = History::new(None);
+        assert!(history.take(&one));
+        let text = |text: &str| TurnPart::Text { text: text.into() };
+        assert_eq!(history.finish()[1].parts, [text("beginning, middle"), text("the end")]);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl LoggedTask {
 
     /// The question.
     pub fn question(&self, session: &SessionId, author: &str, seq: u64) -> Message {
-        let parts = vec![Part::Text { text: self.goal.clone() }];
+        let parts = vec![Part::text(&self.goal)];
         Message { parts, ..self.message(session, (MessageRole::User, author), seq, self.at) }
     }
 
@@ -244,7 +244,7 @@ impl Logbook {
             for attempt in &mut task.attempts {
                 if let Some(Ending::Completed(result)) = &mut attempt.ending {
                     let said = attempt.parts.iter().rev().find_map(|part| match part {
-                        Part::Text { text } => Some(text),
+                        Part::Text { text, .. } => Some(text),
                         _ => None,
                     });
                     result.text = said.map_or_else(String::new, |text| head_and_tail(text, MAX_RESULT_TEXT_BYTES));
@@ -360,7 +360,7 @@ fn part(kind: &str, fields: &Value) -> Option<Part> {
     let said = |most| text(fields, "text", most).filter(|text| !text.trim().is_empty());
     let notice = |text: String| Part::Notice { level: NoticeLevel::Info, text, folded: None };
     match kind {
-        "text" => said(MAX_PART_TEXT_BYTES).map(|text| Part::Text { text }),
+        "text" => said(MAX_PART_TEXT_BYTES).map(Part::text),
         "reasoning" => said(MAX_PART_TEXT_BYTES).map(|text| Part::Reasoning { text, duration_ms: 0 }),
         "tool-call" => {
             let args = Some(fields["args"].clone()).filter(|args| args.to_string().len() <= MAX_ARGS_BYTES);
@@ -429,9 +429,10 @@ fn weight(value: &Value) -> usize {
 fn weight_of(part: &Part) -> usize {
     RECORD_OVERHEAD_BYTES
         + match part {
-            Part::Text { text } | Part::Reasoning { text, .. } | Part::Notice { text, .. } | Part::Summary { text } => {
-                text.len()
-            }
+            Part::Text { text, .. }
+            | Part::Reasoning { text, .. }
+            | Part::Notice { text, .. }
+            | Part::Summary { text } => text.len(),
             Part::ToolCall { call_id, tool, args: value } | Part::ToolResult { call_id, tool, result: value, .. } => {
                 call_id.len() + tool.len() + weight(value)
             }

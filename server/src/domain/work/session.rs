@@ -111,6 +111,9 @@ pub struct Message {
 pub enum Part {
     Text {
         text: String,
+        /// A long text has several parts: this one goes on in the next.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        continues: bool,
     },
     #[serde(rename_all = "camelCase")]
     Reasoning {
@@ -148,6 +151,16 @@ pub enum Part {
 }
 
 impl Part {
+    /// A text that is whole.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), continues: false }
+    }
+
+    /// Whether its text goes on in the part after it.
+    pub fn goes_on_in(&self, next: Option<&Self>) -> bool {
+        matches!((self, next), (Self::Text { continues: true, .. }, Some(Self::Text { .. })))
+    }
+
     /// The word in the database's `kind`.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -243,7 +243,7 @@ impl TimelineBuilder {
     /// A complete part.
     pub fn part(&mut self, part: &Part) {
         match part {
-            Part::Text { text } | Part::Summary { text } => {
+            Part::Text { text, .. } | Part::Summary { text } => {
                 if !text.trim().is_empty() {
                     self.push(prose(text, self.by.unwrap_or(TextAuthor::Agent)));
                 }

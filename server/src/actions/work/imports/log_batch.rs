@@ -352,6 +352,7 @@ impl LogBatch {
             from: 1,
             to: 0,
             parts_seq: 0,
+            open_weight: 0,
             message_id: said.map(|said| &said.id),
             started_at: Some(attempt.from),
         };

@@ -90,7 +90,7 @@ pub(super) async fn announced(
         author: task.created_by.clone(),
         task_id: id.clone(),
         attempt: 0,
-        parts: vec![Part::Text { text: task.goal.clone() }],
+        parts: vec![Part::text(&task.goal)],
         created_at: now,
     };
     if !question(tx, &message, &task).await? {

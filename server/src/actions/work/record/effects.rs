@@ -14,14 +14,15 @@ use crate::{
         self,
         attempts::{Advance, AttemptEnd},
     },
-    domain::{Message, MessageRole, Part, Report, Waiting, WaitingFor, assemble::Assembler},
+    domain::{
+        Message, MessageRole, Part, Report, Waiting, WaitingFor,
+        assemble::{Assembled, Assembler},
+    },
     error::{Error, Result},
 };
 
 /// Longest message of an error, bytes.
 const MAX_ERROR_BYTES: usize = 8 * 1024;
-/// Rows of events read to complete a part; more than any step has.
-const MAX_OPEN_ROWS: u64 = 100_000;
 
 impl Recording<'_, '_> {
     /// Stores the run and applies its effects.
@@ -33,7 +34,7 @@ impl Recording<'_, '_> {
             _ => None,
         });
         let ends = run.reports.iter().any(is_terminal);
-        let (parts, parts_seq) = self.complete().await?;
+        let Assembled { parts, parts_seq, open_weight } = self.complete().await?;
         if !parts.is_empty() || ends || (newest && started.is_some()) {
             // The session's row is the lock on its order.
             db::sessions::touch(self.tx, &held.session_id).await?;
@@ -44,8 +45,14 @@ impl Recording<'_, '_> {
             self.book.runs.push((task.clone(), Arc::new(row)));
         }
         let started_at = started.as_ref().map(|_| self.tx.now);
-        let advance =
-            Advance { from: run.from, to: run.next() - 1, parts_seq, message_id: message.as_ref(), started_at };
+        let advance = Advance {
+            from: run.from,
+            to: run.next() - 1,
+            parts_seq,
+            open_weight,
+            message_id: message.as_ref(),
+            started_at,
+        };
         if !db::attempts::advance(self.tx, task, attempt, &advance).await? {
             return Err(Error::conflict("raced", "another connection recorded the same attempt"));
         }
@@ -68,10 +75,11 @@ impl Recording<'_, '_> {
     }
 
     /// The parts that the run completes.
-    async fn complete(&mut self) -> Result<(Vec<Part>, u64)> {
+    async fn complete(&mut self) -> Result<Assembled> {
         let Self { task, attempt, held, run, .. } = *self;
-        if !run.reports.iter().any(Assembler::completes) {
-            return Ok((Vec::new(), held.parts_seq));
+        let open_weight = held.open_weight + run.reports.iter().map(Assembler::weight).sum::<u64>();
+        if !run.reports.iter().any(Assembler::completes) && !Assembler::is_heavy(open_weight) {
+            return Ok(Assembled { parts: Vec::new(), parts_seq: held.parts_seq, open_weight });
         }
         let ends = run.reports.iter().any(is_terminal);
         let said = match &held.message_id {
@@ -80,9 +88,7 @@ impl Recording<'_, '_> {
         };
         let mut assembler = Assembler::new(held.parts_seq, said);
         if held.parts_seq < held.last_seq {
-            for open in db::events::after(self.tx, task, attempt, held.parts_seq, MAX_OPEN_ROWS).await? {
-                open.items.iter().for_each(|item| assembler.read(&item.report()));
-            }
+            super::read_open(self.tx, (task, attempt), held.parts_seq, &mut assembler).await?;
         }
         run.reports.iter().for_each(|report| assembler.read(report));
         Ok(assembler.finish())

@@ -252,7 +252,7 @@ impl NewTask {
             author: task.created_by.clone(),
             task_id: task.id.clone(),
             attempt: 0,
-            parts: vec![Part::Text { text: task.goal.clone() }],
+            parts: vec![Part::text(&task.goal)],
             created_at: tx.now,
         };
         if !question(tx, &message, task).await? {

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 
 fn report(seq: u64, body: EventBody) -> Report {
-    Report { seq, first: seq, at: Some(Instant(1000 * seq as i64)), body: Some(body) }
+    Report { seq, first: seq, at: Some(Instant(1000 * seq as i64)), body: Some(body), bytes: 64 }
 }
 
 fn said(event: AgentStreamEvent) -> EventBody {
@@ -40,9 +40,9 @@ fn framed(events: &[EventBody], cuts: &[usize]) -> Vec<Part> {
         reports[..end].iter().filter(|report| report.seq > parts_seq).for_each(|report| {
             assembler.read(report);
         });
-        let (new, seq) = assembler.finish();
-        parts.extend(new);
-        (parts_seq, done) = (seq, end);
+        let new = assembler.finish();
+        parts.extend(new.parts);
+        (parts_seq, done) = (new.parts_seq, end);
     }
     parts
 }
@@ -73,7 +73,7 @@ fn a_step_becomes_parts_when_it_is_finished() {
     });
     let parts = whole(&events);
     assert_eq!(parts[0], Part::Reasoning { text: "let me see".into(), duration_ms: 1000 });
-    assert_eq!(parts[1], Part::Text { text: "I will look.".into() });
+    assert_eq!(parts[1], Part::text("I will look."));
     assert!(matches!((&parts[2], &parts[3]), (Part::ToolCall { .. }, Part::ToolResult { ok: true, .. })));
 }
 
@@ -92,7 +92,7 @@ fn a_withdrawn_step_is_folded_and_belongs_to_no_answer() {
         text: "A model call was withdrawn: rate limit".into(),
         folded: Some("half an ans".into()),
     };
-    assert_eq!(parts, [folded, Part::Text { text: "The answer.".into() }]);
+    assert_eq!(parts, [folded, Part::text("The answer.")]);
 }
 
 #[test]
@@ -106,11 +106,11 @@ fn a_result_that_was_streamed_is_not_said_twice_and_one_that_was_not_is_said() {
         said(step(1, StepState::Finished)),
         completed("All done."),
     ];
-    assert_eq!(framed(&streamed, &[4]), [Part::Text { text: "All done.\n".into() }]);
-    assert_eq!(framed(&[EventBody::Accepted {}, completed("Silent.")], &[]), [Part::Text { text: "Silent.".into() }]);
+    assert_eq!(framed(&streamed, &[4]), [Part::text("All done.\n")]);
+    assert_eq!(framed(&[EventBody::Accepted {}, completed("Silent.")], &[]), [Part::text("Silent.")]);
     let gap = Gap { from: 2, to: 3, bytes: 9, reason: "quota".into() };
     let cut = framed(&[said(text("All")), said(gap), completed("All done.")], &[1, 2]);
-    assert_eq!(cut.last(), Some(&Part::Text { text: "All done.".into() }));
+    assert_eq!(cut.last(), Some(&Part::text("All done.")));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_was_said_before_a_failure_or_a_gap_stays() {
         details: None,
     };
     let parts = framed(&[said(step(1, StepState::Started)), said(text("so far")), EventBody::Error { error }], &[1, 2]);
-    assert_eq!(parts, [Part::Text { text: "so far".into() }]);
+    assert_eq!(parts, [Part::text("so far")]);
     let parts = whole(&[
         text("before"),
         Gap { from: 2, to: 9, bytes: 100, reason: "outbox full".into() },
@@ -159,4 +159,21 @@ proptest! {
         let cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= events.len()).collect();
         prop_assert_eq!(framed(&events, &cuts), framed(&events, &[]));
     }
+}
+
+#[test]
+fn a_long_text_has_several_parts_wherever_commits_lie() {
+    let piece = "0123456789abcdef".repeat(1024);
+    let mut events = vec![said(step(1, StepState::Started))];
+    events.extend((0..40).map(|_| said(text(&piece))));
+    events.push(said(step(1, StepState::Finished)));
+    let parts = framed(&events, &[]);
+    let said = |part: &Part| if let Part::Text { text, .. } = part { text.clone() } else { String::new() };
+    let pieces: Vec<usize> = parts.iter().map(|part| said(part).len() / piece.len()).collect();
+    assert_eq!(pieces, [16, 16, 8], "256 KiB, 256 KiB and the rest");
+    assert!(parts[0].goes_on_in(parts.get(1)) && parts[1].goes_on_in(parts.get(2)) && !parts[2].goes_on_in(None));
+    for cuts in [(1..42).collect::<Vec<usize>>(), vec![7, 23], vec![16, 17, 33]] {
+        assert_eq!(framed(&events, &cuts), parts, "{cuts:?}");
+    }
+    assert!(parts.iter().map(said).collect::<String>() == piece.repeat(40));
 }

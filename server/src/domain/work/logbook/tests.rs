@@ -70,7 +70,7 @@ fn nonsense_is_said_and_nothing_more() {
     let parts = &tasks[0].attempts[0].parts;
     let said = |part: &Part| matches!(part, Part::Notice { text, .. } if text.contains("4 of the log's lines"));
     assert!(said(&parts[0]), "{parts:?}");
-    assert_eq!(parts[1], Part::Text { text: "a\u{fffd}b".into() });
+    assert_eq!(parts[1], Part::text("a\u{fffd}b"));
     assert_eq!(parts.len(), 4, "{parts:?}");
     let late = read(&[line(1, &task, 1, json!({ "type": "text", "text": "x", "at": "9999-01-01T00:00:00.000Z" }))]);
     assert_eq!(late[0].at, NOW, "no line comes from tomorrow");

@@ -63,8 +63,11 @@ pub struct MessageResource {
     pub role: domain::MessageRole,
     /// Operator or token id of a user's message, agent id of an assistant's.
     pub author: String,
-    /// The parts of the message, in order.
+    /// The parts of the message, in order. An answer carries about 4 MiB of them.
     pub parts: Vec<domain::Part>,
+    /// Set when parts before these were left out: how many. `next` leads to them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub omitted_parts: Option<u64>,
     pub task_id: TaskId,
     /// Set on an assistant's message.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +83,7 @@ impl From<domain::Message> for MessageResource {
             role: message.role,
             author: message.author,
             parts: message.parts,
+            omitted_parts: None,
             task_id: message.task_id,
             attempt: (message.attempt > 0).then_some(message.attempt),
             created_at: message.created_at,

@@ -210,12 +210,16 @@ async fn delete(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListMessagesQuery {
-    /// Messages with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones.
-    #[param(value_type = Option<u64>)]
+    /// Messages with a smaller seq; the newest when absent. `next` is the `before` of the page with older ones: a seq, or
+    /// `{seq}.{part}` when the page began within a message.
+    #[param(value_type = Option<String>)]
     before: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
 }
+
+/// Bytes of parts in a page of messages.
+const MAX_MESSAGES_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A page of a session's messages, ascending by seq.
 #[utoipa::path(get, path = "/api/v1/sessions/{id}/messages", operation_id = "messages.list", tag = "sessions", params(("id" = SessionId, Path), ListMessagesQuery),
@@ -227,18 +231,24 @@ async fn messages(
     StrictQuery(which): StrictQuery<ListMessagesQuery>,
 ) -> Result<Json<List<shapes::MessageResource>>, Rejection> {
     let limit = limit_of(which.limit.as_deref())?;
-    let before = match which.before.as_deref() {
-        None => None,
-        Some(text) => Some(crate::web::api::page::number(text).ok_or_else(crate::web::api::page::bad_cursor)?),
-    };
+    let before = which.before.as_deref().map(message_end).transpose()?;
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-    // One row more than the page, the oldest, shows that there are older ones.
-    let mut rows = db::messages::page(&mut tx, &id, before, u64::from(limit) + 1).await?;
-    let older = rows.len() > limit as usize;
-    if older {
-        rows.remove(0);
+    let found = db::messages::bounded::page(&mut tx, &id, before, u64::from(limit), MAX_MESSAGES_BYTES).await?;
+    let omitted = Some(found.first_part).filter(|first| *first > 0);
+    let oldest = found.messages.first().filter(|_| found.more).map(|oldest| oldest.seq);
+    let next = oldest.map(|seq| omitted.map_or_else(|| seq.to_string(), |part| format!("{seq}.{part}")));
+    let mut items: Vec<shapes::MessageResource> =
+        found.messages.into_iter().map(shapes::MessageResource::from).collect();
+    if let Some(first) = items.first_mut() {
+        first.omitted_parts = omitted;
     }
-    let next = rows.first().filter(|_| older).map(|oldest| oldest.seq.to_string());
-    Ok(Json(List { items: rows.into_iter().map(shapes::MessageResource::from).collect(), next }))
+    Ok(Json(List { items, next }))
+}
+
+/// Where a page of messages ends: before a message, or before a part of one (`{seq}.{part}`).
+fn message_end(text: &str) -> Result<(u64, Option<u64>), Error> {
+    let number = |text| crate::web::api::page::number(text).ok_or_else(crate::web::api::page::bad_cursor);
+    let (seq, part) = text.split_once('.').map_or((text, None), |(seq, part)| (seq, Some(part)));
+    Ok((number(seq)?, part.map(number).transpose()?))
 }

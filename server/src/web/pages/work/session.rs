@@ -243,7 +243,7 @@ async fn text_of_message(board: &Board, caller: &Caller, id: &SessionId, seq: u6
     let found = db::messages::page(&mut board.db.reader_of(&caller.team.id).await?, id, before, 1).await?;
     let message = found.into_iter().find(|message| message.seq == seq).ok_or(Error::NotFound)?;
     let text = message.parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
+        Part::Text { text, .. } => Some(text.as_str()),
         _ => None,
     });
     Ok(text.collect::<Vec<_>>().join("\n\n"))

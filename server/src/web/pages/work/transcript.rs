@@ -1,6 +1,6 @@
 //! A session as text: its conversation as Markdown, and the whole output of a call.
 
-use std::fmt::Write;
+use std::{collections::VecDeque, fmt::Write};
 
 use axum::{
     extract::State,
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Parts read at once, where one of many is looked for.
+/// Parts read at once: together they are a few MiB at most.
 const PARTS_PER_READ: usize = 32;
 /// Messages read at once.
 const MESSAGES_PER_READ: u64 = 100;
@@ -42,13 +42,10 @@ pub async fn transcript(
     let _ = writeln!(head, "{} on {viber}, from {}\n", conversation.agent_name(), conversation.session.created_at);
     let name: String = id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
     let (team, last) = (caller.team.id.clone(), conversation.session.last_seq);
-    let pages = stream::try_unfold((board, team, id, 1_u64), move |(board, team, id, from)| async move {
-        if from > last {
-            return Ok::<_, Error>(None);
-        }
-        let messages = read(&board, &team, &id, from).await?;
-        let text: String = messages.iter().map(markdown).collect();
-        Ok(Some((Bytes::from(text), (board, team, id, from + MESSAGES_PER_READ))))
+    let start = TranscriptReader { board, team, session: id, last, next: 1, unread: VecDeque::new() };
+    let pages = stream::try_unfold(start, |mut reader| async move {
+        let text = reader.read().await?;
+        Ok::<_, Error>(text.map(|text| (Bytes::from(text), reader)))
     });
     let head = stream::once(async move { Ok(Bytes::from(head)) });
     let body = axum::body::Body::from_stream(futures_util::StreamExt::chain(head, pages));
@@ -59,22 +56,75 @@ pub async fn transcript(
     Ok((headers, body).into_response())
 }
 
-/// Messages `from…from+MESSAGES_PER_READ-1`, by seq.
-async fn read(board: &Board, team: &TeamId, id: &SessionId, from: u64) -> Result<Vec<Message>> {
-    let before = Some(from.saturating_add(MESSAGES_PER_READ));
-    let found = db::messages::page(&mut board.db.reader_of(team).await?, id, before, MESSAGES_PER_READ).await?;
-    Ok(found.into_iter().filter(|message| message.seq >= from).collect())
+/// Reads a session from its first message to its last, a few parts at a time.
+struct TranscriptReader {
+    board: Board,
+    team: TeamId,
+    session: SessionId,
+    /// Seq of the last message.
+    last: u64,
+    /// Seq of the first message whose head was not read.
+    next: u64,
+    /// Messages whose parts were not all read: each with its next part, and how many it has.
+    unread: VecDeque<(Message, u64, u64)>,
 }
 
-fn markdown(message: &Message) -> String {
+impl TranscriptReader {
+    /// The next piece of text; `None` at the end.
+    async fn read(&mut self) -> Result<Option<String>> {
+        let mut tx = self.board.db.reader_of(&self.team).await?;
+        while self.unread.is_empty() {
+            if self.next > self.last {
+                return Ok(None);
+            }
+            let end = self.next.saturating_add(MESSAGES_PER_READ);
+            let heads = db::messages::heads(&mut tx, &self.session, Some(end), MESSAGES_PER_READ).await?;
+            let new = heads.into_iter().filter(|(message, _)| message.seq >= self.next);
+            self.unread.extend(new.map(|(message, count)| (message, 0, count)));
+            self.next = end;
+        }
+        let (mut text, mut room) = (String::new(), PARTS_PER_READ as u64);
+        while room > 0
+            && let Some((message, from, count)) = self.unread.front_mut()
+        {
+            let to = (*from + room).min(*count);
+            let parts = db::messages::some_parts(&mut tx, &message.id, None, (*from, to), room).await?;
+            if *from == 0 {
+                text.push_str(&heading(message));
+            }
+            room -= (to - *from).clamp(1, room);
+            *from = to;
+            let is_last = to == *count;
+            if is_last {
+                self.unread.pop_front();
+            }
+            text.push_str(&markdown(&parts, is_last));
+        }
+        Ok(Some(text))
+    }
+}
+
+fn heading(message: &Message) -> String {
     let who = match message.role {
         MessageRole::User => "Said",
         MessageRole::Assistant => "Answered",
     };
-    let mut text = format!("## {who} {}\n\n", message.created_at);
-    for part in &message.parts {
+    format!("## {who} {}\n\n", message.created_at)
+}
+
+/// Parts of a message; more follow when these are not the last ones.
+fn markdown(parts: &[Part], is_last: bool) -> String {
+    let mut text = String::new();
+    for (n, part) in parts.iter().enumerate() {
+        let next = parts.get(n + 1);
+        if let Part::Text { text: said, continues: true } = part
+            && (part.goes_on_in(next) || (next.is_none() && !is_last))
+        {
+            text.push_str(said);
+            continue;
+        }
         let _ = match part {
-            Part::Text { text: said } | Part::Summary { text: said } => writeln!(text, "{}\n", said.trim_end()),
+            Part::Text { text: said, .. } | Part::Summary { text: said } => writeln!(text, "{}\n", said.trim_end()),
             Part::Reasoning { text: said, .. } => {
                 let quoted = said.trim_end().lines().map(|line| format!("> {line}\n")).collect::<String>();
                 writeln!(text, "> *Reasoning*\n>\n{quoted}")
@@ -147,7 +197,7 @@ pub async fn part(
     let (message, _) = head(&mut tx, &id, seq).await?;
     let found = db::messages::some_parts(&mut tx, &message, None, (at, at.saturating_add(1)), 1).await?;
     let text = found.into_iter().find_map(|part| match part {
-        Part::Text { text } | Part::Summary { text } | Part::Reasoning { text, .. } => Some(text),
+        Part::Text { text, .. } | Part::Summary { text } | Part::Reasoning { text, .. } => Some(text),
         _ => None,
     });
     Ok(plain(text.ok_or(Error::NotFound)?))

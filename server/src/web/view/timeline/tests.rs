@@ -53,7 +53,7 @@ fn the_open_tail_continues_the_parts() {
 #[test]
 fn a_withdrawn_step_takes_back_what_it_said() {
     let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
-    builder.part(&Part::Text { text: "kept".to_owned() });
+    builder.part(&Part::text("kept"));
     builder.event(&event(json!({"type": "step", "n": 2, "state": "started"})));
     builder.event(&event(json!({"type": "text-delta", "content": "oops"})));
     builder.event(&event(json!({"type": "step", "n": 2, "state": "discarded"})));
@@ -89,7 +89,7 @@ fn no_number_of_a_viber_is_too_large_to_show() {
 #[test]
 fn what_does_not_fit_is_left_out_from_the_front() {
     let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
-    builder.part(&Part::Text { text: "first".to_owned() });
+    builder.part(&Part::text("first"));
     for n in 0..200 {
         builder.part(&call(&format!("c{n}"), "shell"));
         builder.part(&result(&format!("c{n}"), true));
@@ -104,7 +104,7 @@ fn what_does_not_fit_is_left_out_from_the_front() {
     assert!(some.iter().map(TimelineEntry::weight).sum::<usize>() <= 20_000 + 900);
     // The earlier page ends where this one begins, and what lies behind its end answers its last calls.
     let mut earlier = TimelineBuilder::new(TextAuthor::Agent, 0);
-    earlier.part(&Part::Text { text: "first".to_owned() });
+    earlier.part(&Part::text("first"));
     let parts: Vec<Part> =
         (0..200).flat_map(|n| [call(&format!("c{n}"), "shell"), result(&format!("c{n}"), true)]).collect();
     parts[..from - 1].iter().for_each(|part| earlier.part(part));
@@ -133,7 +133,7 @@ fn no_text_is_too_long_for_a_page() {
         format!("```rust\n{}\n```", "a!(b);".repeat(3_900)),
     ] {
         let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
-        builder.part(&Part::Text { text: text.clone() });
+        builder.part(&Part::text(&text));
         builder.part(&Part::Reasoning { text: text.clone(), duration_ms: 1 });
         builder.part(&Part::Notice { level: NoticeLevel::Info, text: text.clone(), folded: None });
         builder.event(&event(json!({"type": "text-delta", "content": text})));

@@ -1,0 +1,235 @@
+//! Lists: each filter finds the same rows in the same order, page by page, whichever index it reads.
+
+use std::collections::BTreeMap;
+
+use protocol::{MessageId, SessionId, TaskId, ViberId};
+use server::{
+    db::{DbError, Tx, commands, messages, sessions, tasks, vibers},
+    domain::{By, Message, MessageRole, Part, Task, TaskState},
+};
+
+use super::{NOW, after, session, stories, task, team, viber};
+
+stories!(
+    sessions_are_listed_by_any_filter,
+    tasks_are_listed_by_any_filter,
+    messages_are_read_in_bounded_pages,
+    vibers_that_are_ready_are_found,
+    commands_are_forgotten_when_nobody_needs_them,
+);
+
+async fn sessions_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let (lab, den) = (viber(tx, &home, "lab").await?, viber(tx, &home, "den").await?);
+    let mut all: Vec<(SessionId, bool, &ViberId, bool)> = Vec::new();
+    for n in 0..12 {
+        let (on, named) = (if n % 3 == 0 { &lab } else { &den }, n % 2 == 0);
+        // Four of them were active at the same time.
+        let at = after(if (4..8).contains(&n) { 5 } else { n });
+        let id = session(tx, &home, on, if named { "Needle" } else { "Hay" }, at).await?;
+        let is_archived = n % 4 == 1;
+        if is_archived {
+            sessions::set_archived(&mut tx.of(&home), &id, Some(after(90))).await?;
+        }
+        all.push((id, is_archived, on, named));
+    }
+    let theirs = viber(tx, &far, "theirs").await?;
+    session(tx, &far, &theirs, "Needle", NOW).await?;
+    for archived in [false, true] {
+        for on in [None, Some(&lab), Some(&den)] {
+            for title in [None, Some("NEEDLE")] {
+                let filter = sessions::SessionFilter { archived, viber: on.cloned(), title: title.map(str::to_owned) };
+                let (mut found, mut cursor) = (Vec::new(), None);
+                loop {
+                    let before = cursor.as_ref().map(|(at, id)| (*at, id));
+                    let page = sessions::list(&mut tx.of(&home), None, &filter, before, 2).await?;
+                    let Some(last) = page.last() else { break };
+                    cursor = Some((last.session.active_at, last.session.id.clone()));
+                    found.extend(page.into_iter().map(|line| (line.session.active_at, line.session.id)));
+                }
+                assert!(found.is_sorted_by(|one, two| one > two), "{filter:?}: {found:?}");
+                let mut found: Vec<SessionId> = found.into_iter().map(|(_, id)| id).collect();
+                let fits = |row: &&(SessionId, bool, &ViberId, bool)| {
+                    row.1 == archived && on.is_none_or(|on| on == row.2) && (title.is_none() || row.3)
+                };
+                let mut due: Vec<SessionId> = all.iter().filter(fits).map(|row| row.0.clone()).collect();
+                found.sort();
+                due.sort();
+                assert_eq!(found, due, "{filter:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn tasks_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let (lab, den) = (viber(tx, &home, "lab").await?, viber(tx, &home, "den").await?);
+    let (one, two) = (session(tx, &home, &lab, "one", NOW).await?, session(tx, &home, &den, "two", NOW).await?);
+    let states = [TaskState::Pending, TaskState::Running, TaskState::Completed, TaskState::Error, TaskState::Stopped];
+    let mut all: Vec<Task> = Vec::new();
+    for n in 0..20 {
+        let mut made = task(tx, &home, if n % 3 == 0 { &one } else { &two }, "goal", after(n)).await?;
+        made.state = states[(n as usize) % states.len()];
+        let sql = "UPDATE tasks SET state = $2 WHERE task_id = $1";
+        tx.execute(sql, server::args![&made.id, made.state]).await?;
+        all.push(made);
+    }
+    let theirs = viber(tx, &far, "theirs").await?;
+    let foreign = session(tx, &far, &theirs, "theirs", NOW).await?;
+    task(tx, &far, &foreign, "goal", NOW).await?;
+    for state in [None].into_iter().chain(states.map(Some)) {
+        for on in [None, Some(&lab), Some(&den)] {
+            for of in [None, Some(&one), Some(&two)] {
+                let filter = tasks::TaskFilter { state, session: of.cloned(), viber: on.cloned() };
+                let mut found: Vec<TaskId> = Vec::new();
+                loop {
+                    let page = tasks::list(&mut tx.of(&home), &filter, found.last(), 3).await?;
+                    if page.is_empty() {
+                        break;
+                    }
+                    found.extend(page.into_iter().map(|task| task.id));
+                }
+                let fits = |task: &&Task| {
+                    state.is_none_or(|state| state == task.state)
+                        && on.is_none_or(|on| *on == task.viber_id)
+                        && of.is_none_or(|of| *of == task.session_id)
+                };
+                let due: Vec<TaskId> = all.iter().rev().filter(fits).map(|task| task.id.clone()).collect();
+                assert_eq!(found, due, "{filter:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn messages_are_read_in_bounded_pages(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let lab = viber(tx, &home, "lab").await?;
+    let talk = session(tx, &home, &lab, "talk", NOW).await?;
+    for (n, sizes) in [vec![10, 400, 30], vec![], vec![900], vec![5; 12]].into_iter().enumerate() {
+        let asked = task(tx, &home, &talk, &format!("question {n}"), after(n as i64)).await?;
+        let answer = Message {
+            id: MessageId::new(NOW.0),
+            session_id: talk.clone(),
+            seq: asked.message_seq + 1,
+            role: MessageRole::Assistant,
+            author: "default".into(),
+            task_id: asked.id,
+            attempt: 1,
+            parts: Vec::new(),
+            created_at: after(n as i64),
+        };
+        messages::insert(&mut tx.of(&home), &answer).await?;
+        let part = |(n, size): (usize, &usize)| Part::text("x".repeat(*size) + &n.to_string());
+        let parts: Vec<Part> = sizes.iter().enumerate().map(part).collect();
+        messages::append(&mut tx.change(&home, &By::board(), NOW), &answer.id, &parts).await?;
+    }
+    let texts =
+        |all: Vec<Message>| -> Vec<(u64, Vec<Part>)> { all.into_iter().map(|one| (one.seq, one.parts)).collect() };
+    let whole = texts(messages::page(&mut tx.of(&home), &talk, None, 100).await?);
+    for max_bytes in [1, 100, 500, 1_000, 100_000] {
+        for limit in [1, 3, 100] {
+            let (mut all, mut before, mut pages): (Vec<(u64, Vec<Part>)>, _, _) = (Vec::new(), None, 0);
+            loop {
+                let page = messages::bounded::page(&mut tx.of(&home), &talk, before, limit, max_bytes).await?;
+                let (first_part, more) = (page.first_part, page.more);
+                let mut newer = std::mem::replace(&mut all, texts(page.messages));
+                let seq = all[0].0;
+                // The rest of a message whose beginning is in this page.
+                if let Some((seq, parts)) = all.last_mut()
+                    && newer.first().is_some_and(|(newer, _)| newer == seq)
+                {
+                    parts.append(&mut newer.remove(0).1);
+                }
+                all.append(&mut newer);
+                pages += 1;
+                assert!(pages <= 40, "{max_bytes} bytes, {limit} messages: no end");
+                before = Some((seq, Some(first_part).filter(|first| *first > 0)));
+                if !more {
+                    break;
+                }
+            }
+            assert_eq!(all, whole, "{max_bytes} bytes, {limit} messages");
+        }
+    }
+    assert!(messages::bounded::page(&mut tx.of(&far), &talk, None, 10, 100).await?.messages.is_empty());
+    Ok(())
+}
+
+async fn vibers_that_are_ready_are_found(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let none = BTreeMap::new();
+    let mut fleet = Vec::new();
+    for name in ["connected", "away", "drained", "busy", "revoked", "labeled"] {
+        fleet.push(viber(tx, &home, name).await?);
+    }
+    let theirs = viber(tx, &far, "theirs").await?;
+    tx.execute("UPDATE vibers SET contact = 'connected'", &[]).await?;
+    tx.execute("UPDATE vibers SET contact = 'disconnected' WHERE name = 'away'", &[]).await?;
+    vibers::set_drained(&mut tx.of(&home), &fleet[2], true).await?;
+    let talk = session(tx, &home, &fleet[3], "talk", NOW).await?;
+    task(tx, &home, &talk, "work", NOW).await?;
+    vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &fleet[4]).await?;
+    vibers::set_labels(
+        &mut tx.change(&home, &By::board(), NOW),
+        &fleet[5],
+        &[label("gpu", "yes"), label("os", "linux")].into(),
+    )
+    .await?;
+    let ids = |found: Vec<vibers::Candidate>| found.into_iter().map(|one| one.id).collect::<Vec<_>>();
+    let mut both = vec![fleet[0].clone(), fleet[5].clone()];
+    both.sort();
+    assert_eq!(ids(vibers::ready(&mut tx.of(&home), &none, 10).await?), both);
+    assert_eq!(ids(vibers::ready(&mut tx.of(&home), &none, 1).await?), both[..1]);
+    assert_eq!(ids(vibers::ready(&mut tx.of(&home), &[label("os", "linux")].into(), 10).await?), both);
+    let gpu = [label("gpu", "yes"), label("os", "linux")].into();
+    assert_eq!(ids(vibers::ready(&mut tx.of(&home), &gpu, 10).await?), fleet[5..]);
+    assert_eq!(ids(vibers::candidates(&mut tx.of(&home), &gpu).await?), fleet[5..]);
+    assert_eq!(ids(vibers::candidates(&mut tx.of(&home), &none).await?).len(), 5, "all but the revoked one");
+    assert!(vibers::ready(&mut tx.of(&home), &[label("gpu", "no")].into(), 10).await?.is_empty());
+    assert_eq!(ids(vibers::ready(&mut tx.of(&far), &none, 10).await?), [theirs], "foreign ones are not");
+    assert!(vibers::ready(&mut tx.of(&far), &[label("gpu", "yes")].into(), 10).await?.is_empty());
+    let busy = vibers::candidate(&mut tx.of(&home), &fleet[3]).await?.expect("there");
+    assert_eq!((busy.busy, busy.connected), (1, true));
+    assert!(vibers::candidate(&mut tx.of(&far), &fleet[3]).await?.is_none());
+    // Its labels are replaced, not added to.
+    vibers::set_labels(&mut tx.change(&home, &By::board(), NOW), &fleet[5], &none).await?;
+    assert!(vibers::ready(&mut tx.of(&home), &[label("gpu", "yes")].into(), 10).await?.is_empty());
+    Ok(())
+}
+
+async fn commands_are_forgotten_when_nobody_needs_them(tx: &mut Tx) -> Result<(), DbError> {
+    let home = team(tx, "home").await?.id;
+    let (lab, den) = (viber(tx, &home, "lab").await?, viber(tx, &home, "den").await?);
+    let talk = session(tx, &home, &lab, "talk", NOW).await?;
+    let open = task(tx, &home, &talk, "open", NOW).await?;
+    for n in 1..=5 {
+        let attempt = (n == 4).then_some((&open.id, 1));
+        let kind = if n == 4 { "task:submit" } else { "viber:drain" };
+        let command = commands::NewCommand { kind, attempt, body: "{}".into() };
+        commands::enqueue(&mut tx.change(&home, &By::board(), after(n)), &lab, command).await?;
+    }
+    server::db::attempts::set_cmd_seq(&mut tx.of(&home), &open.id, 1, 4).await?;
+    assert_eq!(commands::oldest_needed(&mut tx.of(&home), &lab).await?, 1, "none was seen to arrive");
+    tx.execute("UPDATE vibers SET acked_cmd_seq = 5 WHERE name = 'lab'", &[]).await?;
+    assert_eq!(commands::oldest_needed(&mut tx.of(&home), &lab).await?, 4, "its attempt is open");
+    vibers::set_drained(&mut tx.of(&home), &lab, true).await?;
+    assert_eq!(commands::oldest_needed(&mut tx.of(&home), &lab).await?, 4);
+    let old = vibers::with_commands_before(&mut tx.of(&home), None, after(2), 10).await?;
+    assert_eq!(old, std::slice::from_ref(&lab), "the other has none");
+    assert!(vibers::with_commands_before(&mut tx.of(&home), None, after(1), 10).await?.is_empty());
+    assert!(vibers::with_commands_before(&mut tx.of(&home), Some(&lab), after(2), 10).await?.is_empty());
+    assert_eq!(commands::forget(&mut tx.of(&home), &lab, 4, after(3), 1).await?, 1, "one at a time");
+    assert_eq!(commands::forget(&mut tx.of(&home), &lab, 4, after(3), 9).await?, 1, "those before an instant");
+    let left = commands::after(&mut tx.of(&home), &lab, 0, 10).await?;
+    assert_eq!(left.iter().map(|command| command.cmd_seq).collect::<Vec<_>>(), [3, 4, 5]);
+    let end = server::db::attempts::AttemptEnd { outcome: "completed", superseded: false, report: None };
+    server::db::attempts::end(&mut tx.change(&home, &By::board(), after(6)), &open.id, 1, end).await?;
+    assert_eq!(commands::oldest_needed(&mut tx.of(&home), &lab).await?, 5, "the one that drained it");
+    vibers::set_drained(&mut tx.of(&home), &lab, false).await?;
+    assert_eq!(commands::oldest_needed(&mut tx.of(&home), &lab).await?, 6);
+    assert_eq!(commands::oldest_needed(&mut tx.of(&home), &den).await?, 1);
+    Ok(())
+}
