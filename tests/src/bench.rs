@@ -1,6 +1,6 @@
 //! The load generator: what the Board does in a second, and what a unit of it costs in processor time and memory.
 //!
-//! Each measure starts a Board of its own on a fresh SQLite database, over loopback, for a bounded time. Latencies are
+//! Each measure starts a Board of its own on a fresh database, SQLite where nothing else is said, over loopback, for a bounded time. Latencies are
 //! seen from outside; processor time and memory are read from `/proc`. Nothing here fails because a figure is missed.
 //! Options come from the environment: `ONLY=idle,page` picks measures, `SCALE=0.1` shrinks counts and times.
 
@@ -22,6 +22,7 @@ mod kill;
 mod page;
 mod round_trip;
 mod sandbox;
+mod slopes;
 mod stalled;
 mod workspace;
 
@@ -37,6 +38,7 @@ type Measure = (&'static str, fn(Scale) -> Running);
 const MEASURES: &[Measure] = &[
     ("cold", |scale| Box::pin(cold::measure(scale))),
     ("round-trip", |scale| Box::pin(round_trip::measure(scale))),
+    ("postgres", |scale| Box::pin(round_trip::measure_postgres(scale))),
     ("fan-out", |scale| Box::pin(fan_out::measure(scale))),
     ("events", |scale| Box::pin(events::measure(scale))),
     ("idle", |scale| Box::pin(idle::measure(scale))),
@@ -46,6 +48,7 @@ const MEASURES: &[Measure] = &[
     ("workspace", |scale| Box::pin(workspace::measure(scale))),
     ("memory", |scale| Box::pin(workspace::remember(scale))),
     ("sandbox", |scale| Box::pin(sandbox::measure(scale))),
+    ("slopes", |scale| Box::pin(slopes::measure(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

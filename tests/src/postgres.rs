@@ -41,6 +41,14 @@ impl Database {
     }
 }
 
+/// The process id of the server that has a database.
+pub async fn server_pid(url: &str) -> u32 {
+    let mut connection = PgConnection::connect(url).await.expect("the test PostgreSQL");
+    let asked = sqlx::query_scalar::<_, String>("SELECT pg_read_file('postmaster.pid')");
+    let file = asked.fetch_one(&mut connection).await.expect("a superuser");
+    file.lines().next().and_then(|pid| pid.trim().parse().ok()).expect("a process id")
+}
+
 fn server() -> String {
     std::env::var(ADDRESS_VARIABLE).unwrap_or_else(|_| {
         panic!("{ADDRESS_VARIABLE} is not set: run the tests with `make test`, or `scripts/with-postgres cargo nextest run …`")

@@ -24,15 +24,25 @@ struct Submitted {
     session_id: String,
 }
 
-/// Submits a goal to a viber; answers the ids of the task and its session.
-pub async fn submit(
-    http: &mut Http,
-    viber: &str,
-    session: Option<&str>,
-    goal: &str,
-) -> Result<(String, String), ConnectionError> {
-    let session = session.map_or(String::new(), |session| format!(r#","sessionId":"{session}""#));
-    let body = format!(r#"{{"goal":"{goal}","viberId":"{viber}"{session}}}"#);
+/// Where a task runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    /// A new session of a viber.
+    Viber(&'a str),
+    /// A session of a viber.
+    Session(&'a str, &'a str),
+    /// A new session of whichever viber has these labels, as JSON.
+    Labels(&'a str),
+}
+
+/// Submits a goal; answers the ids of the task and its session.
+pub async fn submit(http: &mut Http, target: Target<'_>, goal: &str) -> Result<(String, String), ConnectionError> {
+    let target = match target {
+        Target::Viber(viber) => format!(r#""viberId":"{viber}""#),
+        Target::Session(viber, session) => format!(r#""viberId":"{viber}","sessionId":"{session}""#),
+        Target::Labels(labels) => format!(r#""labels":{labels}"#),
+    };
+    let body = format!(r#"{{"goal":"{goal}",{target}}}"#);
     let (status, answer) = http.ask("POST", "/api/v1/tasks", &body).await?;
     if status != 201 {
         return Err(ConnectionError(format!("{status}: {}", String::from_utf8_lossy(&answer))));
@@ -42,13 +52,9 @@ pub async fn submit(
 }
 
 /// Submits a task and reads its stream to the end; answers how long its result took, and its session.
-pub async fn round_trip(
-    http: &mut Http,
-    viber: &str,
-    session: Option<&str>,
-) -> Result<(Duration, String), ConnectionError> {
+pub async fn round_trip(http: &mut Http, target: Target<'_>) -> Result<(Duration, String), ConnectionError> {
     let began = Instant::now();
-    let (task, session) = submit(http, viber, session, "Say that it is done.").await?;
+    let (task, session) = submit(http, target, "Say that it is done.").await?;
     let head = http.open(&format!("/api/v1/tasks/{task}/events")).await?;
     let (mut frames, mut took) = (Frames::default(), None);
     http.body(head, |piece| {

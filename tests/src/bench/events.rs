@@ -37,7 +37,7 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     for n in 0..TASKS {
         let machine = &mut machines[n % VIBERS];
         let sent = Arc::new(SentEvents::new(last));
-        client::submit(&mut http, &machine.id, None, "Talk fast.").await.expect("a task");
+        client::submit(&mut http, client::Target::Viber(&machine.id), "Talk fast.").await.expect("a task");
         let (task, attempt) = machine.begun(&sent).await;
         for viewer in client::look(&stage, 1, &task, &sent).await {
             viewers.push((viewer, sent.clone()));

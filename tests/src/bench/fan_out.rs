@@ -25,7 +25,8 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let deltas = scale.seconds(20).as_secs() * EVENTS_EACH_SECOND;
     let sent = Arc::new(SentEvents::new(deltas + 3));
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
-    let (task, _) = client::submit(&mut http, &machine.id, None, "Count aloud.").await.expect("a task");
+    let (task, _) =
+        client::submit(&mut http, client::Target::Viber(&machine.id), "Count aloud.").await.expect("a task");
     let (begun, attempt) = machine.begun(&sent).await;
     assert_eq!(begun, task);
     let viewers = client::look(&stage, VIEWERS, &task, &sent).await;

@@ -140,7 +140,7 @@ async fn submit(host: String, token: String, vibers: Vec<String>, n: usize, ledg
         let Ok(mut open) = open else { continue };
         turn += 1;
         let viber = &vibers[turn % vibers.len()];
-        if let Ok((task, _)) = client::submit(&mut open, viber, None, "Survive.").await {
+        if let Ok((task, _)) = client::submit(&mut open, client::Target::Viber(viber), "Survive.").await {
             ledger.submitted.lock().expect("not poisoned").push(task);
             http = Some(open);
         }

@@ -62,7 +62,11 @@ async fn converse(stage: &Stage, turns: usize) -> String {
     for turn in 0..turns {
         let mut http = Http::connect(&stage.host, stage.token(turn)).await.expect("the Board listens");
         let goal = format!("Turn {turn}: count the calls and show me the code.");
-        let asked = client::submit(&mut http, &machine.id, session.as_deref(), &goal).await;
+        let target = match &session {
+            Some(session) => client::Target::Session(&machine.id, session),
+            None => client::Target::Viber(&machine.id),
+        };
+        let asked = client::submit(&mut http, target, &goal).await;
         session = Some(asked.expect("a task").1);
         let sent = Arc::new(SentEvents::new(4));
         let (task, attempt) = machine.begun(&sent).await;

@@ -113,6 +113,24 @@ pub fn processor(pid: u32) -> f64 {
     fields.iter().sum::<f64>() / TICKS
 }
 
+/// The same of a process and its children: a database server has one for each connection.
+pub fn processor_with_children(pid: u32) -> f64 {
+    let mut ticks = 0.0;
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let Some((name, after)) = stat.rsplit_once(')') else { continue };
+        let fields: Vec<f64> = after.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+        let is_itself = name.split(' ').next() == Some(&pid.to_string());
+        // From the fourth field on: the parent, …, utime, stime, and both of children that have ended.
+        if let [parent, ..] = fields[..]
+            && (is_itself || parent == f64::from(pid))
+        {
+            ticks += fields.iter().skip(10).take(if is_itself { 4 } else { 2 }).sum::<f64>();
+        }
+    }
+    ticks / TICKS
+}
+
 /// Resident MiB now, and the most so far.
 pub fn memory(pid: u32) -> (f64, f64) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

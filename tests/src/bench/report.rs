@@ -43,7 +43,14 @@ pub struct Figure {
     pub due: Option<Bound>,
     /// The predecessor's gateway on the same kind of machine; it keeps everything in memory and loses it.
     pub predecessor: Option<f64>,
+    /// Of a figure that was measured at several sizes, the smallest first: what it was at each.
+    pub sizes: Vec<f64>,
 }
+
+/// The value at the largest size may be this many times the value at the smallest.
+const MAX_GROWTH: f64 = 1.5;
+/// Growth by less than this many milliseconds is not told from noise.
+const GROWTH_NOISE_MS: f64 = 0.1;
 
 /// The bound that a figure has to keep.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +100,14 @@ impl Measured {
 
     /// With a figure.
     pub fn figure(mut self, name: &'static str, value: f64, word: &'static str, due: impl Into<Option<Bound>>) -> Self {
-        self.figures.push(Figure { name, value, word, due: due.into(), predecessor: None });
+        self.figures.push(Figure { name, value, word, due: due.into(), predecessor: None, sizes: Vec::new() });
+        self
+    }
+
+    /// With a figure in milliseconds that was measured at several sizes, the smallest first.
+    pub fn growth(mut self, name: &'static str, sizes: Vec<f64>, due: impl Into<Option<Bound>>) -> Self {
+        let value = sizes.last().copied().expect("a size");
+        self.figures.push(Figure { name, value, word: "ms", due: due.into(), predecessor: None, sizes });
         self
     }
 
@@ -118,10 +132,21 @@ impl Measured {
 
 impl Figure {
     fn met(&self) -> Option<bool> {
-        self.due.map(|due| match due {
+        let bound = self.due.map(|due| match due {
             Bound::AtLeast(least) => self.value >= least,
             Bound::AtMost(most) => self.value <= most,
-        })
+        });
+        match self.sizes.first() {
+            Some(smallest) => Some(bound.unwrap_or(true) && self.value <= smallest * MAX_GROWTH + GROWTH_NOISE_MS),
+            None => bound,
+        }
+    }
+
+    /// `1.2 → 1.3 → 1.9, × 1.58`
+    fn growth(&self) -> String {
+        let Some(smallest) = self.sizes.first() else { return String::new() };
+        let sizes: Vec<String> = self.sizes.iter().map(|size| number(*size)).collect();
+        format!("  {}, × {}", sizes.join(" → "), number(self.value / smallest))
     }
 }
 
@@ -146,7 +171,14 @@ pub fn table(measured: &[Measured]) -> String {
             let verdict = figure.met().map_or("", |met| if met { "met" } else { "MISSED" });
             let value = format!("{} {}", number(figure.value), figure.word);
             let before = figure.predecessor.map(number).unwrap_or_default();
-            text.push_str(&format!("{name:<36} {:<25} {value:>13} {due:>8} {before:>12}  {verdict}\n", figure.name));
+            text.push_str(&format!(
+                "{name:<36} {:<25} {value:>13} {due:>8} {before:>12}  {verdict}{}\n",
+                figure.name,
+                figure.growth()
+            ));
+        }
+        if one.units == 0.0 {
+            continue;
         }
         let Spent { seconds, board, own, others, rss, peak, written, commits, calls, switches } = one.spent;
         let unit = one.unit;
@@ -193,7 +225,7 @@ pub fn json(machine: &Hardware, scale: f64, measured: &[Measured]) -> Value {
             };
             json!({
                 "name": figure.name, "value": figure.value, "unit": figure.word,
-                "least": least, "most": most, "met": figure.met(), "predecessor": figure.predecessor,
+                "least": least, "most": most, "met": figure.met(), "predecessor": figure.predecessor, "sizes": figure.sizes,
             })
         };
         json!({

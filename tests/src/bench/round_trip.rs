@@ -10,22 +10,52 @@ use super::{
     http::Http,
     load::Latencies,
     machine::{BenchViber, TaskHandling},
+    proc,
     report::{Bound, Measured},
     stage::Stage,
 };
+use crate::board::Engine;
 
 const VIBERS: usize = 10;
 const CLIENTS: usize = 32;
 /// Tokens that a client takes in turn: one may be used for 100 calls a second.
 const TOKENS: usize = 10;
 
-pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
-    let stage = Arc::new(Stage::set(VIBERS, CLIENTS * TOKENS).await);
+/// On PostgreSQL, whose processor time is counted with the Board's.
+pub(super) async fn measure_postgres(scale: Scale) -> Vec<Measured> {
+    let stage = Arc::new(Stage::set_on(Engine::Postgres, VIBERS, CLIENTS * TOKENS).await);
+    let server = crate::postgres::server_pid(&stage.board.database_url).await;
+    let (_machines, ids) = machines(&stage).await;
+    run(&stage, &ids, CLIENTS, Duration::from_secs(1)).await;
+    let (watch, before) = (stage.watch().await, proc::processor_with_children(server));
+    let (times, took) = run(&stage, &ids, CLIENTS, scale.seconds(10)).await;
+    let mut spent = watch.stop(stage.commits().await);
+    let server = proc::processor_with_children(server) - before;
+    let note = format!("of which the server {:.2} ms", server / times.len() as f64 * 1e3);
+    spent.board += server;
+    spent.others = (spent.others - server).max(0.0);
+    vec![
+        Measured::new("the same on PostgreSQL, × 32", "task", times.len(), spent)
+            .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Bound::AtLeast(1000.0))
+            .processor("CPU, with the server", (1.0, 1e3), "ms/task", Bound::AtMost(2.0))
+            .figure("p50", times.ms(50.0), "ms", None)
+            .figure("p99", times.ms(99.0), "ms", Bound::AtMost(100.0))
+            .note(note),
+    ]
+}
+
+async fn machines(stage: &Arc<Stage>) -> (Vec<BenchViber>, Arc<[String]>) {
     let mut machines = Vec::new();
     for enrolled in &stage.vibers {
-        machines.push(BenchViber::connect(&stage, enrolled, TaskHandling::Completes).await);
+        machines.push(BenchViber::connect(stage, enrolled, TaskHandling::Completes).await);
     }
-    let ids: Arc<[String]> = machines.iter().map(|machine| machine.id.clone()).collect();
+    let ids = machines.iter().map(|machine| machine.id.clone()).collect();
+    (machines, ids)
+}
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let stage = Arc::new(Stage::set(VIBERS, CLIENTS * TOKENS).await);
+    let (_machines, ids) = machines(&stage).await;
     // Caches are filled and pages are touched before it counts.
     run(&stage, &ids, CLIENTS, Duration::from_secs(1)).await;
 
@@ -65,7 +95,8 @@ async fn run(stage: &Arc<Stage>, vibers: &Arc<[String]>, clients: usize, limit: 
                 let viber = &vibers[turn % vibers.len()];
                 http.show(stage.token(n + turn % TOKENS * CLIENTS));
                 turn += 1;
-                let (took, _) = client::round_trip(&mut http, viber, None).await.expect("a round trip");
+                let (took, _) =
+                    client::round_trip(&mut http, client::Target::Viber(viber)).await.expect("a round trip");
                 times.push(took);
             }
             times

@@ -40,7 +40,12 @@ pub struct EnrolledViber {
 impl Stage {
     /// A Board on SQLite with `vibers` and `tokens`.
     pub async fn set(vibers: usize, tokens: usize) -> Self {
-        let board = Board::start_with(Engine::Sqlite, &["--metrics-token", METRICS_TOKEN]).await;
+        Self::set_on(Engine::Sqlite, vibers, tokens).await
+    }
+
+    /// The same on either database.
+    pub async fn set_on(engine: Engine, vibers: usize, tokens: usize) -> Self {
+        let board = Board::start_with(engine, &["--metrics-token", METRICS_TOKEN]).await;
         let host = board.url.trim_start_matches("http://").to_owned();
         let mut stage = Self { board, host, vibers: Vec::new(), tokens: Vec::new() };
         stage.vibers = (0..vibers).map(enrolled).collect();

@@ -65,7 +65,8 @@ async fn run(scale: Scale, viewer: bool) -> MemoryUse {
     let (warm, total) = (scale.count(WARM_UP_BYTES / EVENT_BYTES, 10), scale.count(TOTAL_BYTES / EVENT_BYTES, 50));
     let sent = Arc::new(SentEvents::new((warm + total + 10) as u64));
     let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
-    let (task, _) = client::submit(&mut http, &machine.id, None, "Read it all out.").await.expect("a task");
+    let (task, _) =
+        client::submit(&mut http, client::Target::Viber(&machine.id), "Read it all out.").await.expect("a task");
     let (_, attempt) = machine.begun(&sent).await;
     // One that reads, so that what any viewer touches for the first time is there before it counts.
     let reader = client::look(&stage, 1, &task, &sent).await;

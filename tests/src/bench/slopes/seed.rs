@@ -1,0 +1,185 @@
+//! Rows of a database with a history, written as SQL makes them: a million messages take seconds.
+
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
+};
+
+use crate::board::{Engine, HOME};
+
+/// When the oldest session began: `2026-09-21`.
+const FIRST_SESSION_MS: i64 = 1_790_000_000_000;
+/// One session a minute.
+const BETWEEN_SESSIONS_MS: i64 = 60_000;
+/// One turn every six seconds.
+const BETWEEN_TURNS_MS: i64 = 6_000;
+/// Markdown with a list, inline code and a block of code, as agents answer.
+const ANSWER_MARKDOWN: &str = "I changed **two files** and ran the tests:\\n\\n- `src/lib.rs` keeps the counter\\n\
+     - `src/main.rs` prints it\\n\\n```rust\\nfn main() {\\n    println!(\\\"{}\\\", counter::next());\\n}\\n```\\n\\n\
+     All 12 tests pass.";
+
+/// How much history a database has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    pub sessions: usize,
+    /// Each has a question and an answer.
+    pub turns_per_session: usize,
+    pub vibers: usize,
+    pub teams: usize,
+}
+
+/// A place for rows: the database of a Board that does not run.
+#[derive(Debug)]
+pub struct Seed<'a> {
+    pub engine: Engine,
+    pub url: &'a str,
+    /// All sessions are this viber's, which is not one of the history's.
+    pub viber: &'a str,
+}
+
+impl Seed<'_> {
+    /// Writes the history.
+    pub async fn write(&self, history: History) {
+        let mut statements = self.statements(history);
+        match self.engine {
+            Engine::Sqlite => {
+                let options: SqliteConnectOptions = self.url.parse().expect("an address");
+                let options = options.pragma("synchronous", "OFF").pragma("cache_size", "-200000").foreign_keys(false);
+                let mut connection = SqliteConnection::connect_with(&options).await.expect("the Board's database");
+                statements.push("PRAGMA wal_checkpoint(TRUNCATE)".into());
+                for sql in statements {
+                    run(connection.execute(AssertSqlSafe(sql.clone())).await, &sql);
+                }
+                connection.close().await.expect("a clean goodbye");
+            }
+            Engine::Postgres => {
+                let mut connection = PgConnection::connect(self.url).await.expect("the Board's database");
+                // Neither triggers nor foreign keys; and what autovacuum does in time.
+                statements.insert(0, "SET session_replication_role = replica".into());
+                statements.push("VACUUM ANALYZE".into());
+                for sql in statements {
+                    run(connection.execute(AssertSqlSafe(sql.clone())).await, &sql);
+                }
+                connection.close().await.expect("a clean goodbye");
+            }
+        }
+    }
+
+    fn statements(&self, history: History) -> Vec<String> {
+        let History { sessions, turns_per_session: turns, vibers, teams } = history;
+        let (all, viber) = (sessions * turns, format!("'{}'", self.viber));
+        let team = format!("(SELECT team_id FROM teams WHERE slug = '{HOME}')");
+        let at = format!("{FIRST_SESSION_MS} + i * {BETWEEN_SESSIONS_MS}");
+        let turn_at =
+            format!("{FIRST_SESSION_MS} + i / {turns} * {BETWEEN_SESSIONS_MS} + i % {turns} * {BETWEEN_TURNS_MS}");
+        let session_of = format!("i / {turns}");
+        let id = |prefix: &str, at: &str, number: &str| self.id(prefix, at, number);
+        let session_id = |i: &str| id("ses", &format!("({FIRST_SESSION_MS} + {i} * {BETWEEN_SESSIONS_MS})"), i);
+        let (task, question, answer) =
+            (id("task", &turn_at, "i"), id("msg", &turn_at, "i * 2"), id("msg", &turn_at, "i * 2 + 1"));
+        let session = session_id(&format!("({session_of})"));
+        let tasks = counter(all);
+        let agents = r#"[{"id":"default","name":"Default","description":"","model":"demo/tour","mode":"always_execute","tools":[],"spaces":[],"maxSteps":25}]"#;
+        vec![
+            format!(
+                "{} INSERT INTO teams (team_id, slug, name, claimed_at, created_at) \
+                 SELECT {}, 'team-' || i, 'Team ' || i, 1, 1 FROM n",
+                counter(teams),
+                id("team", "1", "i")
+            ),
+            format!(
+                "{} INSERT INTO vibers (team_id, viber_id, name, labels, hostname, platform, version, agents, \
+                 credential_hash, contact_since, created_at) SELECT {team}, {}, 'machine ' || i, \
+                 '{{\"pool\":\"bench\"}}', 'lab', 'linux/x86_64', '0.1.0', '{agents}', 'bench ' || i, 1, 1 FROM n",
+                counter(vibers),
+                id("vib", &FIRST_SESSION_MS.to_string(), "i")
+            ),
+            "UPDATE vibers SET labels = '{\"pool\":\"bench\"}'".into(),
+            "INSERT INTO viber_labels (team_id, viber_id, label, value) SELECT team_id, viber_id, 'pool', 'bench' \
+             FROM vibers"
+                .into(),
+            format!(
+                "{} INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
+                 created_at, active_at, last_seq) SELECT {team}, {}, {viber}, 'default', \
+                 'Count the calls of module ' || i, 'count the calls of module ' || i, 'bench', {at}, {at}, {} FROM n",
+                counter(sessions),
+                session_id("i"),
+                turns * 2
+            ),
+            format!(
+                "{tasks} INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, \
+                 goal, state, attempt, result, created_by, created_at, offered_at, started_at, ended_at) \
+                 SELECT {team}, {task}, {session}, {viber}, 'default', {question}, i % {turns} * 2 + 1, \
+                 'Count the calls.', 'completed', 1, '{{\"text\":\"done\",\"summary\":\"done\"}}', 'bench', {turn_at}, \
+                 {turn_at}, {turn_at}, {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO attempts (team_id, task_id, attempt, viber_id, cmd_seq, last_seq, parts_seq, \
+                 message_id, message_seq, outcome, created_at, started_at, ended_at) \
+                 SELECT {team}, {task}, 1, {viber}, i + 1, 4, 4, {answer}, i % {turns} * 2 + 2, 'completed', \
+                 {turn_at}, {turn_at}, {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO events (team_id, task_id, attempt, from_seq, to_seq, body, received_at) \
+                 SELECT {team}, {task}, 1, 1, 4, '[{{\"seq\":1,\"at\":\"2026-09-21T00:00:00.000Z\",\
+                 \"type\":\"task:accepted\"}}]', {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, \
+                 created_at) SELECT {team}, {session}, i % {turns} * 2 + 1, {question}, 'user', 'bench', {task}, 0, \
+                 {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, \
+                 created_at) SELECT {team}, {session}, i % {turns} * 2 + 2, {answer}, 'assistant', 'default', {task}, \
+                 1, {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT {team}, \
+                 {question}, 0, 'text', '{{\"type\":\"text\",\"text\":\"Count the calls.\"}}', {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT {team}, {answer}, \
+                 0, 'text', '{{\"type\":\"text\",\"text\":\"{ANSWER_MARKDOWN}\"}}', {turn_at} FROM n"
+            ),
+        ]
+    }
+
+    /// An id as SQL: a UUIDv7 of an instant and a number.
+    fn id(&self, prefix: &str, at: &str, number: &str) -> String {
+        match self.engine {
+            Engine::Sqlite => format!("printf('{prefix}_%012x70008000%012x', {at}, {number})"),
+            Engine::Postgres => format!(
+                "'{prefix}_' || lpad(to_hex(({at})::bigint), 12, '0') || '70008000' \
+                 || lpad(to_hex(({number})::bigint), 12, '0')"
+            ),
+        }
+    }
+}
+
+/// The id of a session of the history.
+pub fn session_id(number: usize) -> String {
+    format!("ses_{:012x}70008000{number:012x}", active_at(number))
+}
+
+/// The cursor before the last page of sessions, which lists the most recently active first.
+pub fn last_page(history: History) -> String {
+    let number = history.sessions.min(20) - 1;
+    format!("{}.{}", active_at(number), session_id(number))
+}
+
+fn active_at(session: usize) -> i64 {
+    FIRST_SESSION_MS + i64::try_from(session).expect("a small number") * BETWEEN_SESSIONS_MS
+}
+
+/// The numbers from 0 up to `count` as table `n` with the column `i`.
+fn counter(count: usize) -> String {
+    format!(
+        "WITH RECURSIVE n(i) AS (SELECT CAST(0 AS BIGINT) WHERE {count} > 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {count})"
+    )
+}
+
+fn run<T>(done: Result<T, sqlx::Error>, sql: &str) {
+    if let Err(error) = done {
+        panic!("{error}: {sql}");
+    }
+}
