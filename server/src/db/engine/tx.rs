@@ -28,6 +28,9 @@ use crate::db::{
 
 use deferred::{DeferredWrite, DeferredWrites};
 
+/// Texts of statements that were sent together, kept at most; as many as there are prepared statements, and some more.
+const MAX_KEPT_TEXTS: usize = 500;
+
 /// One connection inside (or, for reads, outside) a transaction, of no team: only the stores that `tests/it/tidy.rs` lists
 /// take it. What belongs to a team is read and changed through a [`crate::db::TeamTx`].
 pub struct Tx {
@@ -36,6 +39,8 @@ pub struct Tx {
     chain: Arc<AuditChain>,
     /// Teams whose audit this transaction adds to.
     grown: BTreeSet<TeamId>,
+    /// Statements without parameters that are sent before the next one: on SQLite what begins and ends savepoints.
+    pub(in crate::db) ahead: Vec<&'static str>,
     /// Writes that are sent with the next statement, or at the end.
     pub(in crate::db) deferred: DeferredWrites,
     /// The last rows of audits that were added to. It holds while nobody else can add to them: from one `BEGIN` to its end.
@@ -148,6 +153,7 @@ impl Tx {
             connection,
             chain: Arc::default(),
             grown: BTreeSet::new(),
+            ahead: Vec::new(),
             deferred: DeferredWrites::default(),
             audit_ends: HashMap::new(),
             raced: false,
@@ -231,8 +237,11 @@ impl Tx {
         writes: &[DeferredWrite],
         statements: &[BoundStatement<'_>],
     ) -> Result<Vec<Answer>, DbError> {
-        let all: Vec<BoundStatement<'_>> =
-            writes.iter().map(DeferredWrite::bound).chain(statements.iter().copied()).collect();
+        let ahead = std::mem::take(&mut self.ahead);
+        let ahead = ahead.iter().map(|sql| BoundStatement::new(sql, &[]));
+        let before = ahead.len() + writes.len();
+        let writes_and_statements = writes.iter().map(DeferredWrite::bound).chain(statements.iter().copied());
+        let all: Vec<BoundStatement<'_>> = ahead.chain(writes_and_statements).collect();
         let mut answers: Vec<Answer> = all.iter().map(|_| Answer::default()).collect();
         let done = match &mut self.connection {
             EngineConnection::Sqlite(sqlite) => sqlite.run(&all, &mut answers).await,
@@ -242,17 +251,18 @@ impl Tx {
             EngineConnection::Postgres(connection) => postgres_together(connection, &all, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
-        for (one, answer) in all.iter().zip(&answers) {
+        for (one, answer) in all.iter().zip(&answers).skip(before - writes.len()) {
             self.spent.add(one.sql, answer.touched);
         }
-        Ok(answers.split_off(writes.len()))
+        Ok(answers.split_off(before))
     }
 
     /// Runs a write at the latest before the next statement whose answer is read, or when the change ends: its own error
     /// comes then. A write that may fail for a reason that the caller handles is executed instead.
     pub(in crate::db) async fn defer(&mut self, write: DeferredWrite) -> Result<(), DbError> {
         debug_assert!(write.bound().is_complete(), "a statement has other parameters than it names");
-        if !self.deferred.go_with(write.sql()) {
+        // SQLite runs them in order.
+        if self.deferred.is_full() || (!self.is_sqlite() && !self.deferred.go_with(write.sql())) {
             self.flush().await?;
         }
         self.deferred.push(write);
@@ -330,6 +340,9 @@ impl Sqlite {
     /// Several statements as one text: each one's parameter numbers continue after those before it.
     fn text(&mut self, statements: &[BoundStatement<'_>]) -> Arc<str> {
         let key = statements.iter().map(|one| (one.sql.as_ptr() as usize, one.sql.len())).collect();
+        if self.texts.len() >= MAX_KEPT_TEXTS {
+            self.texts.clear();
+        }
         let text = self.texts.entry(key).or_insert_with(|| {
             let (mut text, mut bound) = (String::new(), 0);
             for one in statements {

@@ -222,6 +222,13 @@ async fn empty_log(tx: &mut Tx) {
     }
 }
 
+/// A full disk or a failed write makes SQLite undo the whole transaction, and with it the savepoints.
+fn undone(error: DbError) -> DbError {
+    DbError::Unavailable(format!("the database gave up the transaction: {error}"))
+}
+
+const SAVEPOINT_SQL: &str = "SAVEPOINT change";
+
 /// One transaction for the whole batch, a savepoint around each change. A change without a reply is dropped, which tells
 /// its caller that the database is not available.
 async fn commit(
@@ -237,8 +244,14 @@ async fn commit(
     if fault::at("db::before_commit") {
         outcome = Err(DbError::Unavailable("a test".into()));
     }
+    // The last savepoint ends with the transaction.
+    tx.ahead.clear();
     if outcome.is_ok() {
-        outcome = tx.execute("COMMIT", &[]).await.map(drop);
+        outcome = tx.execute("COMMIT", &[]).await.map(drop).map_err(|error| match error {
+            // There is no transaction any more.
+            DbError::Broken(_) => undone(error),
+            other => other,
+        });
         fault::at("db::after_commit");
     }
     if outcome.is_err() {
@@ -256,11 +269,10 @@ async fn changes(
     replies: &mut Vec<CommitReply>,
 ) -> Result<(), DbError> {
     let began = Instant::now();
-    // A full disk or a failed write makes SQLite undo the whole transaction, and with it the savepoints.
-    let undone = |error: DbError| DbError::Unavailable(format!("the database gave up the transaction: {error}"));
     while let Some((job, from)) = batch.pop_front() {
-        tx.execute("SAVEPOINT change", &[]).await.map_err(undone)?;
         let before = total(tx).await.map_err(undone)?;
+        // It travels with the change's first statement.
+        tx.ahead.push(SAVEPOINT_SQL);
         tx.spent = ChangeCost::new();
         let (keep, reply) = job(tx).await;
         let spent = tx.spent;
@@ -271,11 +283,16 @@ async fn changes(
         } else {
             spent.judge(None, from);
         }
-        if !keep {
-            tx.audit_ends.clear();
-            tx.execute("ROLLBACK TO change", &[]).await.map_err(undone)?;
+        if tx.ahead.last() == Some(&SAVEPOINT_SQL) {
+            // The change sent nothing.
+            tx.ahead.pop();
+        } else {
+            if !keep {
+                tx.audit_ends.clear();
+                tx.execute("ROLLBACK TO change", &[]).await.map_err(undone)?;
+            }
+            tx.ahead.push("RELEASE change");
         }
-        tx.execute("RELEASE change", &[]).await.map_err(undone)?;
         if began.elapsed() >= MAX_CHANGE_TIME {
             break;
         }

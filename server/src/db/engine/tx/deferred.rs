@@ -74,9 +74,14 @@ fn is_plain_insert(sql: &str) -> bool {
 }
 
 impl DeferredWrites {
-    /// Whether a write can be sent together with those that wait.
+    /// Whether no more may wait.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= MAX_DEFERRED
+    }
+
+    /// Whether PostgreSQL can run a write as a part of one statement with those that wait.
     pub fn go_with(&self, sql: &str) -> bool {
-        self.waiting.len() < MAX_DEFERRED && self.waiting.iter().all(|other| other.goes_with(sql))
+        self.waiting.iter().all(|other| other.goes_with(sql))
     }
 
     pub fn push(&mut self, write: DeferredWrite) {
