@@ -65,6 +65,11 @@ pub fn handle() -> &'static PrometheusHandle {
     })
 }
 
+/// Counts the samples of histograms that were taken since the last call. Until then each of them takes memory.
+pub fn settle() {
+    handle().run_upkeep();
+}
+
 /// The metrics in Prometheus' text format, version 0.0.4.
 pub fn render(connected: usize) -> String {
     let handle = handle();

@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 use crate::{
     actions::{audit, imports, purge, retention},
     error::Error,
+    measure,
     state::Board,
 };
 
@@ -26,6 +27,9 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// How often unfinished long work is looked for, in case the process that began it is gone.
 const RESUME_PERIOD: Duration = Duration::from_secs(5);
 
+/// How often the samples of metrics are counted, which nobody else does while nobody reads them.
+const SETTLE_PERIOD: Duration = Duration::from_secs(10);
+
 /// Starts all duties; they end with the soft stop.
 pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), WATCH_PERIOD, LeaseTick));
@@ -35,6 +39,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), SWEEP_PERIOD, Sweep));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
+    board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
 }
 
 /// Something that is done periodically.
@@ -130,6 +135,18 @@ impl Duty for AuditHeads {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         audit::follow(board).await
+    }
+}
+
+/// Keeps the metrics from growing while nobody reads them.
+struct Metrics;
+
+impl Duty for Metrics {
+    const NAME: &'static str = "metrics";
+
+    async fn run(&mut self, _: &Board) -> Result<(), Error> {
+        measure::settle();
+        Ok(())
     }
 }
 
