@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use memchr::memmem::Finder;
+
 use super::dump::Dump;
 use crate::{canary::files, ledger::LedgerEntries};
 
@@ -22,23 +24,11 @@ pub fn canaries(dump: &Dump, entries: &LedgerEntries, data: &Path, wrong: &mut V
         places.push((format!("the table {table}"), serde_json::to_vec(rows).unwrap_or_default()));
     }
     for canary in &entries.secrets {
+        let secret = Finder::new(canary.secret.as_bytes());
         for (place, bytes) in &places {
-            if holds(bytes, canary.secret.as_bytes()) {
+            if secret.find(bytes).is_some() {
                 wrong.push(format!("I9 {} stands in {place}", canary.kind()));
             }
         }
     }
-}
-
-/// Whether `bytes` contains `word`: looks at each place where its first byte stands.
-fn holds(bytes: &[u8], word: &[u8]) -> bool {
-    let Some(first) = word.first() else { return false };
-    let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|byte| byte == first) {
-        if rest[at..].starts_with(word) {
-            return true;
-        }
-        rest = &rest[at + 1..];
-    }
-    false
 }
