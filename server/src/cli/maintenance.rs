@@ -22,10 +22,10 @@ pub use restore::{RestoreArgs, restore};
 /// `migrate`.
 pub async fn migrate(config: &Config) -> Result<(), CliError> {
     open::data_folder(&config.data)?;
-    let (db, owner) = open::owned_database(config, "migrate").await?;
+    let open::OwnedDatabase { db, owner, .. } = open::owned_database(config, "migrate").await?;
     say(format_args!("schema version {}", db::newest()));
     db.close().await;
-    owner.release().await;
+    owner.release_in_order().await;
     Ok(())
 }
 

@@ -4,8 +4,10 @@ use std::{
     fs,
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::Path,
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+use tokio_util::sync::CancellationToken;
 
 use super::{CliError, console::remark};
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
     artifacts::{BlobStore, StoreAddress},
     clock::Clock,
     config::Config,
-    db::{self, Db, DbError, Ownership, OwnershipError},
+    db::{self, Db, DbError, FileCheck, Ownership, OwnershipError},
     guard::{Keys, audit_files::AuditFolder},
     state::Board,
 };
@@ -54,20 +56,74 @@ pub fn audit_keys(config: &Config, db: &Db, clock: &Clock) -> Result<(), CliErro
 
 /// How long the check of a database before it is served may take: a restarted Board has to be ready within two seconds.
 const DAMAGE_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// What to do about a damaged database.
+const DAMAGE_ADVICE: &str = "Restore a backup (viber-board restore PATH --replace)";
+/// The niceness of a check while the Board serves: whatever else wants the processor comes first.
+#[cfg(target_os = "linux")]
+const LOWEST_PRIORITY: i32 = 19;
 
-/// The database for this command alone: sound, with its schema brought up to date, and owned by nobody else. Refused
-/// untouched when it is damaged or in use.
-pub async fn owned_database(config: &Config, command: &str) -> Result<(Db, Ownership), CliError> {
+/// The database for one command alone.
+pub struct OwnedDatabase {
+    pub db: Db,
+    pub owner: Ownership,
+    /// All of it has to be checked while it is in use: [`damage_behind`].
+    pub is_unchecked: bool,
+}
+
+/// The database for this command alone: with its schema brought up to date, and owned by nobody else. Refused untouched
+/// when it is damaged or in use. One that was left in order and not touched since is not checked first, unless its schema
+/// has to be changed.
+pub async fn owned_database(config: &Config, command: &str) -> Result<OwnedDatabase, CliError> {
     let mut owner = own(config, command).await?;
-    if let Some(wrong) = db::damage(&config.database_url, DAMAGE_CHECK_TIMEOUT).await.map_err(unreachable)? {
-        return Err(CliError::Failed(format!(
-            "the database is damaged: {wrong}. Nothing was written to it. Restore a backup (viber-board restore PATH --replace)"
-        )));
+    let mut is_unchecked = owner.is_untouched() && schema(config).await? == db::newest();
+    if !is_unchecked {
+        let until = Instant::now() + DAMAGE_CHECK_TIMEOUT;
+        let check = db::damage(&config.database_url, move || Instant::now() < until);
+        is_unchecked = match check.await.map_err(unreachable)? {
+            FileCheck::Sound => false,
+            FileCheck::Unfinished => true,
+            FileCheck::Damaged(wrong) => {
+                return Err(CliError::Failed(format!(
+                    "the database is damaged: {wrong}. Nothing was written to it. {DAMAGE_ADVICE}"
+                )));
+            }
+        };
+        schema(config).await?;
     }
-    schema(config).await?;
     let db = Db::open(&config.database_url).await.map_err(unreachable)?;
     owner.raise_fence().await.map_err(unreachable)?;
-    Ok((db.behind(&owner), owner))
+    Ok(OwnedDatabase { db: db.behind(&owner), owner, is_unchecked })
+}
+
+/// Checks all of a database that is being served, at the lowest priority; returns what is wrong with it. `over` ends the
+/// check early.
+pub async fn damage_behind(config: &Config, over: CancellationToken) -> Option<CliError> {
+    let mut has_begun = false;
+    let go_on = move || {
+        if !std::mem::replace(&mut has_begun, true) {
+            step_back();
+        }
+        !over.is_cancelled()
+    };
+    match db::damage(&config.database_url, go_on).await {
+        Ok(FileCheck::Sound | FileCheck::Unfinished) => None,
+        Ok(FileCheck::Damaged(wrong)) => {
+            Some(CliError::Failed(format!("the database is damaged: {wrong}. {DAMAGE_ADVICE}")))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the database could not be checked for damage");
+            None
+        }
+    }
+}
+
+/// Lowers the priority of this thread, which does nothing but the check. Elsewhere than on Linux it would be that of the
+/// whole process.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, LOWEST_PRIORITY) {
+        tracing::debug!(%error, "the check of the database keeps its priority");
+    }
 }
 
 /// Takes ownership of the database for `command`, or says who has it.

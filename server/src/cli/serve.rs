@@ -53,7 +53,7 @@ pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliErro
     if let Some(url) = &config.artifacts {
         StoreAddress::parse(url).map_err(|bad| CliError::Config(format!("--artifacts {bad}")))?;
     }
-    let (db, mut owner) = open::owned_database(&config, "serve").await?;
+    let open::OwnedDatabase { db, mut owner, is_unchecked } = open::owned_database(&config, "serve").await?;
     open::audit_keys(&config, &db, &clock)?;
     let asked = config.clone();
     let listener =
@@ -105,20 +105,37 @@ pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliErro
     }
     greet(&board).await?;
     scheduler::start(&board);
+    let checking = is_unchecked.then(|| tokio::spawn(check_behind(board.clone())));
     let served = listen(&board, listener, tls).await;
     board.shutdown.soft.cancel();
     board.shutdown.drained().await;
+    let damaged = match checking {
+        Some(checking) => checking.await.map_err(std::io::Error::other)?,
+        None => None,
+    };
     open::close(&board).await;
     owned.cancel();
     // Released last: the next Board has to find everything written.
     let (owner, taken) = keeping.await.map_err(std::io::Error::other)?;
-    owner.release().await;
+    if damaged.is_none() {
+        owner.release_in_order().await;
+    } else {
+        owner.release().await;
+    }
     drop(lock);
     tracing::info!("stopped");
-    match taken {
-        Some(who) => Err(CliError::Config(format!("the database was taken: {who}. One Board serves a database"))),
-        None => served.map_err(CliError::from),
+    if let Some(who) = taken {
+        return Err(CliError::Config(format!("the database was taken: {who}. One Board serves a database")));
     }
+    damaged.map_or(served.map_err(CliError::from), Err)
+}
+
+/// Checks the database while it is served. One that is damaged stops the Board, and the next start refuses it.
+async fn check_behind(board: Board) -> Option<CliError> {
+    let damaged = open::damage_behind(&board.config, board.shutdown.soft.clone()).await?;
+    tracing::error!(%damaged, "this Board stops");
+    board.shutdown.soft.cancel();
+    Some(damaged)
 }
 
 /// Serves health checks and metrics on an address of their own.

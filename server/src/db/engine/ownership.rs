@@ -110,6 +110,23 @@ impl Ownership {
         }
     }
 
+    /// Whether the last owner of an SQLite file left it in order, and nothing has changed it since.
+    pub fn is_untouched(&self) -> bool {
+        matches!(self, Self::File(lock) if lock.is_untouched())
+    }
+
+    /// Releases it and notes that the database was left in order. Call it when the database is closed.
+    pub async fn release_in_order(self) {
+        match self {
+            Self::File(lock) => {
+                if let Err(error) = lock.leave_in_order() {
+                    tracing::warn!(%error, "the next start checks the database first: its lock file cannot be written");
+                }
+            }
+            other => other.release().await,
+        }
+    }
+
     /// Releases it, so that the next owner finds it free at once.
     pub async fn release(self) {
         if let Self::Session(session) = self {

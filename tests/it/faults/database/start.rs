@@ -1,6 +1,9 @@
 //! A database that a Board must not serve: damaged, of another schema, or half migrated (F48, F53).
 
-use std::{os::unix::fs::FileExt as _, path::Path};
+use std::{
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::Path,
+};
 
 use board_tests::{Board, Engine, FakeDaemon, Fixture, eventually, postgres::Database};
 use sha2::{Digest, Sha256};
@@ -159,6 +162,44 @@ async fn f48_a_damaged_file_is_refused_untouched() {
     std::fs::write(&path, &whole).expect("all of it");
     fixture.board.restart().await;
     fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_damage_that_nobody_wrote_is_found_while_the_board_serves() {
+    let mut fixture = stopped(Engine::Sqlite).await;
+    let path = file(&fixture.board);
+    let lock = path.with_extension("db.lock");
+    let noted = std::fs::read_to_string(&lock).expect("a lock file");
+    let left = state(&path);
+    assert!(noted.contains(&left), "it was left in order: {noted}");
+    let mut connection = SqliteConnection::connect(&fixture.board.database_url).await.expect("the file");
+    // Nothing reads comments when a Board starts.
+    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'comments_author'";
+    let page: i64 = sqlx::query_scalar(root).fetch_one(&mut connection).await.expect("a page");
+    connection.close().await.expect("a clean goodbye");
+    let whole = std::fs::read(&path).expect("the file");
+    damage(&path, &whole, u64::try_from(page - 1).expect("a page") * 4096, 4096);
+    // A disk that loses bytes does not change the file's times.
+    std::fs::write(&lock, noted.replace(&left, &state(&path))).expect("the lock file");
+    let said = fixture.board.log().len();
+    fixture.board.serve();
+    assert_eq!(fixture.board.ended().await.code(), Some(1));
+    let log = fixture.board.log()[said..].to_owned();
+    assert!(log.contains("serving") && log.contains("damaged") && log.contains("backup"), "{log}");
+    let (_, said) = refused(&mut fixture.board, "what was found").await;
+    assert!(said.contains("damaged") && said.contains("backup"), "{said}");
+
+    std::fs::write(&path, &whole).expect("all of it");
+    fixture.board.restart().await;
+    fixture.board.assert_invariants().await;
+}
+
+/// How a Board's lock file names the state of the database that it left.
+fn state(database: &Path) -> String {
+    let meta = std::fs::metadata(database).expect("the file");
+    let time = |seconds: i64, nanoseconds: i64| format!("{seconds}.{nanoseconds:09}");
+    let (written, changed) = (time(meta.mtime(), meta.mtime_nsec()), time(meta.ctime(), meta.ctime_nsec()));
+    format!("left in order: {} {} {} {written} {changed}", meta.dev(), meta.ino(), meta.len())
 }
 
 /// Writes `whole` with `length` bytes from `at` on overwritten.

@@ -15,10 +15,29 @@ use crate::clock::Clock;
 /// What `restore` appends to the name of the database file that it replaces, before a timestamp.
 pub const BEFORE_RESTORE_INFIX: &str = ".before-";
 
+/// How the line of a lock file begins that says in which state its last owner left the database.
+const LEFT_IN_ORDER: &str = "left in order: ";
+
 /// The locked file. It stays when the lock is released: only the lock counts, not the file.
 #[derive(Debug)]
 pub struct LockFile {
-    _locked: fs::File,
+    locked: fs::File,
+    database: PathBuf,
+    is_untouched: bool,
+}
+
+impl LockFile {
+    /// Whether the last owner left the database in order, and nothing has changed its file since.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.is_untouched
+    }
+
+    /// Notes in which state the database is left, and releases the lock. Notes nothing while somebody has it open.
+    pub(super) fn leave_in_order(self) -> std::io::Result<()> {
+        let Some(state) = state(&self.database) else { return Ok(()) };
+        writeln!(&self.locked, "{LEFT_IN_ORDER}{state}")?;
+        self.locked.sync_all()
+    }
 }
 
 /// Takes the lock, or says who has it.
@@ -30,9 +49,15 @@ pub(super) fn take(database: &Path, verb: &str) -> Result<Result<LockFile, Strin
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(Err(said(&path)));
     }
+    let left = left(&path);
     file.set_len(0).map_err(wrong)?;
     writeln!(file, "{}, since {}", this_process(verb), Clock::System.now()).map_err(wrong)?;
-    Ok(Ok(LockFile { _locked: file }))
+    if left.is_some() {
+        // Nobody may find that line again once this process has written to the database.
+        file.sync_all().map_err(wrong)?;
+    }
+    let is_untouched = left.is_some() && left == state(database);
+    Ok(Ok(LockFile { locked: file, database: database.to_owned(), is_untouched }))
 }
 
 /// Who has the lock.
@@ -80,6 +105,32 @@ fn kept_by_restore(real: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)).map(|file| file.path()).collect()
 }
 
+/// In which state the last owner left the database, if it left it in order.
+fn left(lock: &Path) -> Option<String> {
+    let text = fs::read_to_string(lock).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(LEFT_IN_ORDER)).map(str::to_owned)
+}
+
+/// The state of a database's file. Whatever writes to it or puts another file in its place changes this, because nobody
+/// can set the time of a file's last change. `None` when there is no file, or a write-ahead log beside it: somebody has
+/// it open, or did not close it.
+fn state(database: &Path) -> Option<String> {
+    let real = fs::canonicalize(database).ok()?;
+    if !matches!(suffixed(&real, "-wal").try_exists(), Ok(false)) {
+        return None;
+    }
+    let meta = fs::metadata(&real).ok()?;
+    let written = format!("{}.{:09}", meta.mtime(), meta.mtime_nsec());
+    let changed = format!("{}.{:09}", meta.ctime(), meta.ctime_nsec());
+    Some(format!("{} {} {} {written} {changed}", meta.dev(), meta.ino(), meta.len()))
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
 fn said(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     match text.lines().next().filter(|line| !line.is_empty()) {
@@ -101,9 +152,7 @@ fn beside(database: &Path) -> Result<PathBuf, DbError> {
             fs::canonicalize(folder).map_err(wrong)?.join(name)
         }
     };
-    let mut name = real.into_os_string();
-    name.push(".lock");
-    Ok(PathBuf::from(name))
+    Ok(suffixed(&real, ".lock"))
 }
 
 #[cfg(test)]
@@ -143,5 +192,28 @@ mod tests {
         drop(taken);
         assert_eq!(holder(&other).expect("asked"), None);
         take(&other, "migrate").expect("asked").expect("free again");
+    }
+
+    #[test]
+    fn a_database_that_was_left_in_order_is_known_until_something_changes_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = |name: &str| folder.path().join(name);
+        let database = name("board.db");
+        let taken = || take(&database, "serve").expect("asked").expect("free");
+        fs::write(&database, "rows").expect("a file");
+        assert!(!taken().is_untouched(), "nobody left it");
+        taken().leave_in_order().expect("noted");
+        assert!(taken().is_untouched());
+        assert!(!taken().is_untouched(), "it was not left in order since");
+        taken().leave_in_order().expect("noted");
+        fs::copy(&database, name("copy.db")).expect("a copy");
+        fs::rename(name("copy.db"), &database).expect("exchanged");
+        assert!(!taken().is_untouched(), "another file is in its place");
+        taken().leave_in_order().expect("noted");
+        fs::write(name("board.db-wal"), "").expect("a log");
+        assert!(!taken().is_untouched(), "somebody did not close it");
+        taken().leave_in_order().expect("nothing to note");
+        fs::remove_file(name("board.db-wal")).expect("removed");
+        assert!(!taken().is_untouched(), "it was open when it was left");
     }
 }
