@@ -1,10 +1,21 @@
 //! `doctor`: checks everything that a Board depends on, and changes nothing.
 
-use std::{fmt::Display, fs, os::unix::fs::MetadataExt as _, path::Path};
+use std::{
+    cell::RefCell,
+    fmt::Display,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use super::{audit, is_sqlite, sqlite_file, suffixed};
 use crate::{
-    cli::{CliError, console::say},
+    cli::{
+        CliError,
+        console::{remark, say},
+    },
     clock::Clock,
     config::Config,
     db::{self, Db, DbError, Ownership},
@@ -16,28 +27,71 @@ const MIN_FREE_BYTES: u64 = 500 * 1024 * 1024;
 /// How far the clock may lag behind the newest row of the database, milliseconds.
 const MAX_CLOCK_SKEW_MS: i64 = 60_000;
 
-/// Prints findings and counts the failures.
+/// How often it says what is still being checked, when that takes long.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
+
+/// What was found, in order, and how many failures are among it.
 #[derive(Default)]
 pub(super) struct Findings {
+    lines: Vec<String>,
     bad: u32,
 }
 
 impl Findings {
-    pub(super) fn good(&self, what: &str, detail: impl Display) {
-        say(format_args!("ok    {what}: {detail}"));
+    pub(super) fn good(&mut self, what: &str, detail: impl Display) {
+        self.lines.push(format!("ok    {what}: {detail}"));
     }
 
-    pub(super) fn warn(&self, what: &str, detail: impl Display) {
-        say(format_args!("warn  {what}: {detail}"));
+    pub(super) fn warn(&mut self, what: &str, detail: impl Display) {
+        self.lines.push(format!("warn  {what}: {detail}"));
     }
 
     pub(super) fn bad(&mut self, what: &str, detail: impl Display) {
         self.bad += 1;
-        say(format_args!("FAIL  {what}: {detail}"));
+        self.lines.push(format!("FAIL  {what}: {detail}"));
+    }
+
+    fn add(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+        self.bad += other.bad;
+    }
+
+    /// Prints what was found since the last time.
+    fn print(&mut self) {
+        self.lines.drain(..).for_each(say);
     }
 }
 
-/// Runs all checks and prints a line for each; fails when one of them does.
+/// The checks that run side by side and have not ended.
+#[derive(Default)]
+struct ChecksUnderWay(RefCell<Vec<&'static str>>);
+
+impl ChecksUnderWay {
+    /// Runs one of them.
+    async fn during<T>(&self, what: &'static str, check: impl Future<Output = T>) -> T {
+        self.0.borrow_mut().push(what);
+        let done = check.await;
+        self.0.borrow_mut().retain(|other| *other != what);
+        done
+    }
+
+    /// Runs all of them, and says now and then which ones have not ended.
+    async fn reported<T>(&self, checks: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let mut checks = pin!(checks);
+        loop {
+            tokio::select! {
+                done = &mut checks => return done,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => {}
+            }
+            let under_way = self.0.borrow().join(", ");
+            remark(format_args!("still checking after {} s: {under_way}", began.elapsed().as_secs()));
+        }
+    }
+}
+
+/// Runs all checks and prints a line for each; fails when one of them does. Those that read the whole database run side by
+/// side.
 pub async fn doctor(config: &Config) -> Result<(), CliError> {
     let mut found = Findings::default();
     match config.check() {
@@ -57,6 +111,7 @@ pub async fn doctor(config: &Config) -> Result<(), CliError> {
         Ok(Some(wrong)) => found.bad("database", wrong),
         Err(error) => found.warn("database", error),
     }
+    found.print();
     if is_sqlite(config) && !sqlite_file(config)?.exists() {
         found.warn("database", "there is none yet; serve creates it");
     } else {
@@ -70,6 +125,7 @@ pub async fn doctor(config: &Config) -> Result<(), CliError> {
             Err(error) => found.bad("database", error),
         }
     }
+    found.print();
     if found.bad == 0 { Ok(()) } else { Err(CliError::Failed(format!("{} found", found.bad))) }
 }
 
@@ -136,18 +192,22 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
         v if v < newest => found.warn("schema", format_args!("version {v}; serve or migrate brings it to {newest}")),
         v => found.good("schema", format_args!("version {v}")),
     }
-    let size = db::settings::size(&mut *db.reader().await?).await?;
-    let wrong = db::settings::check(&mut *db.reader().await?).await?;
-    match wrong {
-        None => found.good("database", format_args!("whole, {} KiB", size / 1024)),
-        Some(wrong) => found.bad("database", wrong),
-    }
-    if version == newest {
-        audit::check(config, db, found).await?;
-    }
-    if version == newest {
-        storage(db, found).await?;
-    }
+    found.print();
+    let (mut file, mut chains, mut usage) = <(Findings, Findings, Findings)>::default();
+    let under_way = ChecksUnderWay::default();
+    let checks = async {
+        let file = under_way.during("database", whole(db, &mut file));
+        if version != newest {
+            return file.await;
+        }
+        let chains = under_way.during("audit", audit::check(config, db, &mut chains));
+        let usage = under_way.during("storage", storage(db, &mut usage));
+        let (file, chains, usage) = tokio::join!(file, chains, usage);
+        file.and(chains).and(usage)
+    };
+    let checked = under_way.reported(checks).await;
+    [file, chains, usage].into_iter().for_each(|part| found.add(part));
+    checked?;
     let here = Clock::System.now();
     let there = db::settings::newest_instant(&mut *db.reader().await?).await?;
     match there {
@@ -155,6 +215,17 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
             found.bad("clock", format_args!("it is {here} here, but the newest row of the database is from {there}"));
         }
         _ => found.good("clock", here),
+    }
+    Ok(())
+}
+
+/// Checks the database's own files.
+async fn whole(db: &Db, found: &mut Findings) -> Result<(), DbError> {
+    let size = db::settings::size(&mut *db.reader().await?).await?;
+    let wrong = db::settings::check(&mut *db.reader().await?).await?;
+    match wrong {
+        None => found.good("database", format_args!("whole, {} KiB", size / 1024)),
+        Some(wrong) => found.bad("database", wrong),
     }
     Ok(())
 }

@@ -6,6 +6,8 @@ mod chain;
 mod pending;
 mod verify;
 
+use std::fmt::Write as _;
+
 use protocol::{Instant, TeamId};
 
 use crate::{
@@ -81,7 +83,15 @@ impl SealedEntry {
             &self.after_hash,
             &self.prev_hash,
         ];
-        fields.map(|field| format!("{}:{field}", field.len())).join("\n")
+        let bytes: usize = fields.iter().map(|field| field.len() + 6).sum();
+        let mut text = String::with_capacity(bytes);
+        for field in fields {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            write!(text, "{}:{field}", field.len()).expect("a String has room");
+        }
+        text
     }
 
     /// Whether a Board without a key wrote it: then its hash is the SHA-256 of its text.

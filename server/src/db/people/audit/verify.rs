@@ -1,10 +1,12 @@
-//! Verifying a team's chain from its first row to its last.
+//! Verifying a team's chain from its first row to its last. Rows are checked on a thread of their own while the next ones
+//! are read.
 
-use std::fmt;
+use std::{fmt, thread};
 
 use protocol::{Instant, TeamId};
+use tokio::sync::{mpsc, oneshot};
 
-use super::{DbError, FIRST_PREV_HASH, SealedEntry, TeamTx, entry};
+use super::{DbError, FIRST_PREV_HASH, Row, SealedEntry, TeamTx, entry};
 use crate::{
     args,
     secret::audit_keys::{AuditKeys, SealCheck},
@@ -12,6 +14,11 @@ use crate::{
 
 /// The action of the row that is written when a backup was put back.
 pub const RESTORE_ACTION: &str = "board.restore";
+
+/// Rows that are read at once.
+const ROWS_PER_PAGE: u64 = 2_000;
+/// Pages that may wait to be checked.
+const MAX_WAITING_PAGES: usize = 2;
 
 /// What is wrong with a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,37 +93,34 @@ pub async fn verify(
     if let Some(seq) = below(tx).await? {
         return Ok(ChainReport { fault: Some(ChainFault::Below { seq }), ..ChainReport::default() });
     }
-    let mut chain =
-        ChainReader { report: ChainReport::default(), prev: FIRST_PREV_HASH.to_owned(), stretch: SealLevel::Unsealed };
-    let mut last_key = None;
+    let chain = ChainReader {
+        team: tx.team.clone(),
+        keys: keys.cloned(),
+        head: head.map(|(seq, hash)| (seq, hash.to_owned())),
+        report: ChainReport::default(),
+        prev: FIRST_PREV_HASH.to_owned(),
+        stretch: SealLevel::Unsealed,
+        last_key: None,
+    };
+    let (pages, waiting) = mpsc::channel(MAX_WAITING_PAGES);
+    let (tell, told) = oneshot::channel();
+    let checker =
+        thread::Builder::new().name("audit check".into()).spawn(move || drop(tell.send(chain.check(waiting))));
+    checker.map_err(|error| DbError::Unavailable(format!("the audit cannot be checked: {error}")))?;
+    let mut read = 0;
     loop {
         let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, \
-                   prev_hash, hash FROM audit WHERE team_id = $1 AND seq > $2 ORDER BY seq LIMIT 500";
-        let rows = tx.rows(sql, args![chain.report.rows]).await?;
-        if rows.is_empty() {
+                   prev_hash, hash FROM audit WHERE team_id = $1 AND seq > $2 ORDER BY seq LIMIT $3 + 0";
+        let rows = tx.rows(sql, args![read, ROWS_PER_PAGE]).await?;
+        let Some(last) = rows.last() else { break };
+        read = last.count("seq")?;
+        // Nobody takes them any more once a fault was found.
+        if pages.send(rows).await.is_err() {
             break;
         }
-        for row in &rows {
-            let entry = entry(row)?;
-            let seq = entry.seq;
-            let found = chain.next(&tx.team, entry, keys, &mut last_key);
-            let replaced = head.is_some_and(|(at, hash)| at == seq && hash != chain.prev);
-            let fault = found.or(replaced.then_some(ChainFault::Replaced { seq }));
-            if fault.is_some() {
-                chain.report.fault = fault;
-                return Ok(chain.report);
-            }
-        }
     }
-    let mut report = chain.report;
-    report.fault = match head {
-        Some((of, _)) if of > report.rows => Some(ChainFault::Cut { seq: report.rows, of }),
-        _ if keys.is_some() && report.rows > 0 && chain.stretch != SealLevel::Known => {
-            Some(ChainFault::NeverSealed { key: last_key })
-        }
-        _ => None,
-    };
-    Ok(report)
+    drop(pages);
+    told.await.map_err(|_| DbError::Broken("the check of the audit panicked".into()))?
 }
 
 /// The lowest number of a row that stands below the first one.
@@ -126,30 +130,50 @@ async fn below(tx: &mut TeamTx<'_>) -> Result<Option<i64>, DbError> {
 }
 
 struct ChainReader {
+    team: TeamId,
+    keys: Option<AuditKeys>,
+    /// Number and hash of the row that once was the newest.
+    head: Option<(u64, String)>,
     report: ChainReport,
     /// The hash of the row that was read last.
     prev: String,
     stretch: SealLevel,
+    /// The unknown key that was met last.
+    last_key: Option<String>,
 }
 
 impl ChainReader {
-    fn next(
-        &mut self,
-        team: &TeamId,
-        entry: SealedEntry,
-        keys: Option<&AuditKeys>,
-        last_key: &mut Option<String>,
-    ) -> Option<ChainFault> {
+    /// Checks pages in order until there are no more, or a row is not as it was written.
+    fn check(mut self, mut pages: mpsc::Receiver<Vec<Row>>) -> Result<ChainReport, DbError> {
+        while let Some(rows) = pages.blocking_recv() {
+            for row in &rows {
+                self.report.fault = self.next(entry(row)?);
+                if self.report.fault.is_some() {
+                    return Ok(self.report);
+                }
+            }
+        }
+        self.report.fault = match self.head {
+            Some((of, _)) if of > self.report.rows => Some(ChainFault::Cut { seq: self.report.rows, of }),
+            _ if self.keys.is_some() && self.report.rows > 0 && self.stretch != SealLevel::Known => {
+                Some(ChainFault::NeverSealed { key: self.last_key })
+            }
+            _ => None,
+        };
+        Ok(self.report)
+    }
+
+    fn next(&mut self, entry: SealedEntry) -> Option<ChainFault> {
         let (seq, due) = (entry.seq, self.report.rows + 1);
         if seq > due {
             return Some(ChainFault::Missing { from: due, to: seq - 1 });
         }
-        let stretch = match entry.sealed(team, keys) {
-            None if entry.is_unsealed(team) => SealLevel::Unsealed,
+        let stretch = match entry.sealed(&self.team, self.keys.as_ref()) {
+            None if entry.is_unsealed(&self.team) => SealLevel::Unsealed,
             None | Some(SealCheck::Bad) => return Some(ChainFault::Changed { seq }),
             Some(SealCheck::Good) => SealLevel::Known,
             Some(SealCheck::UnknownKey(key)) => {
-                *last_key = Some(key);
+                self.last_key = Some(key);
                 SealLevel::Unknown
             }
         };
@@ -159,7 +183,7 @@ impl ChainReader {
         if stretch < self.stretch {
             return Some(match stretch {
                 SealLevel::Unsealed => ChainFault::Unsealed { seq },
-                _ => ChainFault::UnknownKey { seq, key: last_key.clone().unwrap_or_default() },
+                _ => ChainFault::UnknownKey { seq, key: self.last_key.clone().unwrap_or_default() },
             });
         }
         self.stretch = stretch;
@@ -169,6 +193,7 @@ impl ChainReader {
             self.report.restored = Some((entry.at, seq));
         }
         self.prev = entry.hash;
-        None
+        let is_replaced = self.head.as_ref().is_some_and(|(at, hash)| *at == seq && *hash != self.prev);
+        is_replaced.then_some(ChainFault::Replaced { seq })
     }
 }
