@@ -230,6 +230,34 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
 }
 
 #[tokio::test]
+async fn attempts_with_few_events_are_trimmed_together_and_none_is_left_out() {
+    let lab = Lab::new().await;
+    let mut all = Vec::new();
+    // The one in the middle has more events than are trimmed together.
+    for sentences in [1, 2, 60, 1, 3] {
+        let task = lab.submit("go").await;
+        lab.report(&task.id, 1, vec![EventBody::Accepted {}, started()]).await.expect("heard");
+        for n in 0..sentences {
+            lab.report(&task.id, 3 + n, vec![text("all ")]).await.expect("heard");
+        }
+        lab.report(&task.id, 3 + sentences, vec![completed("all done")]).await.expect("heard");
+        lab.pass(1000);
+        all.push((task.id, 3 + sentences));
+    }
+    lab.pass(31 * 24 * 60 * 60 * 1000);
+    retention::trim_events(&lab.board).await.expect("a sweep");
+    for (task, last) in all {
+        let left = lab.events(&task).await;
+        let names: Vec<_> =
+            left.iter().flat_map(|run| &run.items).map(|item| (item.seq, item.report().first)).collect();
+        assert_eq!(names, [(last - 1, 1), (last, last)]);
+    }
+    let begin = db::attempts::EndedPlace::default();
+    let stale = db::attempts::stale(&mut lab.reader().await, lab.board.clock.now(), &begin, 10).await;
+    assert!(stale.expect("a read").is_empty());
+}
+
+#[tokio::test]
 async fn a_sessions_first_task_is_handed_over_and_what_follows_is_read() {
     let lab = Lab::new().await;
     let Connection { team, viber, epoch, .. } = &lab.connection;

@@ -272,6 +272,7 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
 
     let end = |outcome| attempts::AttemptEnd { outcome, superseded: false, report: None };
     assert!(attempts::end(&mut tx.change(&home, &By::board(), after(3)), &work.id, 1, end("lost")).await?);
+    attempts::trimmed(&mut tx.change(&home, &By::board(), after(3)), &work.id, 1).await?;
     assert!(
         attempts::end(&mut tx.change(&home, &By::board(), after(4)), &work.id, 1, end("completed")).await?,
         "adopted"
@@ -280,10 +281,27 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     attempts::insert(&mut tx.change(&home, &By::board(), after(6)), (&work.id, 2), &lab, 9).await?;
     let all = attempts::list(&mut tx.of(&home), &work.id).await?;
     assert_eq!(all.iter().map(|attempt| attempt.outcome.as_deref()).collect::<Vec<_>>(), [Some("completed"), None]);
-    assert_eq!(attempts::stale(&mut tx.of(&home), after(100), 10).await?.len(), 1);
-    assert!(attempts::stale(&mut tx.of(&far), after(100), 10).await?.is_empty());
-    attempts::trimmed(&mut tx.change(&home, &By::board(), after(101)), &work.id, 1).await?;
-    assert!(attempts::stale(&mut tx.of(&home), after(200), 10).await?.is_empty());
+
+    let begin = attempts::EndedPlace::default();
+    assert!(attempts::stale(&mut tx.of(&home), after(4), &begin, 10).await?.is_empty(), "too young");
+    let mut stale = attempts::stale(&mut tx.of(&home), after(100), &begin, 10).await?;
+    assert_eq!(stale.len(), 1, "what it reported after it was lost is trimmed too");
+    assert_eq!(stale[0].agent_id.as_deref(), Some("default"));
+    assert!(attempts::stale(&mut tx.of(&far), after(100), &begin, 10).await?.is_empty());
+    let range = attempts::EndedRange { after: begin.clone(), to: stale.remove(0).place() };
+    assert!(attempts::stale(&mut tx.of(&home), after(100), &range.to, 10).await?.is_empty(), "none behind it");
+    let item = |seq: u64| Item { seq, json: format!(r#"{{"seq":{seq},"type":"task:accepted"}}"#).into() };
+    let run = Committed::new(work.id.clone(), 1, 1, (1..=4).map(item).collect());
+    events::insert(&mut tx.change(&home, &By::board(), NOW), &run).await?;
+    attempts::clear_in(&mut tx.of(&far), &range).await?;
+    attempts::trimmed_in(&mut tx.change(&far, &By::board(), after(101)), &range).await?;
+    assert!(attempts::runs_in(&mut tx.of(&far), &range).await?.is_empty());
+    let runs = attempts::runs_in(&mut tx.of(&home), &range).await?;
+    assert_eq!(runs.iter().map(|run| (&run.task, run.attempt, run.from)).collect::<Vec<_>>(), [(&work.id, 1, 1)]);
+    attempts::clear_in(&mut tx.of(&home), &range).await?;
+    assert!(attempts::runs_in(&mut tx.of(&home), &range).await?.is_empty());
+    attempts::trimmed_in(&mut tx.change(&home, &By::board(), after(101)), &range).await?;
+    assert!(attempts::stale(&mut tx.of(&home), after(200), &begin, 10).await?.is_empty());
     Ok(())
 }
 

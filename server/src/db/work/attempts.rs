@@ -1,5 +1,7 @@
 //! Attempts: each is one delivery of a task. `last_seq` detects duplicates and gaps among its events.
 
+mod ended;
+
 use protocol::{Instant, MessageId, SessionId, TaskId, Usage, ViberId};
 
 use crate::{
@@ -7,6 +9,8 @@ use crate::{
     db::{Change, DbError, Row, TeamTx},
     domain::{Attempt, TaskState},
 };
+
+pub use ended::{EndedPlace, EndedRange, EndedRun, StaleAttempt, clear_in, runs_in, stale, trimmed_in};
 
 /// The attempts of a task, oldest first.
 pub async fn list(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<Attempt>, DbError> {
@@ -178,19 +182,12 @@ pub struct AttemptEnd<'a> {
     pub report: Option<String>,
 }
 
-/// Ends an attempt that is open, or was only declared lost.
+/// Ends an attempt that is open, or was only declared lost: what it reported late is trimmed in its turn.
 pub async fn end(tx: &mut Change<'_>, task: &TaskId, number: u32, end: AttemptEnd<'_>) -> Result<bool, DbError> {
-    let sql = "UPDATE attempts SET outcome = $4, superseded = $5, report = COALESCE($6, report), ended_at = $7 \
+    let sql = "UPDATE attempts SET outcome = $4, superseded = $5, report = COALESCE($6, report), ended_at = $7, \
+               trimmed_at = NULL \
                WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND (outcome IS NULL OR outcome = 'lost')";
     Ok(tx.execute(sql, args![task, number, end.outcome, end.superseded, end.report, tx.now]).await? > 0)
-}
-
-/// Ended attempts whose events are older than `before` and were not trimmed yet.
-pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, limit: u64) -> Result<Vec<Attempt>, DbError> {
-    let sql = "SELECT task_id, attempt, viber_id, last_seq, parts_seq, message_id, outcome, superseded, created_at, \
-               started_at, ended_at FROM attempts WHERE team_id = $1 AND ended_at < $2 AND trimmed_at IS NULL \
-               AND last_seq > 0 ORDER BY ended_at, task_id, attempt LIMIT $3 + 0";
-    tx.rows(sql, args![before, limit]).await?.iter().map(attempt).collect()
 }
 
 /// Records that its events were replaced by a gap.

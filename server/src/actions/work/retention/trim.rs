@@ -1,0 +1,211 @@
+//! Trimming: events that are older than their team keeps them give way to a gap. Their parts stay.
+//!
+//! Goes through a team's attempts in the order in which they ended, piece by piece, and rests after each piece. Attempts
+//! with few events, which nearly all are, are trimmed many at once.
+
+use std::{collections::HashMap, time::Duration};
+
+use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant};
+
+use super::{DAY_MS, MAX_TEAMS};
+use crate::{
+    actions::record,
+    db::{
+        self, Change,
+        attempts::{EndedPlace, EndedRange, StaleAttempt},
+    },
+    domain::{Attempt, By, Committed, Item, Report, Team, assemble::Assembler},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Attempts that are read at once.
+const ATTEMPTS_PER_READ: u64 = 60;
+/// Events up to which an attempt is trimmed together with others.
+const MAX_EVENTS_TOGETHER: u64 = 24;
+/// Rows that are written at most when attempts are trimmed together; a change may write 200.
+const MAX_ROWS_TOGETHER: u64 = 180;
+/// How many times as long as a piece took the next one waits: trimming takes a tenth of a core at most.
+const REST_FACTOR: u32 = 9;
+/// Why events are missing.
+const GAP_REASON: &str = "older than the team keeps events";
+
+/// Removes events that are older than their team keeps them, until all are gone or the Board stops.
+pub async fn trim_events(board: &Board) -> Result<()> {
+    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
+    for team in teams.iter().filter(|team| team.retention_days > 0) {
+        let mut place = EndedPlace::default();
+        loop {
+            let began = std::time::Instant::now();
+            let Some(next) = trim_some(board, team, place).await? else { break };
+            place = next;
+            if !rest(board, began.elapsed() * REST_FACTOR).await {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `false`: the Board stops.
+async fn rest(board: &Board, pause: Duration) -> bool {
+    tokio::select! {
+        () = board.shutdown.soft.cancelled() => false,
+        () = tokio::time::sleep(pause) => true,
+    }
+}
+
+/// Trims some attempts after a place. Returns where to go on, `None` when there are no more.
+async fn trim_some(board: &Board, team: &Team, after: EndedPlace) -> Result<Option<EndedPlace>> {
+    let kept = team.retention_days.saturating_mul(DAY_MS);
+    let trimmed = board.piece(&team.id, &By::board(), move |tx| {
+        let mut after = after.clone();
+        Box::pin(async move {
+            let before = Instant(tx.now.0 - kept);
+            let stale = db::attempts::stale(tx, before, &after, ATTEMPTS_PER_READ).await?;
+            let together = &stale[..count_together(&stale)];
+            if let Some(last) = together.last() {
+                let range = EndedRange { after, to: last.place() };
+                trim_together(tx, together, &range).await?;
+                return Ok::<_, Error>(Some(range.to));
+            }
+            for attempt in stale.iter().take_while(|attempt| !is_small(attempt)) {
+                if !trim(tx, attempt).await? {
+                    break;
+                }
+                after = attempt.place();
+                if tx.is_full() {
+                    break;
+                }
+            }
+            Ok((!stale.is_empty()).then_some(after))
+        })
+    });
+    trimmed.await
+}
+
+/// Whether an attempt has few events, and all of them have become parts.
+fn is_small(stale: &StaleAttempt) -> bool {
+    let Attempt { last_seq, parts_seq, .. } = stale.attempt;
+    stale.agent_id.is_some() && last_seq <= MAX_EVENTS_TOGETHER && parts_seq >= last_seq
+}
+
+/// How many of the first attempts are trimmed together.
+fn count_together(stale: &[StaleAttempt]) -> usize {
+    let mut rows = 0;
+    let fits = |stale: &&StaleAttempt| {
+        // Each event may be a row, beside the gap's and the attempt's own.
+        rows += stale.attempt.last_seq + 2;
+        is_small(stale) && rows <= MAX_ROWS_TOGETHER
+    };
+    stale.iter().take_while(fits).count()
+}
+
+/// Replaces the events of all attempts in a range. None of them has a gap of ours yet: what is trimmed bit by bit has more
+/// events.
+async fn trim_together(tx: &mut Change<'_>, stale: &[StaleAttempt], range: &EndedRange) -> Result<()> {
+    let mut runs: HashMap<_, Vec<_>> = HashMap::new();
+    for run in db::attempts::runs_in(tx, range).await? {
+        runs.entry((run.task.clone(), run.attempt)).or_default().push(run);
+    }
+    if !runs.is_empty() {
+        db::attempts::clear_in(tx, range).await?;
+    }
+    for stale in stale {
+        let (task, number, last) = (&stale.attempt.task_id, stale.attempt.attempt, stale.attempt.last_seq);
+        let runs = runs.remove(&(task.clone(), number)).unwrap_or_default();
+        let Some(newest) = runs.iter().max_by_key(|run| run.from) else { continue };
+        let newest = Committed::parse(task.clone(), number, newest.from, &newest.body, last - 1);
+        let newest = newest.map_err(|error| Error::Internal(format!("events of {task}: {error}")))?;
+        let bytes: u64 = runs.iter().map(|run| run.body.len() as u64).sum();
+        put_gap(tx, stale, (last - 1, bytes), newest.items).await?;
+    }
+    Ok(db::attempts::trimmed_in(tx, range).await?)
+}
+
+/// Replaces an attempt's events with a gap that grows until only the last event is left. `false`: there is more to do.
+async fn trim(tx: &mut Change<'_>, stale: &StaleAttempt) -> Result<bool> {
+    let attempt = &stale.attempt;
+    if stale.agent_id.is_some() && attempt.last_seq > 1 {
+        keep_open(tx, attempt).await?;
+        while !grow_gap(tx, stale).await? {
+            if tx.is_full() {
+                return Ok(false);
+            }
+        }
+    }
+    db::attempts::trimmed(tx, &attempt.task_id, attempt.attempt).await?;
+    Ok(true)
+}
+
+/// Turns trailing events that are no part yet into parts.
+async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
+    let (task, number, last) = (&attempt.task_id, attempt.attempt, attempt.last_seq);
+    if attempt.parts_seq >= last {
+        return Ok(());
+    }
+    let mut assembler = Assembler::new(attempt.parts_seq, false);
+    record::read_open(tx, (task, number), attempt.parts_seq, &mut assembler).await?;
+    let open = assembler.open_parts();
+    let mut parts = assembler.finish().parts;
+    parts.extend(open);
+    if let Some(message) = attempt.message_id.as_ref().filter(|_| !parts.is_empty()) {
+        db::messages::append(tx, message, &parts).await?;
+    }
+    let advance = db::attempts::Advance {
+        from: last + 1,
+        to: last,
+        parts_seq: last,
+        open_weight: 0,
+        message_id: None,
+        started_at: None,
+    };
+    db::attempts::advance(tx, task, number, &advance).await?;
+    Ok(())
+}
+
+/// Moves a few runs of events into the gap. `true`: it has reached the last event.
+async fn grow_gap(tx: &mut Change<'_>, stale: &StaleAttempt) -> Result<bool> {
+    let (task, number, last) = (&stale.attempt.task_id, stale.attempt.attempt, stale.attempt.last_seq);
+    let sizes = db::events::sizes(tx, task, number, db::change_limits::DELETE_BATCH_ROWS).await?;
+    let Some((to, _)) = sizes.last().copied() else { return Ok(true) };
+    let first = db::events::after(tx, task, number, 0, 1).await?;
+    let so_far = first.first().and_then(|run| run.items.first()).and_then(|item| gap(&item.report()));
+    let grown = so_far.map_or(0, |bytes| bytes.saturating_sub(sizes[0].1));
+    let bytes = sizes.iter().fold(grown, |sum, (_, size)| sum.saturating_add(*size));
+    let whole = to >= last;
+    let newest = if whole { db::events::after(tx, task, number, last - 1, 1).await? } else { Vec::new() };
+    let end = if whole { last - 1 } else { to };
+    db::events::clear(tx, task, number, to, db::change_limits::DELETE_BATCH_ROWS).await?;
+    put_gap(tx, stale, (end, bytes), newest.into_iter().flat_map(|run| run.items)).await?;
+    Ok(whole)
+}
+
+/// Inserts a gap up to a seq that stands for so many bytes, and the events after it.
+async fn put_gap(
+    tx: &mut Change<'_>,
+    stale: &StaleAttempt,
+    (end, bytes): (u64, u64),
+    rest: impl IntoIterator<Item = Item>,
+) -> Result<()> {
+    let event = AgentStreamEvent::Gap { from: 1, to: end, bytes, reason: GAP_REASON.to_owned() };
+    let agent_id = stale.agent_id.clone().unwrap_or_default();
+    let body = EventBody::Progress { event: AgentEvent { agent_id, event } };
+    let gap = serde_json::to_string(&Event { seq: end, at: tx.now, body });
+    let gap = gap.map_err(|error| Error::Internal(error.to_string()))?;
+    let mut items = vec![Item { seq: end, json: gap.into() }];
+    items.extend(rest);
+    let run = Committed::new(stale.attempt.task_id.clone(), stale.attempt.attempt, 1, items);
+    Ok(db::events::insert(tx, &run).await?)
+}
+
+/// The bytes that a gap made by retention stands for.
+fn gap(report: &Report) -> Option<u64> {
+    match &report.body {
+        Some(EventBody::Progress { event }) => match &event.event {
+            AgentStreamEvent::Gap { from: 1, bytes, reason, .. } if reason == GAP_REASON => Some(*bytes),
+            _ => None,
+        },
+        _ => None,
+    }
+}
