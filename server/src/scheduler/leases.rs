@@ -12,22 +12,33 @@ use crate::{
     state::Board,
 };
 
-/// Vibers up to which all that are connected or at work are checked every second. With more of them, all are checked less
-/// often, so that the checks never take more than a percent or two of a core.
-const MAX_VIBERS_PER_SECOND: usize = 500;
-/// The most seconds between two checks of all vibers.
-const MAX_SECONDS_BETWEEN_CHECKS: usize = 10;
+/// Vibers at work up to which all of them are checked every second. With more of them they are checked less often, so that
+/// the checks never take more than a percent or two of a core.
+const MAX_WORKING_PER_SECOND: usize = 500;
+/// The most seconds between two checks of the vibers at work.
+const MAX_SECONDS_BETWEEN_WORKING: usize = 10;
+/// The same of the vibers that are connected: most of them do nothing, so this takes a thousandth of a core. Their links
+/// tell by themselves when they end; what is found here is what a link could not tell.
+const MAX_CONNECTED_PER_SECOND: usize = 150;
+const MAX_SECONDS_BETWEEN_CONNECTED: usize = 60;
 /// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
 const LOOK_BACK_MS: i64 = 60_000;
 
-/// The vibers without a link to this Board. Starts empty: every viber counts as heard when the Board starts.
+/// The vibers that the Board waits for, in two lists that are read by themselves.
 #[derive(Default)]
 pub(super) struct Leases {
-    silent: HashMap<ViberId, Silence>,
-    /// Seconds until all vibers are checked again.
-    seconds_left: usize,
+    working: LeaseCheck,
+    connected: LeaseCheck,
     /// The teams at the last look: a team that is gone takes its vibers with it.
     teams: (u64, i64),
+}
+
+/// The vibers of a list without a link to this Board. Starts empty: every viber counts as heard when the Board starts.
+#[derive(Default)]
+struct LeaseCheck {
+    silent: HashMap<ViberId, Silence>,
+    /// Seconds until the list is checked again.
+    seconds_left: usize,
 }
 
 struct Silence {
@@ -52,19 +63,30 @@ impl Duty for Leases {
             // Revoked, or its team suspended, perhaps by another process.
             board.hub.close(&viber, limits::close::AUTH);
         }
-        self.seconds_left = if before == ended.teams { self.seconds_left.saturating_sub(1) } else { 0 };
-        if self.seconds_left == 0 {
-            self.check_all(board).await?;
+        for check in [&mut self.working, &mut self.connected] {
+            check.seconds_left = if before == ended.teams { check.seconds_left.saturating_sub(1) } else { 0 };
+        }
+        if self.working.seconds_left == 0 {
+            self.check_working(board).await?;
+        }
+        if self.connected.seconds_left == 0 {
+            self.check_connected(board).await?;
         }
         Ok(())
     }
 }
 
 impl Leases {
-    async fn check_all(&mut self, board: &Board) -> Result<(), Error> {
-        let now = board.hub.lease_time(board.clock.monotonic());
-        let leases = vibers::leases(&mut *board.db.reader().await?).await?;
-        let good: HashSet<&ViberId> = leases.iter().map(|viber| &viber.id).collect();
+    async fn check_working(&mut self, board: &Board) -> Result<(), Error> {
+        let vibers = vibers::at_work(&mut *board.db.reader().await?).await?;
+        self.working.judge_all(board, &vibers).await?;
+        self.working.seconds_left = (1 + vibers.len() / MAX_WORKING_PER_SECOND).min(MAX_SECONDS_BETWEEN_WORKING);
+        Ok(())
+    }
+
+    async fn check_connected(&mut self, board: &Board) -> Result<(), Error> {
+        let vibers = vibers::connected(&mut *board.db.reader().await?).await?;
+        let good: HashSet<&ViberId> = vibers.iter().map(|viber| &viber.id).collect();
         for link in board.hub.connected_vibers() {
             // One that connects just now may not have been among them.
             if !good.contains(&link.viber)
@@ -73,11 +95,22 @@ impl Leases {
                 board.hub.close(&link.viber, limits::close::AUTH);
             }
         }
-        self.silent.retain(|viber, _| good.contains(viber));
-        for viber in &leases {
+        self.connected.judge_all(board, &vibers).await?;
+        self.connected.seconds_left = (1 + vibers.len() / MAX_CONNECTED_PER_SECOND).min(MAX_SECONDS_BETWEEN_CONNECTED);
+        Ok(())
+    }
+}
+
+impl LeaseCheck {
+    async fn judge_all(&mut self, board: &Board, vibers: &[ViberLease]) -> Result<(), Error> {
+        let now = board.hub.lease_time(board.clock.monotonic());
+        if !self.silent.is_empty() {
+            let listed: HashSet<&ViberId> = vibers.iter().map(|viber| &viber.id).collect();
+            self.silent.retain(|viber, _| listed.contains(viber));
+        }
+        for viber in vibers {
             self.judge(board, viber, now).await?;
         }
-        self.seconds_left = (1 + leases.len() / MAX_VIBERS_PER_SECOND).min(MAX_SECONDS_BETWEEN_CHECKS);
         Ok(())
     }
 

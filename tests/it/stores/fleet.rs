@@ -163,7 +163,7 @@ async fn vibers_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(!vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &one).await?, "once");
     assert!(vibers::by_credential(tx, &hash).await?.is_none());
     assert!(vibers::load(&mut tx.of(&home), &one).await?.is_none());
-    assert!(vibers::leases(tx).await?.is_empty(), "nobody is connected or at work");
+    assert!(vibers::connected(tx).await?.is_empty() && vibers::at_work(tx).await?.is_empty());
     assert!(vibers::may_connect(&mut tx.of(&home), &two).await?);
     assert!(!vibers::may_connect(&mut tx.of(&home), &one).await?, "revoked");
     assert!(!vibers::may_connect(&mut tx.of(&far), &two).await?, "foreign");
@@ -216,7 +216,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert!(vibers::boot(&counters.boot_id).is_some());
 
     assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 1));
-    let lease = vibers::leases(tx).await?.remove(0);
+    let lease = vibers::connected(tx).await?.remove(0);
     assert_eq!((lease.epoch, lease.connected, lease.lost_after_ms), (2, true, 900_000));
     assert!(
         !vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?,
@@ -242,7 +242,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert!(!vibers::set_acked(&mut tx.of(&home), &id, 1, 5).await?, "an old connection has no say");
     assert!(vibers::set_acked(&mut tx.of(&home), &id, 2, 5).await?);
     assert!(!vibers::set_acked(&mut tx.of(&home), &id, 2, 4).await?, "never back");
-    assert!(vibers::leases(tx).await?.is_empty(), "it has no work");
+    assert!(vibers::connected(tx).await?.is_empty() && vibers::at_work(tx).await?.is_empty(), "it has no work");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use protocol::{ErrorCode, MessageId, OperatorId, TaskError, TaskResult, Usage};
 use server::{
-    db::{DbError, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks},
+    db::{DbError, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks, vibers},
     domain::{
         By, Committed, Delivery, Message, MessageRole, Operator, Part, TaskState, Waiting, WaitingFor, committed::Item,
     },
@@ -245,6 +245,8 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let work = task(tx, &home, &talk, "work", NOW).await?;
     assert!(attempts::load(&mut tx.of(&far), &work.id, 1).await?.is_none());
     assert!(attempts::open_of_viber(&mut tx.of(&home), &lab).await?.is_empty(), "not offered yet");
+    let lease = vibers::at_work(tx).await?.remove(0);
+    assert_eq!((&lease.id, &lease.team, lease.connected, lease.lost_after_ms), (&lab, &home, false, 900_000));
     let submit = commands::NewCommand { kind: "task:submit", attempt: Some((&work.id, 1)), body: "{}".into() };
     let cmd = commands::enqueue(&mut tx.change(&home, &By::board(), NOW), &lab, submit).await?.expect("a number");
     attempts::set_cmd_seq(&mut tx.of(&home), &work.id, 1, cmd).await?;

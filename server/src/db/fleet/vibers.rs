@@ -8,6 +8,7 @@ use protocol::{
 
 mod candidates;
 mod ending;
+mod leases;
 
 use crate::{
     args,
@@ -17,6 +18,7 @@ use crate::{
 
 pub use candidates::*;
 pub use ending::*;
+pub use leases::*;
 
 /// Reports of damaged files that are stored of one viber.
 const MAX_DAMAGED_FILES: usize = 64;
@@ -332,66 +334,4 @@ pub async fn seen(tx: &mut TeamTx<'_>, id: &ViberId, at: Instant) -> Result<(), 
     let sql =
         "UPDATE vibers SET seen_at = $3 WHERE team_id = $1 AND viber_id = $2 AND (seen_at IS NULL OR seen_at < $3)";
     tx.execute(sql, args![id, at]).await.map(drop)
-}
-
-/// A viber of any team as the lease check sees it.
-#[derive(Clone, Debug)]
-pub struct ViberLease {
-    pub team: TeamId,
-    pub id: ViberId,
-    pub epoch: u64,
-    pub connected: bool,
-    /// Silence after which its team counts tasks as lost, milliseconds; 0: never.
-    pub lost_after_ms: i64,
-}
-
-/// The vibers of every team that are marked as connected or have open attempts, and whose credentials are valid.
-pub async fn leases(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
-    // `CROSS JOIN` lets SQLite begin with the teams and the open attempts, which are fewer than vibers.
-    let sql = "SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM teams t CROSS JOIN vibers v \
-               WHERE v.team_id = t.team_id AND v.contact = 'connected' AND v.revoked_at IS NULL \
-               AND t.suspended_at IS NULL \
-               UNION SELECT v.team_id, v.viber_id, v.conn_epoch, v.contact, t.lost_after_ms FROM (\
-               SELECT DISTINCT viber_id FROM attempts WHERE outcome IS NULL) a CROSS JOIN vibers v CROSS JOIN teams t \
-               WHERE v.viber_id = a.viber_id AND v.revoked_at IS NULL AND t.team_id = v.team_id \
-               AND t.suspended_at IS NULL";
-    let rows = tx.rows(sql, &[]).await?;
-    let lease = |row: &Row| {
-        Ok(ViberLease {
-            team: row.parse("team_id")?,
-            id: row.parse("viber_id")?,
-            epoch: row.count("conn_epoch")?,
-            connected: row.parse::<ContactState>("contact")? == ContactState::Connected,
-            lost_after_ms: row.int("lost_after_ms")?,
-        })
-    };
-    rows.iter().map(lease).collect()
-}
-
-/// Whether a viber's credential is valid and its team is active.
-pub async fn may_connect(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<bool, DbError> {
-    let sql = "SELECT 1 AS n FROM vibers v JOIN teams t ON t.team_id = v.team_id WHERE v.team_id = $1 AND v.viber_id = $2 \
-               AND v.revoked_at IS NULL AND t.suspended_at IS NULL";
-    Ok(tx.row(sql, args![id]).await?.is_some())
-}
-
-/// Access that ended recently.
-#[derive(Debug, Default)]
-pub struct EndedAccess {
-    /// Revoked since the asked instant, or of a team that was suspended since then.
-    pub vibers: Vec<ViberId>,
-    /// The number of active teams and the newest one's creation: changes when a team is suspended, deleted or made.
-    pub teams: (u64, i64),
-}
-
-/// Access that ended since an instant. It is read every second, so it reads only what changed.
-pub async fn ended(tx: &mut Tx, since: Instant) -> Result<EndedAccess, DbError> {
-    let sql = "SELECT viber_id FROM vibers WHERE revoked_at >= $1 UNION ALL SELECT v.viber_id FROM vibers v \
-               JOIN teams t ON t.team_id = v.team_id WHERE t.suspended_at >= $2";
-    let rows = tx.rows(sql, args![since, since]).await?;
-    let vibers = rows.iter().map(|row| row.parse("viber_id")).collect::<Result<_, _>>()?;
-    let sql = "SELECT COUNT(*) - COUNT(suspended_at) AS n, COALESCE(MAX(created_at), 0) AS newest FROM teams";
-    let row = tx.row(sql, &[]).await?;
-    let teams = row.map_or(Ok((0, 0)), |row| Ok::<_, DbError>((row.count("n")?, row.int("newest")?)))?;
-    Ok(EndedAccess { vibers, teams })
 }
