@@ -1,7 +1,10 @@
 //! Reconciliation: the state that a viber and the Board agree on when a connection starts, and the attempts that the Board
 //! ends without a report of their viber.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, TeamId, ViberId, ViberState};
 
@@ -17,8 +20,6 @@ use crate::{
 const MAX_NAMED_ATTEMPTS: usize = 10_000;
 /// Vibers marked as unheard in one change when the Board starts.
 const FORGOTTEN_VIBERS_PER_CHANGE: u64 = 100;
-/// Teams read when the Board starts.
-const MAX_TEAMS: u64 = 100_000;
 /// Claims of one heartbeat that are looked up.
 const MAX_CLAIMS: usize = 16;
 /// Unfinished tasks of a viber that are notified when it connects or disconnects; pages refresh by themselves.
@@ -355,12 +356,12 @@ async fn began_before_restore(tx: &mut TeamTx<'_>, one: &AttemptRef) -> Result<b
 /// Marks all vibers as unheard when the Board starts, whatever the database says of the time before.
 pub async fn begin_unheard(board: &Board) -> Result<u64> {
     let mut unheard = 0;
-    let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
+    let connected = db::vibers::connected(&mut *board.db.reader().await?).await?;
+    let teams: BTreeSet<TeamId> = connected.into_iter().map(|viber| viber.team).collect();
     for team in teams {
         loop {
-            let forget = board.piece(&team.id, &By::board(), |tx| {
-                Box::pin(db::vibers::forget_contact(tx, FORGOTTEN_VIBERS_PER_CHANGE))
-            });
+            let forget = board
+                .piece(&team, &By::board(), |tx| Box::pin(db::vibers::forget_contact(tx, FORGOTTEN_VIBERS_PER_CHANGE)));
             let some = forget.await?;
             unheard += some;
             if some < FORGOTTEN_VIBERS_PER_CHANGE {
