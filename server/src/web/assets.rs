@@ -2,6 +2,8 @@
 //!
 //! Owns `/static/{hash}/{name}`. Refuses everything that is not in its list.
 
+mod compressed;
+
 use std::sync::LazyLock;
 
 use axum::{
@@ -15,6 +17,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::state::Board;
+use compressed::{CompressedForms, ContentCoding};
 
 /// The style sheet's layers, in the order in which they are joined.
 const STYLE_SHEETS: &[&str] = &[
@@ -37,9 +40,10 @@ struct Asset {
     name: &'static str,
     /// `/static/{hash}/{name}`.
     path: String,
-    etag: String,
+    hash: String,
     media: &'static str,
     body: Bytes,
+    compressed: CompressedForms,
 }
 
 static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
@@ -56,7 +60,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
 
 fn asset(name: &'static str, media: &'static str, body: Bytes) -> Asset {
     let hash: String = Sha256::digest(&body).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Asset { name, path: format!("/static/{hash}/{name}"), etag: format!("\"{hash}\""), media, body }
+    Asset { name, path: format!("/static/{hash}/{name}"), hash, media, body, compressed: CompressedForms::default() }
 }
 
 /// The address of an embedded file. Asking for one that does not exist is our mistake and shows as a missing file.
@@ -74,19 +78,36 @@ async fn serve(Path((hash, name)): Path<(String, String)>, headers: HeaderMap) -
     let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
         return (StatusCode::NOT_FOUND, "not found").into_response();
     };
+    let coding = ContentCoding::accepted(&headers).filter(|_| CompressedForms::are_worth_it(&asset.body));
+    // Each form is other bytes, so it has another tag.
+    let etag = match coding {
+        Some(coding) => format!("\"{}-{}\"", asset.hash, coding.word()),
+        None => format!("\"{}\"", asset.hash),
+    };
     let always = [
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
-        (header::ETAG, asset.etag.as_str()),
+        (header::ETAG, etag.as_str()),
+        (header::VARY, "accept-encoding"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    if headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == asset.etag.as_bytes()) {
+    if headers.get(header::IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == etag.as_bytes()) {
         return (StatusCode::NOT_MODIFIED, always).into_response();
     }
-    (always, [(header::CONTENT_TYPE, asset.media)], asset.body.clone()).into_response()
+    let media = (header::CONTENT_TYPE, asset.media);
+    match coding {
+        // The layer around all routes leaves alone what is compressed already.
+        Some(coding) => {
+            let body = asset.compressed.of(&asset.body, coding).await;
+            (always, [media, (header::CONTENT_ENCODING, coding.word())], body).into_response()
+        }
+        None => (always, [media], asset.body.clone()).into_response(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]
@@ -96,6 +117,33 @@ mod tests {
             assert!(!asset.body.is_empty(), "{} is empty", asset.name);
         }
         assert_eq!(path("no-such-file"), "/static/missing");
+    }
+
+    #[tokio::test]
+    async fn a_file_has_a_form_for_each_coding_and_a_tag_for_each_form() {
+        let sheet = ASSETS.iter().find(|asset| asset.name == "board.css").expect("a style sheet");
+        let ask = |accepted: &'static str, known: Option<HeaderValue>| {
+            let accepted = (header::ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+            let known = known.map(|etag| (header::IF_NONE_MATCH, etag));
+            let headers = std::iter::once(accepted).chain(known).collect();
+            serve(Path((sheet.hash.clone(), sheet.name.to_owned())), headers)
+        };
+        let mut etags = Vec::new();
+        for (accepted, coding) in [("gzip, br", Some("br")), ("gzip", Some("gzip")), ("identity", None)] {
+            let answer = ask(accepted, None).await;
+            let (head, body) = answer.into_parts();
+            assert_eq!(
+                head.headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes),
+                coding.map(str::as_bytes)
+            );
+            assert_eq!(head.headers[header::VARY], "accept-encoding");
+            let bytes = axum::body::to_bytes(body, usize::MAX).await.expect("a body");
+            assert_eq!(bytes.len() < sheet.body.len() / 2, coding.is_some(), "{accepted}: {} bytes", bytes.len());
+            let etag = head.headers[header::ETAG].clone();
+            assert!(!etags.contains(&etag), "{etag:?}");
+            assert_eq!(ask(accepted, Some(etag.clone())).await.status(), StatusCode::NOT_MODIFIED);
+            etags.push(etag);
+        }
     }
 
     /// The policy allows no inline style and no remote file; the sheet must not need them.
