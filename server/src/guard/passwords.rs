@@ -26,7 +26,7 @@ const MAX_WAITING_CALLERS: usize = 6;
 pub struct Passwords {
     turns: Arc<Semaphore>,
     queue: Arc<Semaphore>,
-    /// The hash of a password that nobody has: an unknown operator takes as long as a known one.
+    /// A hash that belongs to no password: an unknown operator takes as long as a known one.
     nobody: String,
 }
 
@@ -35,12 +35,11 @@ pub struct Passwords {
 pub struct Busy;
 
 impl Passwords {
-    /// Computes one hash, of the password that nobody has.
     pub fn new() -> Self {
         Self {
             turns: Arc::new(Semaphore::new(MAX_CONCURRENT_HASHES)),
             queue: Arc::new(Semaphore::new(MAX_CONCURRENT_HASHES + MAX_WAITING_CALLERS)),
-            nobody: hash("nobody's password"),
+            nobody: nobody(),
         }
     }
 
@@ -83,17 +82,29 @@ fn params() -> Params {
 
 /// The text form to keep for a password, with a fresh salt.
 fn hash(password: &str) -> String {
-    let mut salt = [0u8; 16];
-    rand::rng().fill_bytes(&mut salt);
-    let (salt, params) = (Salt::new(&salt).expect("16 bytes"), params());
+    let salt = Salt::new(&random::<16>()).expect("16 bytes");
+    let hash = output(password, &salt, Algorithm::Argon2id, Version::V0x13, params());
+    text(salt, hash.expect("a password below 4 GiB"))
+}
+
+/// A hash that was drawn and not computed: computing one would take longer than all the rest of a start.
+fn nobody() -> String {
+    text(Salt::new(&random::<16>()).expect("16 bytes"), Output::new(&random::<32>()).expect("32 bytes"))
+}
+
+fn random<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0u8; BYTES];
+    rand::rng().fill_bytes(&mut bytes);
+    bytes
+}
+
+fn text(salt: Salt, hash: Output) -> String {
     let known = PasswordHash {
         algorithm: Algorithm::Argon2id.ident(),
         version: Some(Version::V0x13.into()),
-        params: ParamsString::try_from(&params).expect("Argon2's own parameters"),
+        params: ParamsString::try_from(&params()).expect("Argon2's own parameters"),
         salt: Some(salt),
-        hash: Some(
-            output(password, &salt, Algorithm::Argon2id, Version::V0x13, params).expect("a password below 4 GiB"),
-        ),
+        hash: Some(hash),
     };
     known.to_string()
 }
