@@ -165,7 +165,7 @@ impl Db {
             None => Completion::probe().await?,
         };
         let writer = writer::Writer::start(options.clone(), completion, &chain).await?;
-        let readers = readers::Readers::open(options.pragma("query_only", "1"), completion).await?;
+        let readers = readers::Readers::open(options, completion).await?;
         let watch = data_version::VersionWatch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
         let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));

@@ -202,7 +202,6 @@ async fn listen(board: &Board, listener: std::net::TcpListener, tls: Option<Rust
         lifecycle.hard.cancelled().await;
         ends.shutdown();
     });
-    drop(tokio::task::spawn_blocking(web::markdown::warm));
     let service = web::router(board.clone()).into_make_service_with_connect_info::<SocketAddr>();
     match tls {
         Some(tls) => {

@@ -8,7 +8,7 @@ mod highlight;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, Once},
 };
 
 use ammonia::{Builder, UrlRelative};
@@ -89,10 +89,16 @@ pub fn lines(source: &str, kind: &str) -> Vec<String> {
     lines
 }
 
-/// Reads the grammars and the allow-list before the first reader has to wait for them.
+/// Reads the grammars and the allow-list in the background, once: called when somebody comes who will soon see a text. They
+/// take many MiB, which a Board that nobody looks at does without.
 pub fn warm() {
-    let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));
-    drop(convert(&blocks.concat(), TextAuthor::Agent));
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        drop(tokio::task::spawn_blocking(|| {
+            let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));
+            drop(convert(&blocks.concat(), TextAuthor::Agent));
+        }));
+    });
 }
 
 fn convert(source: &str, by: TextAuthor) -> String {

@@ -4,7 +4,7 @@
 use std::{
     ops::{Deref, DerefMut},
     sync::{Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
@@ -14,6 +14,11 @@ use crate::db::{Completion, DbError, Tx};
 
 /// Read connections; the writer has one of its own.
 const MAX_READERS: usize = 6;
+/// A reader's cache of pages, as SQLite writes KiB. What it has not is read from the system's cache, which is shared by all
+/// readers; the writer's is larger.
+const READER_CACHE_SIZE: &str = "-2000";
+/// A reader that was not needed for this long is closed: its thread, its pages and its statements take memory.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(30);
 /// How long a reader may take to become free.
 const READER_TIMEOUT: Duration = Duration::from_millis(2500);
 
@@ -23,7 +28,12 @@ pub(in crate::db) struct Readers {
     completion: Completion,
     places: Semaphore,
     /// Open and unused connections, the most recently used on top: its caches are warm.
-    idle: Mutex<Vec<Tx>>,
+    idle: Mutex<Vec<IdleReader>>,
+}
+
+struct IdleReader {
+    tx: Tx,
+    since: Instant,
 }
 
 /// A borrowed read connection. Each statement sees its own snapshot; what must agree is read by one statement or inside a
@@ -43,8 +53,9 @@ impl Reader<'_> {
 impl Readers {
     /// Opens the first reader, so that an unreadable file is noticed now.
     pub async fn open(options: SqliteConnectOptions, completion: Completion) -> Result<Self, DbError> {
-        let first = Tx::sqlite(options.connect().await?, completion);
-        Ok(Self { options, completion, places: Semaphore::new(MAX_READERS), idle: Mutex::new(vec![first]) })
+        let readers = Self { options, completion, places: Semaphore::new(MAX_READERS), idle: Mutex::default() };
+        readers.give_back(readers.another().await?);
+        Ok(readers)
     }
 
     /// Waits for a free reader.
@@ -54,20 +65,31 @@ impl Readers {
         let place = place.map_err(|_| DbError::Unavailable("the database is closed".into()))?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let tx = match idle {
-            Some(tx) => tx,
+            Some(reader) => reader.tx,
             None => self.another().await?,
         };
         Ok(Reader { tx: Some(tx), lent: Some((self, place)) })
     }
 
+    /// Keeps a connection for the next who needs one, and closes one that nobody has needed for long.
+    fn give_back(&self, tx: Tx) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let stale = idle.first().is_some_and(|oldest| oldest.since.elapsed() >= MAX_IDLE_TIME).then(|| idle.remove(0));
+        idle.push(IdleReader { tx, since: Instant::now() });
+        drop(idle);
+        // Its own thread closes it.
+        drop(stale);
+    }
+
     /// Opens another connection, which is not shared.
     pub async fn another(&self) -> Result<Tx, DbError> {
-        Ok(Tx::sqlite(self.options.connect().await?, self.completion))
+        let options = self.options.clone().pragma("query_only", "1").pragma("cache_size", READER_CACHE_SIZE);
+        Ok(Tx::sqlite(options.connect().await?, self.completion))
     }
 
     /// A connection of its own to the same file, which may write: for migrations, before anything else does.
     pub async fn writable(&self) -> Result<SqliteConnection, DbError> {
-        Ok(self.options.clone().pragma("query_only", "0").connect().await?)
+        Ok(self.options.connect().await?)
     }
 
     /// Waits for the reads under way and closes everything.
@@ -76,8 +98,8 @@ impl Readers {
         drop(tokio::time::timeout(READER_TIMEOUT, self.places.acquire_many(MAX_READERS as u32)).await);
         self.places.close();
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
-        for tx in idle {
-            tx.close().await;
+        for reader in idle {
+            reader.tx.close().await;
         }
     }
 }
@@ -101,7 +123,7 @@ impl Drop for Reader<'_> {
         let Some((readers, _)) = &self.lent else { return };
         let back = self.tx.take().filter(|tx| !tx.broken && !readers.places.is_closed());
         if let Some(tx) = back {
-            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(tx);
+            readers.give_back(tx);
         }
     }
 }
