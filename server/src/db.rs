@@ -45,7 +45,7 @@ use crate::domain::By;
 
 use completion::Completion;
 pub use data_version::DataVersion;
-pub use integrity::{FileCheck, damage};
+pub use integrity::{FileCheck, damage, file_faults};
 pub use migrate::{newest, version};
 pub use ownership::{Ownership, OwnershipError};
 pub use readers::Reader;

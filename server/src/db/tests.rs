@@ -134,3 +134,23 @@ async fn the_log_is_reused_however_much_is_written() {
     let log = std::fs::metadata(folder.path().join("board.db-wal")).expect("a log").len();
     assert!(log < 12 << 20, "29 MB were written, and the log has {log} bytes");
 }
+
+#[tokio::test]
+async fn an_index_that_lost_its_rows_is_found() {
+    let (folder, db) = fresh().await;
+    assert_eq!(put(&db, "k".into(), false).await.expect("a row"), 1);
+    assert_eq!(file_faults(&db).await.expect("a check"), None);
+    db.close().await;
+    let url = format!("sqlite://{}/board.db", folder.path().display());
+    let mut hand = SqliteConnectOptions::from_str(&url).expect("an address").connect().await.expect("the file");
+    // An index that is said to be of a table, and has none of its rows.
+    let lost = "CREATE INDEX lost ON teams (slug); PRAGMA writable_schema = ON; \
+                UPDATE sqlite_master SET tbl_name = 'board', sql = 'CREATE INDEX lost ON board (value)' \
+                WHERE name = 'lost'";
+    sqlx::raw_sql(lost).execute(&mut hand).await.expect("a bad schema");
+    sqlx::Connection::close(hand).await.expect("a clean goodbye");
+    let db = Db::connect(&url).await.expect("the database");
+    let found = file_faults(&db).await.expect("a check").expect("a fault");
+    assert!(found.contains("index lost"), "{found}");
+    db.close().await;
+}

@@ -222,8 +222,7 @@ async fn database(config: &Config, db: &Db, found: &mut Findings) -> Result<(), 
 /// Checks the database's own files.
 async fn whole(db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let size = db::settings::size(&mut *db.reader().await?).await?;
-    let wrong = db::settings::check(&mut *db.reader().await?).await?;
-    match wrong {
+    match db::file_faults(db).await? {
         None => found.good("database", format_args!("whole, {} KiB", size / 1024)),
         Some(wrong) => found.bad("database", wrong),
     }

@@ -243,8 +243,7 @@ async fn sound(config: &Config, draft: &Path, name: &str) -> Result<RestoringHea
     let db = Db::connect(&url).await?;
     let checked = async {
         known_schema(db::version(&db).await?)?;
-        let wrong = db::settings::check(&mut *db.reader().await?).await?;
-        match wrong.or(audit::broken(config, &db).await?) {
+        match db::file_faults(&db).await?.or(audit::broken(config, &db).await?) {
             Some(wrong) => Err(CliError::Failed(wrong)),
             None => Ok(()),
         }

@@ -49,16 +49,6 @@ pub async fn size(tx: &mut Tx) -> Result<u64, DbError> {
     tx.row(sql, &[]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// What is wrong inside the database's files, if the engine can tell.
-pub async fn check(tx: &mut Tx) -> Result<Option<String>, DbError> {
-    if !tx.is_sqlite() {
-        return Ok(None);
-    }
-    let rows = tx.rows("SELECT integrity_check AS said FROM pragma_integrity_check", &[]).await?;
-    let said = rows.iter().map(|row| row.text("said")).collect::<Result<Vec<_>, _>>()?;
-    Ok(if said == ["ok"] { None } else { Some(said.join("; ")) })
-}
-
 /// The newest instant the database knows: its clock's, or where it has none, its audit's.
 pub async fn newest_instant(tx: &mut Tx) -> Result<Option<protocol::Instant>, DbError> {
     let sql = if tx.is_sqlite() {
