@@ -56,6 +56,8 @@ pub fn audit_keys(config: &Config, db: &Db, clock: &Clock) -> Result<(), CliErro
 
 /// How long the check of a database before it is served may take: a restarted Board has to be ready within two seconds.
 const DAMAGE_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the check of a database that is being served may take: as long as it reads, the write-ahead log grows.
+const SERVED_CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 /// What to do about a damaged database.
 const DAMAGE_ADVICE: &str = "Restore a backup (viber-board restore PATH --replace)";
 /// The niceness of a check while the Board serves: whatever else wants the processor comes first.
@@ -95,18 +97,24 @@ pub async fn owned_database(config: &Config, command: &str) -> Result<OwnedDatab
     Ok(OwnedDatabase { db: db.behind(&owner), owner, is_unchecked })
 }
 
-/// Checks all of a database that is being served, at the lowest priority; returns what is wrong with it. `over` ends the
-/// check early.
+/// Checks a database that is being served, at the lowest priority; returns what is wrong with it. `over` ends the check
+/// early.
 pub async fn damage_behind(config: &Config, over: CancellationToken) -> Option<CliError> {
-    let mut has_begun = false;
+    let (mut has_begun, until, ended) = (false, Instant::now() + SERVED_CHECK_TIMEOUT, over.clone());
     let go_on = move || {
         if !std::mem::replace(&mut has_begun, true) {
             step_back();
         }
-        !over.is_cancelled()
+        Instant::now() < until && !ended.is_cancelled()
     };
     match db::damage(&config.database_url, go_on).await {
-        Ok(FileCheck::Sound | FileCheck::Unfinished) => None,
+        Ok(FileCheck::Sound) => None,
+        Ok(FileCheck::Unfinished) => {
+            if !over.is_cancelled() {
+                tracing::info!("the database is large: `viber-board doctor` looks at all of it");
+            }
+            None
+        }
         Ok(FileCheck::Damaged(wrong)) => {
             Some(CliError::Failed(format!("the database is damaged: {wrong}. {DAMAGE_ADVICE}")))
         }
