@@ -27,6 +27,8 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// How often unfinished long work is looked for, in case the process that began it is gone.
 const RESUME_PERIOD: Duration = Duration::from_secs(5);
 
+/// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
+const LOOK_BACK_MS: i64 = 60_000;
 /// How often the samples of metrics are counted, which nobody else does while nobody reads them.
 const SETTLE_PERIOD: Duration = Duration::from_secs(10);
 
@@ -37,7 +39,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), WATCH_PERIOD, AuditHeads));
     board.shutdown.spawn(every(board.clone(), SEEN_PERIOD, LastSeenTimes::default()));
     board.shutdown.spawn(every(board.clone(), SWEEP_PERIOD, Sweep));
-    board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge));
+    board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge { revoked_since: Instant(0) }));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
 }
@@ -106,12 +108,19 @@ impl Duty for LastSeenTimes {
 }
 
 /// Finishes deletions, revocations and stops that were begun.
-struct Purge;
+struct Purge {
+    /// Vibers that were revoked before have no work left.
+    revoked_since: Instant,
+}
 
 impl Duty for Purge {
     const NAME: &'static str = "purge";
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        let since = Instant(board.clock.now().0 - LOOK_BACK_MS);
+        if purge::abandoned(board, self.revoked_since).await? {
+            self.revoked_since = since;
+        }
         purge::all(board).await
     }
 }

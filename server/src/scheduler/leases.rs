@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use protocol::{Instant, ViberId, limits};
 
-use super::Duty;
+use super::{Duty, LOOK_BACK_MS};
 use crate::{
     actions::reconcile::{self, AttemptVerdict, LastSeen},
     db::vibers::{self, ViberLease},
@@ -21,8 +21,6 @@ const MAX_SECONDS_BETWEEN_WORKING: usize = 10;
 /// tell by themselves when they end; what is found here is what a link could not tell.
 const MAX_CONNECTED_PER_SECOND: usize = 150;
 const MAX_SECONDS_BETWEEN_CONNECTED: usize = 60;
-/// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
-const LOOK_BACK_MS: i64 = 60_000;
 
 /// The vibers that the Board waits for, in two lists that are read by themselves.
 #[derive(Default)]

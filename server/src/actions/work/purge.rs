@@ -1,7 +1,7 @@
 //! Long work, finished piece by piece: removing deleted sessions and teams, ending the tasks of revoked or stopped vibers
 //! and of suspended teams. Whoever starts such work records it; it continues here, also after a crash.
 
-use protocol::{ErrorCode, SessionId, TaskError, TaskId, TeamId, ViberId};
+use protocol::{ErrorCode, Instant, SessionId, TaskError, TaskId, TeamId, ViberId};
 use serde_json::json;
 
 use crate::{
@@ -14,16 +14,17 @@ use crate::{
 
 /// Deleted sessions read at once.
 const SESSIONS_PER_ROUND: u64 = 50;
+/// Revoked vibers read at once.
+const VIBERS_PER_ROUND: u64 = 100;
 /// Why the tasks of a deleted session end.
 const SESSION_DELETED_REASON: &str = "the session was deleted";
 /// Why the tasks of a suspended team end.
 pub(in crate::actions) const TEAM_SUSPENDED_REASON: &str = "the team was suspended";
 
-/// Finishes all recorded work, unless the Board stops.
+/// Finishes all recorded work but that of revoked vibers, unless the Board stops.
 pub async fn all(board: &Board) -> Result<()> {
     stops(board).await?;
     shut(board).await?;
-    abandoned(board).await?;
     sessions(board).await?;
     let teams = db::purge::teams(&mut *board.db.reader().await?).await?;
     for id in teams {
@@ -216,13 +217,13 @@ pub(in crate::actions) async fn stop_some(board: &Board, team: &Team, by: &By) -
     Ok(done)
 }
 
-/// Ends the unfinished tasks of revoked vibers.
-async fn abandoned(board: &Board) -> Result<()> {
-    let found = db::vibers::abandoned(&mut *board.db.reader().await?).await?;
-    for (team, viber) in found {
-        abandon(board, &team, &viber).await?;
+/// Ends the unfinished tasks of vibers that were revoked since an instant. `false`: there may be more.
+pub async fn abandoned(board: &Board, since: Instant) -> Result<bool> {
+    let found = db::vibers::abandoned(&mut *board.db.reader().await?, since, VIBERS_PER_ROUND).await?;
+    for (team, viber) in &found {
+        abandon(board, team, viber).await?;
     }
-    Ok(())
+    Ok((found.len() as u64) < VIBERS_PER_ROUND && !is_over(board))
 }
 
 /// Declares the unfinished tasks of a revoked viber lost: it will never report again.

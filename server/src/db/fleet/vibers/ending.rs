@@ -41,13 +41,13 @@ pub async fn stopping(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
     ids(&tx.rows(sql, &[]).await?)
 }
 
-/// The revoked vibers of any team with unfinished tasks.
-pub async fn abandoned(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
-    let sql = "SELECT v.team_id, v.viber_id FROM vibers v WHERE v.revoked_at IS NOT NULL AND EXISTS (SELECT 1 \
+/// Vibers of any team that were revoked since an instant and have unfinished tasks, at most `limit`.
+pub async fn abandoned(tx: &mut Tx, since: Instant, limit: u64) -> Result<Vec<(TeamId, ViberId)>, DbError> {
+    let sql = "SELECT v.team_id, v.viber_id FROM vibers v WHERE v.revoked_at >= $1 AND EXISTS (SELECT 1 \
                FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                AND s.deleted_at IS NULL WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-               AND t.state IN ('pending', 'running')) LIMIT 100";
-    ids(&tx.rows(sql, &[]).await?)
+               AND t.state IN ('pending', 'running')) LIMIT $2 + 0";
+    ids(&tx.rows(sql, args![since, limit]).await?)
 }
 
 fn ids(rows: &[Row]) -> Result<Vec<(TeamId, ViberId)>, DbError> {
