@@ -17,7 +17,11 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 
-use super::{layers::RequestId, urls, view::filters};
+use super::{
+    layers::RequestId,
+    urls,
+    view::{filters, markdown},
+};
 use crate::error::Error;
 
 /// A handler's refusal: `?` turns errors into it.
@@ -279,6 +283,7 @@ pub fn html(template: &impl Template) -> Result<Html<String>, Rejection> {
     if crate::fault::at("web::template") {
         return Err(Rejection(Error::Internal("a template: failpoint web::template".into())));
     }
+    markdown::warm();
     template.render().map(Html).map_err(|error| Rejection(Error::Internal(format!("a template: {error}"))))
 }
 

@@ -9,6 +9,7 @@ mod highlight;
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, LazyLock, Once},
+    thread,
 };
 
 use ammonia::{Builder, UrlRelative};
@@ -89,15 +90,16 @@ pub fn lines(source: &str, kind: &str) -> Vec<String> {
     lines
 }
 
-/// Reads the grammars and the allow-list in the background, once: called when somebody comes who will soon see a text. They
-/// take many MiB, which a Board that nobody looks at does without.
+/// Reads the grammars and the allow-list in the background, once: called with every page, because whoever opens one will
+/// soon see a text. They take many MiB, which a Board that nobody looks at does without.
 pub fn warm() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
-        drop(tokio::task::spawn_blocking(|| {
-            let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));
-            drop(convert(&blocks.concat(), TextAuthor::Agent));
-        }));
+        let blocks = ["rust", "js", "python", "sh", "json"].map(|lang| format!("```{lang}\nlet a = 1; # b\n```\n"));
+        // Without that thread the first text takes longer.
+        drop(
+            thread::Builder::new().name("grammars".into()).spawn(move || convert(&blocks.concat(), TextAuthor::Agent)),
+        );
     });
 }
 

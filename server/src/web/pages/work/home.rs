@@ -21,7 +21,7 @@ use crate::{
         AsOperator, AsViewer, Rejection,
         extract::Caller,
         html, html_with, urls,
-        view::{PageLocation, Shell, filters, markdown},
+        view::{PageLocation, Shell, filters},
     },
 };
 
@@ -64,7 +64,6 @@ pub async fn show(
     caller: AsViewer,
     Query(start): Query<HomeQuery>,
 ) -> Result<Html<String>, Rejection> {
-    markdown::warm();
     html(&page(&board, &caller, start, None).await?)
 }
 
