@@ -107,7 +107,7 @@ pub async fn verify(
     let checker =
         thread::Builder::new().name("audit check".into()).spawn(move || drop(tell.send(chain.check(waiting))));
     checker.map_err(|error| DbError::Unavailable(format!("the audit cannot be checked: {error}")))?;
-    let mut read = 0;
+    let mut read = 0u64;
     loop {
         let sql = "SELECT seq, at, actor, actor_name, address, action, object, detail, before_hash, after_hash, \
                    prev_hash, hash FROM audit WHERE team_id = $1 AND seq > $2 ORDER BY seq LIMIT $3 + 0";
