@@ -7,3 +7,4 @@ mod handshake;
 mod large_messages;
 mod lies;
 mod restarts;
+mod session_pages;

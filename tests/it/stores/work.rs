@@ -1,6 +1,6 @@
 //! Sessions, messages, tasks, attempts, events, read marks.
 
-use protocol::{ErrorCode, MessageId, OperatorId, TaskError, TaskResult, Usage};
+use protocol::{ErrorCode, MessageId, OperatorId, SessionId, TaskError, TaskResult, TeamId, Usage};
 use server::{
     db::{DbError, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks, vibers},
     domain::{
@@ -10,7 +10,14 @@ use server::{
 
 use super::{NOW, after, session, stories, task, team, viber};
 
-stories!(sessions_are_kept, messages_are_kept, tasks_move_by_compare_and_set, attempts_are_kept, events_are_kept);
+stories!(
+    sessions_are_kept,
+    a_version_rises_behind_its_sessions_lock,
+    messages_are_kept,
+    tasks_move_by_compare_and_set,
+    attempts_are_kept,
+    events_are_kept,
+);
 
 async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
@@ -93,6 +100,33 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(!purge::is_session_deleted(&mut tx.of(&home), &old).await? && purge::sessions(tx, 10).await?.is_empty());
     assert!(messages::page(&mut tx.of(&home), &old, None, 10).await?.is_empty(), "its messages went along");
     Ok(())
+}
+
+async fn a_version_rises_behind_its_sessions_lock(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let lab = viber(tx, &home, "lab").await?;
+    let (talk, other) = (session(tx, &home, &lab, "talk", NOW).await?, session(tx, &home, &lab, "other", NOW).await?);
+    let beginning = version(tx, &home, &talk).await?.expect("there");
+    // All in one instant: the time of the last activity does not tell.
+    sessions::reserve_seqs(&mut tx.change(&home, &By::board(), NOW), &talk, 1).await?;
+    assert_eq!(version(tx, &home, &talk).await?, Some(beginning + 1));
+    assert!(sessions::touch(&mut tx.change(&home, &By::board(), NOW), &talk).await?);
+    assert_eq!(version(tx, &home, &talk).await?, Some(beginning + 2));
+    assert!(sessions::lock(&mut tx.of(&home), &talk).await?);
+    assert_eq!(version(tx, &home, &talk).await?, Some(beginning + 3));
+    assert!(!sessions::lock(&mut tx.of(&far), &talk).await?);
+    assert_eq!(version(tx, &home, &talk).await?, Some(beginning + 3), "others cannot lock it");
+    assert_eq!(version(tx, &home, &other).await?, Some(beginning), "nobody locked this one");
+    assert_eq!(version(tx, &far, &talk).await?, None, "foreign is unknown");
+    let (found, _) = tx.of(&home).query(sessions::versioned_query(&talk)).await?.expect("there");
+    assert_eq!(Some(found), sessions::load(&mut tx.of(&home), &talk).await?);
+    assert!(purge::hide_session(&mut tx.change(&home, &By::board(), NOW), &talk).await?);
+    assert_eq!(version(tx, &home, &talk).await?, None, "deleted");
+    Ok(())
+}
+
+async fn version(tx: &mut Tx, team: &TeamId, id: &SessionId) -> Result<Option<u64>, DbError> {
+    Ok(tx.of(team).query(sessions::versioned_query(id)).await?.map(|(_, version)| version))
 }
 
 async fn reader(tx: &mut Tx) -> Result<OperatorId, DbError> {

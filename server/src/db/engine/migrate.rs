@@ -75,6 +75,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0010_open_weight.sql"),
         include_str!("../../../../migrations/postgres/0010_open_weight.sql"),
     ),
+    (
+        11,
+        "session_versions",
+        include_str!("../../../../migrations/sqlite/0011_session_versions.sql"),
+        include_str!("../../../../migrations/postgres/0011_session_versions.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -1,10 +1,12 @@
 //! Members: which operator is in which team, with which role.
 
+use std::collections::HashMap;
+
 use protocol::OperatorId;
 
 use crate::{
     args,
-    db::{Change, DbError, TeamTx, Tx, operators::operator, teams::team},
+    db::{Change, DbError, Query, TeamTx, Tx, operators::operator, teams::team},
     domain::{Member, Role, Team},
 };
 
@@ -28,6 +30,15 @@ pub async fn list(tx: &mut TeamTx<'_>) -> Result<Vec<Member>, DbError> {
         Ok(Member { operator: operator(row)?, role: row.parse("role")?, since: row.instant("since")? })
     };
     rows.iter().map(member).collect()
+}
+
+/// The query for the members' names by their ids, to be sent together with others.
+pub fn names_query() -> Query<HashMap<String, String>> {
+    let sql = "SELECT o.operator_id, o.name FROM members m JOIN operators o ON o.operator_id = m.operator_id \
+               WHERE m.team_id = $1 ORDER BY m.created_at, m.operator_id LIMIT 1000";
+    Query::new(sql, &[], |answer| {
+        answer.rows.iter().map(|row| Ok((row.text("operator_id")?, row.text("name")?))).collect()
+    })
 }
 
 /// One member.

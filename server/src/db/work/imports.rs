@@ -3,7 +3,7 @@
 use protocol::{Instant, LogPlace, SessionId, TaskId, TeamId, ViberId};
 
 use crate::args;
-use crate::db::{Change, DbError, Row, TeamTx, Tx};
+use crate::db::{Change, DbError, Query, Row, TeamTx, Tx};
 
 /// The position up to which a session's log was imported; the beginning when nothing was.
 pub async fn position(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<LogPlace, DbError> {
@@ -72,11 +72,15 @@ pub struct ImportProgress {
     pub of: u64,
 }
 
-/// The progress of an import, while somebody requests it.
-pub async fn progress(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<ImportProgress>, DbError> {
+/// The query for the progress of an import, while somebody requests it, to be sent together with others.
+pub fn progress_query(session: &SessionId) -> Query<Option<ImportProgress>> {
     let sql = "SELECT lines, of_lines FROM imports WHERE team_id = $1 AND session_id = $2 AND wanted_by IS NOT NULL";
-    let row = tx.row(sql, args![session]).await?;
-    row.map(|row| Ok(ImportProgress { lines: row.count("lines")?, of: row.count("of_lines")? })).transpose()
+    Query::new(sql, args![session], |answer| {
+        answer
+            .row()
+            .map(|row| Ok(ImportProgress { lines: row.count("lines")?, of: row.count("of_lines")? }))
+            .transpose()
+    })
 }
 
 /// Requested imports of any team that have not advanced since `before`.

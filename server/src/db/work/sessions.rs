@@ -35,6 +35,18 @@ pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>
     tx.row(sql, args![id]).await?.as_ref().map(session).transpose()
 }
 
+/// The query for a session and its version, to be sent together with others. The version rises with every change behind
+/// the session's lock ([`reserve_seqs`], [`touch`], [`lock`]): while it stays the same, so do the session's messages, their
+/// parts and its finished tasks.
+pub fn versioned_query(id: &SessionId) -> Query<Option<(Session, u64)>> {
+    let sql = concat!(
+        "SELECT s.version, ",
+        columns!(),
+        " FROM sessions s WHERE s.team_id = $1 AND s.session_id = $2 AND s.deleted_at IS NULL"
+    );
+    Query::new(sql, args![id], |answer| answer.row().map(|row| Ok((session(row)?, row.count("version")?))).transpose())
+}
+
 /// Sessions, the most recently active first, after `cursor` (the last line's `active_at` and id). `reader` decides
 /// what is unread; for a token everything is read.
 pub async fn list(
@@ -159,7 +171,7 @@ pub async fn reserve_seqs(tx: &mut Change<'_>, id: &SessionId, count: u64) -> Re
 
 /// The same as a query, to be sent together with others; it returns the last reserved seq.
 pub fn reserve_seqs_query(id: &SessionId, count: u64, now: Instant) -> Query<Option<u64>> {
-    let sql = "UPDATE sessions SET last_seq = last_seq + $3, \
+    let sql = "UPDATE sessions SET last_seq = last_seq + $3, version = version + 1, \
                active_at = CASE WHEN active_at < $4 THEN $4 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL RETURNING last_seq";
     Query::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
@@ -167,7 +179,8 @@ pub fn reserve_seqs_query(id: &SessionId, count: u64, now: Instant) -> Query<Opt
 
 /// Marks a session active now; locks it until the change ends.
 pub async fn touch(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, DbError> {
-    let sql = "UPDATE sessions SET active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
+    let sql = "UPDATE sessions SET version = version + 1, \
+               active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
                WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
 }
@@ -206,9 +219,10 @@ pub async fn set_policies(tx: &mut TeamTx<'_>, id: &SessionId, policies: Policie
     Ok(tx.execute(sql, args![id, plan, memory, policies.approve_first]).await? > 0)
 }
 
-/// Locks a session until the change ends, so that numbers within it are given once. Returns whether it exists.
+/// Locks a session until the change ends, so that numbers within it are given once. Returns whether it exists. Whoever
+/// writes messages, parts or ends of tasks locks it first.
 pub async fn lock(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
-    let sql = "UPDATE sessions SET active_at = active_at WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    let sql = "UPDATE sessions SET version = version + 1 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id]).await? > 0)
 }
 

@@ -97,17 +97,27 @@ pub async fn list(
 
 /// The unfinished tasks of a session, in order: the first is the active one.
 pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Task>, DbError> {
+    tx.query(open_of_session_query(session)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn open_of_session_query(session: &SessionId) -> Query<Vec<Task>> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') \
          ORDER BY CASE WHEN t.delivery = 'queued' THEN 1 ELSE 0 END, t.message_seq LIMIT 1000"
     );
-    tx.rows(sql, args![session]).await?.iter().map(task).collect()
+    Query::new(sql, args![session], |answer| answer.rows.iter().map(task).collect())
 }
 
 /// The newest task of a session.
 pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
+    tx.query(newest_of_session_query(session)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn newest_of_session_query(session: &SessionId) -> Query<Option<Task>> {
     let sql = select!("WHERE t.team_id = $1 AND t.session_id = $2 ORDER BY t.message_seq DESC LIMIT 1");
-    tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
+    Query::new(sql, args![session], |answer| answer.row().map(task).transpose())
 }
 
 /// The tasks of a session with messages between two seqs, in order.

@@ -144,6 +144,14 @@ impl ShellData {
         let rail = Rail::read(&mut tx, caller.reader(), board.clock.now()).await?;
         Ok(Self { teams: teams.iter().map(|(team, _)| TeamLink::new(team)).collect(), rail: Arc::new(rail) })
     }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let rows = self.rail.groups.iter().flat_map(|group| &group.rows);
+        let rows = rows.map(|row| size_of::<RailRow>() + row.id.as_str().len() + row.title.len() + row.viber.len());
+        let teams = self.teams.iter().map(|team| size_of::<TeamLink>() + team.slug.len() + team.name.len());
+        rows.sum::<usize>() + teams.sum::<usize>()
+    }
 }
 
 impl TeamLink {

@@ -144,6 +144,8 @@ async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
     if attempt.parts_seq >= last {
         return Ok(());
     }
+    let Some(held) = db::attempts::load_with_task(tx, task, number).await? else { return Ok(()) };
+    db::sessions::lock(tx, &held.session_id).await?;
     let mut assembler = Assembler::new(attempt.parts_seq, false);
     record::read_open(tx, (task, number), attempt.parts_seq, &mut assembler).await?;
     let open = assembler.open_parts();

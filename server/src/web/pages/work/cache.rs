@@ -1,11 +1,15 @@
-//! What a session's page needs of the database, cached while the database does not change.
+//! What a session's page needs of the database, kept from one reader to the next. Nothing that depends on the time or
+//! belongs to one answer is kept.
 //!
-//! Nothing that depends on the time or belongs to one answer is cached. Whether the database is still the same is
-//! asked each time, in one statement.
+//! While nobody commits anything, a page's data stands as it is; one statement asks that. After a commit everything small is
+//! read again. The messages are not: their HTML stands while all that it was made of does, which the session's version and a
+//! few small rows tell.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    fmt::{self, Debug, Write as _},
+    hash::Hash,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 use protocol::{OperatorId, SessionId, TeamId};
@@ -16,7 +20,7 @@ use crate::{
     error::Result,
     state::Board,
     web::pages::{
-        conversation::{Conversation, PageEnd, RenderedMessages},
+        conversation::{Conversation, MessageInputs, PageEnd, RenderedMessages},
         pane,
     },
     web::{
@@ -25,50 +29,60 @@ use crate::{
     },
 };
 
-/// HTML in a generation, bytes; the older one is dropped when the newer is full. A conversation takes a few times more.
+/// Bytes in a generation; the older one is dropped when the newer is full. Pages and messages together take 16 MiB at most.
 const GENERATION_BYTES: usize = 4 * 1024 * 1024;
 
 /// A conversation and the frame around it, as they are in one version of the database.
 pub struct SessionPageData {
+    /// Without its messages.
     pub conversation: Conversation,
     pub frame: ShellData,
-    /// The messages as this reader sees them, oldest first.
-    pub messages: Vec<String>,
-    /// The seq of the first one.
-    pub first: u64,
+    /// The messages as this reader sees them.
+    pub messages: Arc<RenderedMessages>,
     /// What the pane beside it shows.
     pub pane: pane::PaneData,
 }
 
 /// Everything that a reader's view depends on: two readers with the same key see the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    team: TeamId,
-    slug: String,
-    session: SessionId,
-    before: Option<PageEnd>,
+struct PageKey {
+    messages: MessagesKey,
     pane: pane::PaneSelection,
     reader: Option<OperatorId>,
-    may_send: bool,
     /// The rail groups sessions by day.
     day: i64,
 }
 
-/// What was read lately: two generations, bounded by bytes. Ids are unique, and so are versions of states, so that
-/// several Boards of one process may share it.
-static CACHE: LazyLock<Mutex<Cache<SessionPageData>>> = LazyLock::new(Mutex::default);
-
-struct Cache<T> {
-    newer: HashMap<Key, (db::DataVersion, Arc<T>)>,
-    older: HashMap<Key, (db::DataVersion, Arc<T>)>,
-    /// Bytes that were put into `newer`.
-    bytes: usize,
+/// Everything that the HTML of messages depends on besides the database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct MessagesKey {
+    team: TeamId,
+    slug: String,
+    session: SessionId,
+    before: Option<PageEnd>,
+    may_send: bool,
 }
 
-impl<T> Default for Cache<T> {
-    fn default() -> Self {
-        Self { newer: HashMap::new(), older: HashMap::new(), bytes: 0 }
-    }
+/// A page's data, and the version of the database that it is of.
+type KeptPage = (db::DataVersion, Arc<SessionPageData>);
+
+/// A page's messages, and what else they were made of.
+struct KeptMessages {
+    inputs: MessageInputs,
+    rendered: Arc<RenderedMessages>,
+}
+
+/// Ids are unique, and so are versions of the database, so that several Boards of one process may share them.
+static PAGES: LazyLock<Mutex<Generations<PageKey, KeptPage>>> = LazyLock::new(Mutex::default);
+static MESSAGES: LazyLock<Mutex<Generations<MessagesKey, Arc<KeptMessages>>>> = LazyLock::new(Mutex::default);
+
+/// What was used lately: two generations, bounded by bytes.
+struct Generations<K, V> {
+    /// Each with its bytes.
+    newer: HashMap<K, (V, usize)>,
+    older: HashMap<K, (V, usize)>,
+    /// Bytes in `newer`.
+    bytes: usize,
 }
 
 impl SessionPageData {
@@ -80,46 +94,115 @@ impl SessionPageData {
         before: Option<PageEnd>,
         pane: &pane::PaneSelection,
     ) -> Result<Arc<Self>> {
-        let key = Key {
-            team: caller.team.id.clone(),
-            slug: caller.team.slug.clone(),
-            session: id.clone(),
-            before,
+        let key = PageKey {
+            messages: MessagesKey {
+                team: caller.team.id.clone(),
+                slug: caller.team.slug.clone(),
+                session: id.clone(),
+                before,
+                may_send: caller.role >= Role::Operator,
+            },
             pane: pane.clone(),
             reader: caller.reader().cloned(),
-            may_send: caller.role >= Role::Operator,
             day: Shell::day(board.clock.now()),
         };
-        // Asked before anything is read: what is cached is at least as new as its version.
+        // Asked before anything is read: what is kept is at least as new as its version.
         let version = board.db.version().await?;
-        let cache = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(read) = cache().get(&key, &version) {
-            return Ok(read);
+        let kept = lock(&PAGES).get(&key);
+        if let Some((_, page)) = kept.filter(|(of, _)| *of == version) {
+            return Ok(page);
         }
-        let conversation = Conversation::load(board, &caller.team.id, id, before).await?;
+        let mut conversation = Conversation::load_state(board, &caller.team.id, id, before).await?;
+        let messages = rendered(board, caller, &mut conversation, &key.messages).await?;
         let frame = ShellData::load(board, caller).await?;
-        let RenderedMessages { html: messages, first } = conversation.carried(caller);
-        let bytes = messages.iter().map(String::len).sum();
         let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, pane).await?;
-        let read = Arc::new(Self { conversation, frame, messages, first, pane });
-        cache().put(key, version, read.clone(), bytes);
-        Ok(read)
+        let page = Arc::new(Self { conversation, frame, messages, pane });
+        let bytes = page.bytes();
+        lock(&PAGES).put(key, (version, page.clone()), bytes);
+        Ok(page)
+    }
+
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        self.messages.bytes() + self.frame.bytes() + debug_bytes(&(&self.conversation, &self.pane))
     }
 }
 
-impl<T> Cache<T> {
-    fn get(&self, key: &Key, version: &db::DataVersion) -> Option<Arc<T>> {
-        let (of, read) = self.newer.get(key).or_else(|| self.older.get(key))?;
-        (of == version).then(|| read.clone())
+/// The messages of a page as HTML: kept, or read and made. They are not left in the conversation.
+async fn rendered(
+    board: &Board,
+    caller: &Caller,
+    conversation: &mut Conversation,
+    key: &MessagesKey,
+) -> Result<Arc<RenderedMessages>> {
+    let inputs = conversation.message_inputs();
+    let kept = lock(&MESSAGES).get(key);
+    if let Some(kept) = kept.filter(|kept| inputs.as_ref() == Some(&kept.inputs)) {
+        return Ok(kept.rendered.clone());
+    }
+    conversation.load_messages(board, &key.team, key.before).await?;
+    let rendered = Arc::new(conversation.carried(caller));
+    conversation.forget_messages();
+    if let Some(inputs) = inputs {
+        let bytes = rendered.bytes() + debug_bytes(&inputs);
+        let kept = Arc::new(KeptMessages { inputs, rendered: rendered.clone() });
+        lock(&MESSAGES).put(key.clone(), kept, bytes);
+    }
+    Ok(rendered)
+}
+
+fn lock<T>(cache: &Mutex<T>) -> MutexGuard<'_, T> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// About how many bytes a value takes: those of its `Debug` form, which has every field.
+fn debug_bytes(value: &impl Debug) -> usize {
+    struct ByteCounter(usize);
+
+    impl fmt::Write for ByteCounter {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0 += text.len();
+            Ok(())
+        }
     }
 
-    fn put(&mut self, key: Key, version: db::DataVersion, read: Arc<T>, bytes: usize) {
+    let mut counter = ByteCounter(0);
+    // Counting cannot fail.
+    let _ = write!(counter, "{value:?}");
+    counter.0
+}
+
+impl<K: Eq + Hash, V: Clone> Generations<K, V> {
+    fn get(&mut self, key: &K) -> Option<V> {
+        if let Some((value, _)) = self.newer.get(key) {
+            return Some(value.clone());
+        }
+        let (key, (value, bytes)) = self.older.remove_entry(key)?;
+        self.put(key, value.clone(), bytes);
+        Some(value)
+    }
+
+    /// Keeps a value of at most a generation's bytes; one that the key had is replaced.
+    fn put(&mut self, key: K, value: V, bytes: usize) {
+        self.older.remove(&key);
+        if let Some((_, replaced)) = self.newer.remove(&key) {
+            self.bytes -= replaced;
+        }
+        if bytes > GENERATION_BYTES {
+            return;
+        }
         if self.bytes + bytes > GENERATION_BYTES {
             self.older = std::mem::take(&mut self.newer);
             self.bytes = 0;
         }
         self.bytes += bytes;
-        self.newer.insert(key, (version, read));
+        self.newer.insert(key, (value, bytes));
+    }
+}
+
+impl<K, V> Default for Generations<K, V> {
+    fn default() -> Self {
+        Self { newer: HashMap::new(), older: HashMap::new(), bytes: 0 }
     }
 }
 
@@ -127,32 +210,36 @@ impl<T> Cache<T> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn what_was_read_stands_until_anybody_commits() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let db = db::Db::open(&format!("sqlite://{}/board.db", folder.path().display())).await.expect("a database");
-        let (team, slug, session) = (TeamId::new(1), "home".to_owned(), SessionId::new(1));
-        let key = Key {
-            team,
-            slug,
-            session,
-            before: None,
-            pane: pane::PaneSelection::default(),
-            reader: None,
-            may_send: true,
-            day: 1,
-        };
-        let version = db.version().await.expect("a version");
-        let mut cache = Cache::default();
-        cache.put(key.clone(), version.clone(), Arc::new("a page"), 1);
-        assert_eq!(cache.get(&key, &db.version().await.expect("a version")).as_deref(), Some(&"a page"));
-        assert!(cache.get(&Key { may_send: false, ..key.clone() }, &version).is_none(), "another reader");
-        db.write(|tx| Box::pin(async move { db::settings::set(tx, "a", "b").await })).await.expect("a change");
-        assert!(cache.get(&key, &db.version().await.expect("a version")).is_none(), "it changed");
-        for _ in 0..4 {
-            let other = Key { session: SessionId::new(2), ..key.clone() };
-            cache.put(other, version.clone(), Arc::new("large"), GENERATION_BYTES);
+    #[test]
+    fn a_cache_is_bounded_by_bytes_and_keeps_what_is_used() {
+        let mut cache = Generations::default();
+        cache.put(0, "used", 1);
+        for n in 1..100 {
+            cache.put(n, "large", GENERATION_BYTES / 3);
+            assert_eq!(cache.get(&0), Some("used"), "dropped after {n}");
+            let kept: usize = cache.newer.values().chain(cache.older.values()).map(|(_, bytes)| bytes).sum();
+            assert!(kept <= 2 * GENERATION_BYTES, "{kept} bytes after {n}");
         }
-        assert!(cache.newer.len() + cache.older.len() <= 2, "it is bounded");
+        assert_eq!(cache.get(&1), None, "it was not used");
+        cache.put(0, "too large", GENERATION_BYTES + 1);
+        assert_eq!(cache.get(&0), None, "neither the old value nor the new one");
+    }
+
+    #[test]
+    fn a_value_that_replaces_another_takes_its_room() {
+        let mut cache = Generations::default();
+        cache.put("a neighbour", 0, 1);
+        for n in 0..100 {
+            cache.put("changes often", n, GENERATION_BYTES / 2);
+            assert_eq!(cache.newer.get("changes often").map(|(value, _)| *value), Some(n));
+        }
+        assert_eq!((cache.newer.len(), cache.older.len()), (2, 0), "nobody else is dropped for it");
+        assert_eq!(cache.bytes, GENERATION_BYTES / 2 + 1);
+    }
+
+    #[test]
+    fn the_bytes_of_all_texts_are_counted() {
+        let texts = (vec!["x".repeat(1000)], Some("y".repeat(500)), HashMap::from([(1, "z".repeat(100))]));
+        assert!((1600..1700).contains(&debug_bytes(&texts)), "{}", debug_bytes(&texts));
     }
 }

@@ -31,6 +31,8 @@ const MIN_PARTIAL_MESSAGE_BYTES: usize = MAX_CONVERSATION_BYTES / 4;
 #[derive(Clone, Debug)]
 pub struct Conversation {
     pub session: Session,
+    /// Of the session: see [`crate::db::sessions::versioned_query`].
+    pub version: u64,
     /// Absent when it was revoked.
     pub viber: Option<Viber>,
     /// Their parts from the place in `from` on.
@@ -94,6 +96,20 @@ pub struct RenderedMessages {
     pub first: u64,
 }
 
+/// What the messages of a page show besides themselves and their finished tasks, which stay as they are while the session's
+/// version does. With equal inputs a page's messages are the same for readers of one role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MessageInputs {
+    version: u64,
+    /// Where a stream goes on: what is kept must not lack what a stream would leave out.
+    seq: u64,
+    names: HashMap<String, String>,
+    /// Ids and names.
+    agents: Vec<(String, String)>,
+    open: Vec<Task>,
+    current: Option<Task>,
+}
+
 /// The message that is open.
 #[derive(Clone, Debug)]
 pub struct GrowingMessage {
@@ -104,10 +120,48 @@ pub struct GrowingMessage {
     pub tail: Vec<Report>,
 }
 
+impl RenderedMessages {
+    /// Bytes of HTML.
+    pub fn bytes(&self) -> usize {
+        self.html.iter().map(String::len).sum()
+    }
+}
+
 impl Conversation {
     /// The newest page, or the one that ends `before`.
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
-        read::page(&mut board.db.reader_of(team).await?, id, before).await
+        let mut conversation = Self::load_state(board, team, id, before).await?;
+        conversation.load_messages(board, team, before).await?;
+        Ok(conversation)
+    }
+
+    /// The same without the messages that are complete, and their tasks.
+    pub async fn load_state(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
+        read::state(&mut board.db.reader_of(team).await?, id, before.is_none(), None).await
+    }
+
+    /// Adds the messages of the page that ends `before`, and their tasks.
+    pub async fn load_messages(&mut self, board: &Board, team: &TeamId, before: Option<PageEnd>) -> Result<()> {
+        read::page(&mut board.db.reader_of(team).await?, self, before).await
+    }
+
+    /// Drops what `load_messages` added.
+    pub fn forget_messages(&mut self) {
+        (self.messages, self.tasks) = (Vec::new(), Vec::new());
+        (self.from, self.behind) = (HashMap::new(), None);
+    }
+
+    /// What its messages show besides themselves; `None` while one of them grows.
+    pub fn message_inputs(&self) -> Option<MessageInputs> {
+        let agents = self.viber.iter().flat_map(|viber| &viber.agents);
+        self.growing.is_none().then(|| MessageInputs {
+            version: self.version,
+            seq: self.seq,
+            names: self.names.clone(),
+            agents: agents.map(|agent| (agent.id.clone(), agent.name.clone())).collect(),
+            open: self.open.clone(),
+            current: self.current.clone(),
+        })
     }
 
     /// What a page lacks or has in an old state: newer messages, those of the task at work, and those of tasks that

@@ -184,7 +184,7 @@ async fn page<'a>(
     at: &SessionQuery,
     read: &'a SessionPageData,
 ) -> Result<Page<'a>> {
-    let (conversation, first) = (&read.conversation, read.first);
+    let (conversation, first) = (&read.conversation, read.messages.first);
     let asked = at.pane();
     let shell = Shell::of(&read.frame, caller, board.clock.now())
         .at(PageLocation::Session(id.clone()))
@@ -209,7 +209,7 @@ async fn page<'a>(
         pane: pane.body()?,
         shell,
         conversation,
-        messages: &read.messages,
+        messages: &read.messages.html,
         composer,
     })
 }

@@ -25,19 +25,20 @@ const MAX_ENDED_TASKS: usize = 16;
 /// Rows of events that are not parts yet; more are not expected, and would come by the stream.
 const MAX_TAIL_ROWS: u64 = 2_000;
 
-pub(super) async fn page(tx: &mut TeamTx<'_>, id: &SessionId, before: Option<PageEnd>) -> Result<Conversation> {
-    let mut conversation = read_state(tx, id, before.is_none(), None).await?;
+/// Adds the messages of a page, and their tasks.
+pub(super) async fn page(tx: &mut TeamTx<'_>, conversation: &mut Conversation, before: Option<PageEnd>) -> Result<()> {
+    let id = conversation.session.id.clone();
     match before {
-        Some(PageEnd { seq, part: Some(part) }) => read_within(tx, &mut conversation, seq, part).await?,
+        Some(PageEnd { seq, part: Some(part) }) => read_within(tx, conversation, seq, part).await?,
         before => {
-            let heads = db::messages::heads(tx, id, before.map(|before| before.seq), MAX_PAGE_MESSAGES).await?;
-            read_messages(tx, &mut conversation, heads).await?;
+            let heads = db::messages::heads(tx, &id, before.map(|before| before.seq), MAX_PAGE_MESSAGES).await?;
+            read_messages(tx, conversation, heads).await?;
         }
     }
     if let (Some(first), Some(last)) = (conversation.messages.first(), conversation.messages.last()) {
-        conversation.tasks = db::tasks::of_messages(tx, id, first.seq, last.seq).await?;
+        conversation.tasks = db::tasks::of_messages(tx, &id, first.seq, last.seq).await?;
     }
-    Ok(conversation)
+    Ok(())
 }
 
 /// Reads the newest parts of these messages, as many as a page may carry, and drops messages without such parts. The
@@ -116,7 +117,7 @@ async fn read_within(tx: &mut TeamTx<'_>, conversation: &mut Conversation, seq: 
 }
 
 pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConversation) -> Result<Conversation> {
-    let mut conversation = read_state(tx, id, true, shown.open).await?;
+    let mut conversation = state(tx, id, true, shown.open).await?;
     conversation.tasks = conversation.open.clone();
     conversation
         .tasks
@@ -149,28 +150,27 @@ pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConve
     Ok(conversation)
 }
 
-async fn read_state(
+/// Everything but the messages that are complete, and their tasks.
+pub(super) async fn state(
     tx: &mut TeamTx<'_>,
     id: &SessionId,
     grows: bool,
     shown: Option<(u64, usize)>,
 ) -> Result<Conversation> {
-    let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
+    let found = db::sessions::versioned_query(id);
+    let (open, newest) = (db::tasks::open_of_session_query(id), db::tasks::newest_of_session_query(id));
+    let (found, open, newest) = tx.query_three(found, open, newest).await?;
+    let (session, version) = found.ok_or(Error::NotFound)?;
+    let (names, taking) = tx.query_two(db::members::names_query(), db::imports::progress_query(id)).await?;
     let viber = db::vibers::load(tx, &session.viber_id).await?;
-    let names = db::members::list(tx).await?.into_iter();
-    let names = names.map(|member| (member.operator.id.to_string(), member.operator.name)).collect();
-    let open = db::tasks::open_of_session(tx, id).await?;
-    let current = match open.first() {
-        Some(task) => Some(task.clone()),
-        None => db::tasks::newest_of_session(tx, id).await?,
-    };
+    let current = open.first().cloned().or(newest);
     let (mut growing, mut seq) = (None, 0);
     if grows && let Some(task) = &current {
         (growing, seq) = read_growing(tx, task, shown).await?;
     }
-    let taking = db::imports::progress(tx, id).await?;
     Ok(Conversation {
         session,
+        version,
         viber,
         messages: Vec::new(),
         from: HashMap::new(),
