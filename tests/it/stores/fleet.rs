@@ -110,6 +110,11 @@ async fn a_folder_leaves_with_what_is_in_it(tx: &mut Tx) -> Result<(), DbError> 
             "{path} of another team"
         );
     }
+    let three = || files::three_query(&one, ["notes/d.md", "no%es/a.md", "never heard of"]);
+    let mut known = tx.of(&home).query(three()).await?;
+    known.sort_by(|a, b| a.path.cmp(&b.path));
+    assert_eq!(known.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["no%es/a.md", "notes/d.md"]);
+    assert!(tx.of(&far).query(three()).await?.is_empty(), "foreign is unknown");
     Ok(())
 }
 

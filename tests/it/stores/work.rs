@@ -221,11 +221,12 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), DbError> {
     assert!(tasks::wait(&mut tx.of(&home), &one.id, 1, None).await?);
     tasks::spend(&mut tx.of(&home), &one.id, 1, &Usage { input_tokens: 7, ..Default::default() }).await?;
 
-    let open = tasks::open_of_session(&mut tx.of(&home), &talk).await?;
+    let open = tx.of(&home).query(tasks::open_of_session_query(&talk)).await?;
     assert_eq!(open.iter().map(|task| task.id.clone()).collect::<Vec<_>>(), [one.id.clone(), two.id.clone()]);
     assert_eq!(tasks::open_of_viber(&mut tx.of(&home), &lab, None, 10).await?.len(), 2);
     assert!(tasks::open_of_viber(&mut tx.of(&far), &lab, None, 10).await?.is_empty());
-    assert_eq!(tasks::newest_of_session(&mut tx.of(&home), &talk).await?.map(|task| task.id), Some(two.id.clone()));
+    let newest = tx.of(&home).query(tasks::newest_of_session_query(&talk)).await?;
+    assert_eq!(newest.map(|task| task.id), Some(two.id.clone()));
     assert_eq!(tasks::of_messages(&mut tx.of(&home), &talk, 1, 2).await?.len(), 1);
     let running =
         tasks::TaskFilter { state: Some(TaskState::Running), session: Some(talk.clone()), viber: Some(lab.clone()) };

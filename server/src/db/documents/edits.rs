@@ -4,7 +4,7 @@ use protocol::{EditId, Instant, ViberId, WorkspaceWritten, WriteOp, WriteState};
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     domain::{Edit, EditState},
 };
 
@@ -68,12 +68,17 @@ pub async fn of_file(
     before: Option<&EditId>,
     limit: u64,
 ) -> Result<Vec<Edit>, DbError> {
+    tx.query(of_file_query(viber, path, before, limit)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn of_file_query(viber: &ViberId, path: &str, before: Option<&EditId>, limit: u64) -> Query<Vec<Edit>> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, NULL AS base, NULL AS content, hash, to_path, state, \
                reason, theirs_hash, made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND ($4 IS NULL OR edit_id < $4) \
                ORDER BY edit_id DESC LIMIT $5 + 0";
     let before = before.map(|id| id.as_str().to_owned());
-    tx.rows(sql, args![viber, path, before, limit]).await?.iter().map(edit).collect()
+    Query::new(sql, args![viber, path, before, limit], |answer| answer.rows.iter().map(edit).collect())
 }
 
 /// The edits that wait for their viber or for a person, oldest first, without their texts.
@@ -86,10 +91,15 @@ pub async fn open(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Ve
 
 /// The newest edit of a file that its viber has not applied yet.
 pub async fn pending(tx: &mut TeamTx<'_>, viber: &ViberId, path: &str) -> Result<Option<Edit>, DbError> {
+    tx.query(pending_query(viber, path)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn pending_query(viber: &ViberId, path: &str) -> Query<Option<Edit>> {
     let sql = "SELECT edit_id, viber_id, path, op, base_hash, base, content, hash, to_path, state, reason, theirs_hash, \
                made_by, author, created_at, ended_at FROM edits \
                WHERE team_id = $1 AND viber_id = $2 AND path = $3 AND state = 'queued' ORDER BY edit_id DESC LIMIT 1";
-    tx.row(sql, args![viber, path]).await?.as_ref().map(edit).transpose()
+    Query::new(sql, args![viber, path], |answer| answer.row().map(edit).transpose())
 }
 
 /// Ended edits to be removed: those that ended before `before`, and all but the newest `most` of a file.

@@ -4,7 +4,7 @@ use protocol::{Instant, ViberId};
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     domain::{File, FileReport, FileText},
 };
 
@@ -48,6 +48,14 @@ pub async fn load(tx: &mut TeamTx<'_>, viber: &ViberId, path: &str) -> Result<Op
     let sql = "SELECT path, hash, size, mtime, changed_by, heard_at, content, content_hash, content_at FROM files \
                WHERE team_id = $1 AND viber_id = $2 AND path = $3";
     tx.row(sql, args![viber, path]).await?.as_ref().map(file).transpose()
+}
+
+/// The query for those of three files that are known, in any order, to be sent together with others.
+pub fn three_query(viber: &ViberId, paths: [&str; 3]) -> Query<Vec<File>> {
+    let sql = "SELECT path, hash, size, mtime, changed_by, heard_at, content, content_hash, content_at FROM files \
+               WHERE team_id = $1 AND viber_id = $2 AND path IN ($3, $4, $5)";
+    let [a, b, c] = paths;
+    Query::new(sql, args![viber, a, b, c], |answer| answer.rows.iter().map(file).collect())
 }
 
 /// The files that changed last, newest first, without their texts.

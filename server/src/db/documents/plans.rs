@@ -4,7 +4,7 @@ use protocol::{SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     domain::{PlanSource, Policies, Revision},
 };
 
@@ -41,9 +41,14 @@ pub async fn add(tx: &mut Change<'_>, session: &SessionId, fresh: &NewRevision<'
 
 /// The newest revision.
 pub async fn newest(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Revision>, DbError> {
+    tx.query(newest_query(session)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn newest_query(session: &SessionId) -> Query<Option<Revision>> {
     let sql = "SELECT n, hash, markdown, source, author, task_id, created_at FROM plan_revisions \
                WHERE team_id = $1 AND session_id = $2 ORDER BY n DESC LIMIT 1";
-    tx.row(sql, args![session]).await?.as_ref().map(revision).transpose()
+    Query::new(sql, args![session], |answer| answer.row().map(revision).transpose())
 }
 
 /// One revision.

@@ -4,7 +4,7 @@ use protocol::{ApprovalId, SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Query, Row, TeamTx},
     domain::{Approval, ApprovalState},
 };
 
@@ -85,8 +85,8 @@ pub async fn list(
     tx.rows(sql, args).await?.iter().map(approval).collect()
 }
 
-/// The newest pending approval of a session.
-pub async fn pending(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Approval>, DbError> {
+/// The query for the newest pending approval of a session, to be sent together with others.
+pub fn pending_query(session: &SessionId) -> Query<Option<Approval>> {
     let sql = concat!(
         "SELECT ",
         columns!(),
@@ -94,7 +94,7 @@ pub async fn pending(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<
         approvals!(),
         " WHERE a.team_id = $1 AND a.session_id = $2 AND a.state = 'pending' ORDER BY a.approval_id DESC LIMIT 1"
     );
-    tx.row(sql, args![session]).await?.as_ref().map(approval).transpose()
+    Query::new(sql, args![session], |answer| answer.row().map(approval).transpose())
 }
 
 /// Decides a pending approval; `false` when it is no longer pending.

@@ -95,12 +95,7 @@ pub async fn list(
     tx.rows(sql, &args).await?.iter().map(task).collect()
 }
 
-/// The unfinished tasks of a session, in order: the first is the active one.
-pub async fn open_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Task>, DbError> {
-    tx.query(open_of_session_query(session)).await
-}
-
-/// The same as a query, to be sent together with others.
+/// The query for the unfinished tasks of a session, to be sent together with others. The first one is the active one.
 pub fn open_of_session_query(session: &SessionId) -> Query<Vec<Task>> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') \
@@ -109,12 +104,7 @@ pub fn open_of_session_query(session: &SessionId) -> Query<Vec<Task>> {
     Query::new(sql, args![session], |answer| answer.rows.iter().map(task).collect())
 }
 
-/// The newest task of a session.
-pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
-    tx.query(newest_of_session_query(session)).await
-}
-
-/// The same as a query, to be sent together with others.
+/// The query for the newest task of a session, to be sent together with others.
 pub fn newest_of_session_query(session: &SessionId) -> Query<Option<Task>> {
     let sql = select!("WHERE t.team_id = $1 AND t.session_id = $2 ORDER BY t.message_seq DESC LIMIT 1");
     Query::new(sql, args![session], |answer| answer.row().map(task).transpose())

@@ -16,8 +16,8 @@ use crate::{
     actions::plan,
     db::{self, TeamTx},
     domain::{
-        Approval, Artifact, ArtifactKind, Edit, EditState, File, FileText, PlanSource, Policies, Revision, Session,
-        file, plan::ProposalKind,
+        Approval, Artifact, ArtifactKind, Edit, EditState, FileText, PlanSource, Policies, Revision, Session, file,
+        plan::ProposalKind,
     },
     error::Result,
     web::pages::proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
@@ -67,10 +67,7 @@ struct Beside {
 }
 
 impl Beside {
-    async fn read(tx: &mut TeamTx<'_>, session: &Session, name: &'static str) -> Result<Option<Self>> {
-        let path = format!("sessions/{}/{name}", session.id);
-        let file = db::files::load(tx, &session.viber_id, &path).await?.filter(|file| file.hash.is_some());
-        let Some(text) = file.and_then(|file| file.text).map(|text| text.content) else { return Ok(None) };
+    async fn read(tx: &mut TeamTx<'_>, session: &Session, name: &'static str, text: String) -> Result<Self> {
         let images = markdown::images(&text, MAX_MEDIA);
         let known = match images.is_empty() {
             true => Vec::new(),
@@ -80,7 +77,7 @@ impl Beside {
             let media = known.iter().find(|one| one.is_at(&url) && matches!(one.kind(), ArtifactKind::Image(_)))?;
             Some((if words.is_empty() { media.title.clone() } else { words }, media.clone()))
         });
-        Ok(Some(Self { name, media: shown.collect(), text }))
+        Ok(Self { name, media: shown.collect(), text })
     }
 
     fn html(&self) -> Arc<str> {
@@ -105,9 +102,12 @@ impl PlanPane {
     /// As it is now. A place that is not there is the front.
     pub async fn read(tx: &mut TeamTx<'_>, session: &Session, at: &str) -> Result<Self> {
         let id = &session.id;
-        let now = db::plans::newest(tx, id).await?;
         let (viber, path) = (&session.viber_id, plan::path(id));
-        let queued = db::edits::pending(tx, viber, &path).await?;
+        let companions = plan::COMPANION_FILES.map(|name| format!("sessions/{id}/{name}"));
+        let files = db::files::three_query(viber, [&path, &companions[0], &companions[1]]);
+        let (newest, pending) = (db::plans::newest_query(id), db::edits::pending_query(viber, &path));
+        let (now, queued, mut files) = tx.query_three(newest, pending, files).await?;
+        files.retain(|file| file.hash.is_some());
         let version = version(queued.as_ref(), now.as_ref()).to_owned();
         let mut proposals = Vec::new();
         for proposal in proposals::waiting(tx, id, ProposalKind::Plan).await? {
@@ -121,28 +121,32 @@ impl PlanPane {
             let shown = ShownProposal::new(proposal, base.map(|base| base.markdown), file);
             proposals.push(shown.about(version.clone()));
         }
-        let edits = db::edits::of_file(tx, viber, &path, None, MAX_SEARCHED_EDITS).await?;
+        let edits = db::edits::of_file_query(viber, &path, None, MAX_SEARCHED_EDITS);
+        let (edits, approval) = tx.query_two(edits, db::approvals::pending_query(id)).await?;
         let conflict = match edits.iter().find(|edit| edit.state == EditState::Conflict) {
             Some(edit) => db::edits::load(tx, &edit.id).await?,
             None => None,
         };
-        let there = |file: &File| file.hash.is_some();
-        let own = db::files::load(tx, viber, &path).await?.is_some_and(|file| there(&file));
+        let own = files.iter().any(|file| file.path == path);
         let borrowed = match &now {
             None if plan::borrows(session) && !own => {
-                db::files::load(tx, viber, plan::MACHINE_PLAN).await?.filter(there).and_then(|file| file.text)
+                let file = db::files::load(tx, viber, plan::MACHINE_PLAN).await?;
+                file.filter(|file| file.hash.is_some()).and_then(|file| file.text)
             }
             _ => None,
         };
         let mut beside = Vec::new();
-        for name in plan::COMPANION_FILES {
-            beside.extend(Beside::read(tx, session, name).await?);
+        for (name, path) in plan::COMPANION_FILES.into_iter().zip(&companions) {
+            let text = files.iter().find(|file| file.path == *path).and_then(|file| file.text.clone());
+            if let Some(text) = text {
+                beside.push(Beside::read(tx, session, name, text.content).await?);
+            }
         }
         Ok(Self {
             policies: session.policies,
             queued,
             conflict,
-            approval: db::approvals::pending(tx, id).await?,
+            approval,
             beside,
             at: match proposals::rewritten(&proposals, at) {
                 Some(shown) => PlanPlace::Proposal(Box::new(shown)),
