@@ -98,6 +98,11 @@ impl Lab {
         messages.into_iter().map(|message| message.parts).collect()
     }
 
+    async fn version(&self, task: &Task) -> u64 {
+        let found = self.reader().await.query(db::sessions::versioned_query(&task.session_id)).await;
+        found.expect("a read").expect("a session").1
+    }
+
     async fn reader(&self) -> db::TeamTx<'_> {
         self.board.db.reader_of(&self.team).await.expect("a reader")
     }
@@ -227,6 +232,34 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));
     retention::trim_events(&lab.board).await.expect("a sweep");
     assert_eq!(lab.events(&task.id).await[0].items.len(), 2, "once");
+}
+
+/// Pages keep messages while the version stays as it is.
+#[tokio::test]
+async fn what_shown_messages_gain_raises_their_sessions_version() {
+    let lab = Lab::new().await;
+    let task = lab.submit("go").await;
+    let asked = lab.version(&task).await;
+    let notice = AgentStreamEvent::Notice { level: protocol::NoticeLevel::Info, text: "so far".into() };
+    let notice = EventBody::Progress { event: AgentEvent { agent_id: "default".into(), event: notice } };
+    lab.report(&task.id, 1, vec![EventBody::Accepted {}, started(), notice, text("and then")]).await;
+    let running = lab.version(&task).await;
+    assert!(running > asked, "a part is complete");
+    lab.report(&task.id, 5, vec![text(" silence")]).await;
+    assert_eq!(lab.version(&task).await, running, "no part is complete");
+    let one = [AttemptRef { task_id: task.id.clone(), attempt: 1 }];
+    let Connection { team, viber, epoch, .. } = &lab.connection;
+    let seen = reconcile::LastSeen { team, viber, epoch: *epoch };
+    reconcile::settle(&lab.board, seen, &one, reconcile::AttemptVerdict::Lost).await.expect("settled");
+    let lost = lab.version(&task).await;
+    assert!(lost > running, "the task has ended");
+    let parts = lab.parts(&task).await[1].len();
+    lab.pass(31 * 24 * 60 * 60 * 1000);
+    retention::trim_events(&lab.board).await.expect("a sweep");
+    let trimmed = lab.version(&task).await;
+    assert!(lab.parts(&task).await[1].len() > parts && trimmed > lost, "what was open is a part now");
+    tasks::retry(&lab.board, &lab.team, &By::console(), &task.id).await.expect("a retry");
+    assert!(lab.version(&task).await > trimmed, "its answer is an earlier attempt's");
 }
 
 #[tokio::test]
