@@ -112,7 +112,7 @@ impl SessionPageData {
         if let Some((_, page)) = kept.filter(|(of, _)| *of == version) {
             return Ok(page);
         }
-        let mut conversation = Conversation::load_state(board, &caller.team.id, id, before).await?;
+        let mut conversation = Conversation::load(board, &caller.team.id, id, before).await?;
         let messages = rendered(board, caller, &mut conversation, &key.messages).await?;
         let frame = ShellData::load(board, caller).await?;
         let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, pane).await?;

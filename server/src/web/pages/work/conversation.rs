@@ -128,19 +128,12 @@ impl RenderedMessages {
 }
 
 impl Conversation {
-    /// The newest page, or the one that ends `before`.
+    /// Everything but the messages that are complete, and their tasks. Of a page that ends `before` no message grows.
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
-        let mut conversation = Self::load_state(board, team, id, before).await?;
-        conversation.load_messages(board, team, before).await?;
-        Ok(conversation)
-    }
-
-    /// The same without the messages that are complete, and their tasks.
-    pub async fn load_state(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
         read::state(&mut board.db.reader_of(team).await?, id, before.is_none(), None).await
     }
 
-    /// Adds the messages of the page that ends `before`, and their tasks.
+    /// Adds the messages of the newest page or the one that ends `before`, and their tasks.
     pub async fn load_messages(&mut self, board: &Board, team: &TeamId, before: Option<PageEnd>) -> Result<()> {
         read::page(&mut board.db.reader_of(team).await?, self, before).await
     }

@@ -367,9 +367,6 @@ verbs! {
     delete => |slug, _| urls::sessions(slug);
 }
 
-/// A page that carries only the first message.
-const FIRST_MESSAGE_ONLY: PageEnd = PageEnd { seq: 2, part: None };
-
 /// Asks for confirmation before a session is deleted.
 #[derive(Template)]
 #[template(path = "work/sessions/delete.html")]
@@ -385,7 +382,7 @@ pub async fn confirm_delete(
     caller: AsOperator,
     Id(id): Id<SessionId>,
 ) -> Result<Html<String>, Rejection> {
-    let conversation = Conversation::load(&board, &caller.team.id, &id, Some(FIRST_MESSAGE_ONLY)).await?;
+    let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
     let shell = Shell::load(&board, &caller).await?;
     html(&Confirm { shell, slug: caller.team.slug.clone(), conversation })
 }

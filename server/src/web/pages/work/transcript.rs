@@ -16,7 +16,7 @@ use crate::{
     domain::{Message, MessageRole, Part},
     error::{Error, Result},
     state::Board,
-    web::pages::conversation::{Conversation, PageEnd},
+    web::pages::conversation::Conversation,
     web::{
         AsViewer, Rejection,
         extract::{Id, Ids},
@@ -35,7 +35,7 @@ pub async fn transcript(
     caller: AsViewer,
     Id(id): Id<SessionId>,
 ) -> Result<Response, Rejection> {
-    let conversation = Conversation::load(&board, &caller.team.id, &id, Some(PageEnd { seq: 2, part: None })).await?;
+    let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
     let mut head = format!("# {}\n\n", conversation.session.title.replace('\n', " "));
     let viber = conversation.viber.as_ref().map_or("a viber that was removed", |viber| &viber.name);
     // Writing to a String cannot fail.
