@@ -14,6 +14,7 @@ crate::on_both_databases!(
     what_comes_after_a_stop_is_shown,
     what_others_write_is_shown_around_kept_messages,
     kept_messages_are_for_readers_of_their_role_and_team,
+    a_page_of_kept_messages_carries_as_many_as_a_new_one,
 );
 
 async fn what_changes_in_a_shown_message_is_shown(engine: Engine) {
@@ -117,6 +118,33 @@ async fn kept_messages_are_for_readers_of_their_role_and_team(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn a_page_of_kept_messages_carries_as_many_as_a_new_one(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let owner = fixture.board.owner().await;
+    let viewer = fixture.board.operator("home", "viewer@example.org", "viewer").await;
+    let first = fixture.submit("turn 0").await;
+    let path = path_of(id(&first, "sessionId"));
+    let mut newest = String::new();
+    for turn in 0..6 {
+        if turn > 0 {
+            fixture.operator.follow_up(&first, &format!("turn {turn}")).await;
+        }
+        let submit = fixture.viber.submitted().await;
+        let said = format!("answer {turn}: {}", "word ".repeat(4_500));
+        let all = vec![accepted(), started(), text(&said), completed(&said)];
+        fixture.viber.report(&submit.task_id, 1, 1, all).await;
+        newest = owner.page(&path).await.expect(200).body;
+        assert!(message(&newest, 2 * turn + 2).contains(&format!("answer {turn}:")), "the newest answer");
+    }
+    // Four turns of 24 kB fit, whoever asks: each of the owner's pages was made of the one before.
+    assert_eq!(seqs(&newest), [5, 6, 7, 8, 9, 10, 11, 12]);
+    assert!(newest.contains("?before=5"), "what is older is one link away");
+    assert_eq!(seqs(&viewer.page(&path).await.expect(200).body), seqs(&newest));
+    let older = owner.page(&format!("{path}?before=5")).await.expect(200).body;
+    assert_eq!(seqs(&older), [1, 2, 3, 4]);
+    fixture.board.assert_invariants().await;
+}
+
 fn failed() -> EventBody {
     let (code, message) = (ErrorCode::ToolFailed, "it broke".into());
     EventBody::Error { error: TaskError { code, message, retryable: true, suggestion: None, details: None } }
@@ -131,6 +159,12 @@ async fn shown(reader: &Person, path: &str, seq: u64) -> String {
     let (first, second) = (reader.page(path).await.expect(200).body, reader.page(path).await.expect(200).body);
     assert_eq!(message(&first, seq), message(&second, seq), "nothing happened in between");
     message(&first, seq).to_owned()
+}
+
+/// The seqs of the messages of a page.
+fn seqs(page: &str) -> Vec<u64> {
+    let signs = page.split("id=\"m-").skip(1);
+    signs.filter_map(|rest| rest.split('"').next()?.parse().ok()).collect()
 }
 
 /// A message of a page.

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A message with its entries.
-#[derive(Clone, Debug, Template)]
+#[derive(Clone, Debug, PartialEq, Template)]
 #[template(path = "work/sessions/_message.html")]
 pub struct MessageView {
     pub slug: String,

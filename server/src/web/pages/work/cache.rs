@@ -3,7 +3,7 @@
 //!
 //! While nobody commits anything, a page's data stands as it is; one statement asks that. After a commit everything small is
 //! read again. The messages are not: their HTML stands while all that it was made of does, which the session's version and a
-//! few small rows tell.
+//! few small rows tell. When these differ, messages that are still the same keep theirs.
 
 use std::{
     collections::HashMap,
@@ -68,7 +68,8 @@ type KeptPage = (db::DataVersion, Arc<SessionPageData>);
 
 /// A page's messages, and what else they were made of.
 struct KeptMessages {
-    inputs: MessageInputs,
+    /// `None`: one of them grew.
+    inputs: Option<MessageInputs>,
     rendered: Arc<RenderedMessages>,
 }
 
@@ -137,17 +138,18 @@ async fn rendered(
 ) -> Result<Arc<RenderedMessages>> {
     let inputs = conversation.message_inputs();
     let kept = lock(&MESSAGES).get(key);
-    if let Some(kept) = kept.filter(|kept| inputs.as_ref() == Some(&kept.inputs)) {
+    if let Some(kept) = &kept
+        && inputs.is_some()
+        && inputs == kept.inputs
+    {
         return Ok(kept.rendered.clone());
     }
-    conversation.load_messages(board, &key.team, key.before).await?;
-    let rendered = Arc::new(conversation.carried(caller));
+    let earlier = kept.as_ref().map(|kept| &*kept.rendered);
+    let rendered = Arc::new(conversation.render(board, caller, key.before, earlier).await?);
     conversation.forget_messages();
-    if let Some(inputs) = inputs {
-        let bytes = rendered.bytes() + debug_bytes(&inputs);
-        let kept = Arc::new(KeptMessages { inputs, rendered: rendered.clone() });
-        lock(&MESSAGES).put(key.clone(), kept, bytes);
-    }
+    let bytes = rendered.bytes() + debug_bytes(&inputs);
+    let kept = Arc::new(KeptMessages { inputs, rendered: rendered.clone() });
+    lock(&MESSAGES).put(key.clone(), kept, bytes);
     Ok(rendered)
 }
 

@@ -1,6 +1,7 @@
 //! A conversation as it is right now: a page of messages, the message that is open, and the cursor to go on from.
 
 mod read;
+mod render;
 
 use std::{collections::HashMap, str::FromStr};
 
@@ -21,6 +22,8 @@ use crate::{
         },
     },
 };
+
+pub use render::{RenderedMessage, RenderedMessages};
 
 /// HTML of messages that a page carries, or one frame of a stream, bytes; what is older is one link away.
 pub const MAX_CONVERSATION_BYTES: usize = 110_000;
@@ -88,14 +91,6 @@ impl FromStr for PageEnd {
     }
 }
 
-/// What a page carries of a conversation.
-pub struct RenderedMessages {
-    /// Messages, oldest first.
-    pub html: Vec<String>,
-    /// The seq of the first one.
-    pub first: u64,
-}
-
 /// What the messages of a page show besides themselves and their finished tasks, which stay as they are while the session's
 /// version does. With equal inputs a page's messages are the same for readers of one role.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,25 +115,13 @@ pub struct GrowingMessage {
     pub tail: Vec<Report>,
 }
 
-impl RenderedMessages {
-    /// Bytes of HTML.
-    pub fn bytes(&self) -> usize {
-        self.html.iter().map(String::len).sum()
-    }
-}
-
 impl Conversation {
     /// Everything but the messages that are complete, and their tasks. Of a page that ends `before` no message grows.
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
         read::state(&mut board.db.reader_of(team).await?, id, before.is_none(), None).await
     }
 
-    /// Adds the messages of the newest page or the one that ends `before`, and their tasks.
-    pub async fn load_messages(&mut self, board: &Board, team: &TeamId, before: Option<PageEnd>) -> Result<()> {
-        read::page(&mut board.db.reader_of(team).await?, self, before).await
-    }
-
-    /// Drops what `load_messages` added.
+    /// Drops what was read for messages that are complete.
     pub fn forget_messages(&mut self) {
         (self.messages, self.tasks) = (Vec::new(), Vec::new());
         (self.from, self.behind) = (HashMap::new(), None);
@@ -172,40 +155,6 @@ impl Conversation {
     pub fn cursor(&self) -> String {
         let Some(task) = &self.current else { return String::new() };
         format!("{}:{}.{}", task.id, task.attempt, self.seq)
-    }
-
-    /// The messages as a page shows them, cut to what a page carries.
-    pub fn carried(&self, caller: &Caller) -> RenderedMessages {
-        let growing = self.growing.as_ref();
-        let open = growing.map(|growing| growing.message.seq);
-        let mut messages: Vec<Option<&Message>> =
-            self.messages.iter().filter(|message| Some(message.seq) != open).map(Some).collect();
-        if let Some(seq) = open {
-            let at = messages.partition_point(|message| message.is_some_and(|message| message.seq < seq));
-            messages.insert(at, None);
-        }
-        let (mut room, mut first, mut html) = (MAX_CONVERSATION_BYTES, 1, Vec::new());
-        for message in messages.iter().rev() {
-            let mut view = match (message, growing) {
-                (Some(message), _) => self.view(caller, message),
-                (None, Some(growing)) => self.open_view(caller, growing),
-                (None, None) => continue,
-            };
-            let whole = view.earlier.is_none() && view.weight() <= room;
-            if !whole && room < MIN_PARTIAL_MESSAGE_BYTES && !html.is_empty() {
-                break;
-            }
-            view.fit(room);
-            first = view.seq;
-            let text = view.to_string();
-            room = room.saturating_sub(text.len());
-            html.push(text);
-            if view.earlier.is_some() || room == 0 {
-                break;
-            }
-        }
-        html.reverse();
-        RenderedMessages { html, first }
     }
 
     /// The open message.

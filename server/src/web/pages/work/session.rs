@@ -18,7 +18,7 @@ use crate::{
     web::pages::{
         Wants, busy,
         cache::SessionPageData,
-        conversation::{Conversation, PageEnd},
+        conversation::{Conversation, PageEnd, RenderedMessage},
         home::{self, GoalForm},
         nonce, once,
         pane::{Pane, PaneSelection},
@@ -40,7 +40,7 @@ struct Page<'a> {
     slug: String,
     conversation: &'a Conversation,
     place: SessionHost,
-    messages: &'a [String],
+    messages: &'a [RenderedMessage],
     older: Option<String>,
     before: Option<PageEnd>,
     dock: StatusPanel,
@@ -209,7 +209,7 @@ async fn page<'a>(
         pane: pane.body()?,
         shell,
         conversation,
-        messages: &read.messages.html,
+        messages: &read.messages.messages,
         composer,
     })
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use protocol::SessionId;
 
-use super::{Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, PageEnd, ShownConversation};
+use super::{Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, ShownConversation};
 use crate::{
     db::{self, TeamTx, messages::PartOutline},
     domain::{Message, MessageRole, Task},
@@ -25,31 +25,33 @@ const MAX_ENDED_TASKS: usize = 16;
 /// Rows of events that are not parts yet; more are not expected, and would come by the stream.
 const MAX_TAIL_ROWS: u64 = 2_000;
 
-/// Adds the messages of a page, and their tasks.
-pub(super) async fn page(tx: &mut TeamTx<'_>, conversation: &mut Conversation, before: Option<PageEnd>) -> Result<()> {
-    let id = conversation.session.id.clone();
-    match before {
-        Some(PageEnd { seq, part: Some(part) }) => read_within(tx, conversation, seq, part).await?,
-        before => {
-            let heads = db::messages::heads(tx, &id, before.map(|before| before.seq), MAX_PAGE_MESSAGES).await?;
-            read_messages(tx, conversation, heads).await?;
-        }
-    }
-    if let (Some(first), Some(last)) = (conversation.messages.first(), conversation.messages.last()) {
-        conversation.tasks = db::tasks::of_messages(tx, &id, first.seq, last.seq).await?;
-    }
-    Ok(())
-}
-
-/// Reads the newest parts of these messages, as many as a page may carry, and drops messages without such parts. The
+/// Adds the messages of a page without their parts, and their tasks; returns the messages and how many parts each has. The
 /// open message was read before.
-async fn read_messages(
+pub(super) async fn heads(
     tx: &mut TeamTx<'_>,
     conversation: &mut Conversation,
-    mut heads: Vec<(Message, u64)>,
-) -> Result<()> {
+    before: Option<u64>,
+) -> Result<Vec<(Message, u64)>> {
+    let id = conversation.session.id.clone();
+    let mut heads = db::messages::heads(tx, &id, before, MAX_PAGE_MESSAGES).await?;
+    let open = conversation.growing.as_ref().map(|growing| growing.message.seq);
+    heads.retain(|(message, _)| Some(message.seq) != open);
+    if let (Some((first, _)), Some((last, _))) = (heads.first(), heads.last()) {
+        conversation.tasks = db::tasks::of_messages(tx, &id, first.seq, last.seq).await?;
+    }
+    conversation.messages = heads.iter().map(|(message, _)| message.clone()).collect();
+    Ok(heads)
+}
+
+/// Reads the newest parts of these messages, as many as may be read at once and have about `room` bytes of HTML; messages
+/// without such parts are left out.
+pub(super) async fn parts(
+    tx: &mut TeamTx<'_>,
+    conversation: &mut Conversation,
+    heads: &[(Message, u64)],
+    room: usize,
+) -> Result<Vec<Message>> {
     let except = conversation.growing.as_ref().map_or(0, |growing| growing.message.seq);
-    heads.retain(|(message, _)| message.seq != except);
     let (mut from, mut parts) = (None, 0);
     for (message, count) in heads.iter().rev() {
         let taken = (*count).min(MAX_PAGE_PARTS - parts);
@@ -59,24 +61,25 @@ async fn read_messages(
             break;
         }
     }
-    let (Some(from), Some(to)) = (from, heads.last().map(|(message, _)| message.seq)) else { return Ok(()) };
+    let (Some(from), Some(to)) = (from, heads.last().map(|(message, _)| message.seq)) else { return Ok(Vec::new()) };
     let session = conversation.session.id.clone();
     let stretch = db::messages::PartRange { from, to, except };
     let outline = db::messages::outline(tx, &session, stretch, 2 * MAX_PAGE_PARTS).await?;
-    let from = begin(&outline).unwrap_or(from);
-    conversation.messages =
-        heads.into_iter().map(|(message, _)| message).filter(|message| message.seq >= from.0).collect();
+    let from = begin(&outline, room).unwrap_or(from);
+    let read = heads.iter().map(|(message, _)| message).filter(|message| message.seq >= from.0);
+    let mut messages: Vec<Message> = read.cloned().collect();
     if from.1 > 0 {
         conversation.from.insert(from.0, from.1);
     }
     let stretch = db::messages::PartRange { from, to, except };
-    db::messages::read_parts(tx, &session, stretch, &mut conversation.messages).await?;
-    Ok(())
+    db::messages::read_parts(tx, &session, stretch, &mut messages).await?;
+    Ok(messages)
 }
 
-/// The first of the newest parts that a page may carry; `None` when it may carry all of them. Their size as HTML is
-/// only estimated here, generously.
-fn begin(outline: &[PartOutline]) -> Option<(u64, u64)> {
+/// The first of the newest parts that `room` bytes of HTML may carry; `None` when they may carry all of them. Their size
+/// as HTML is only estimated here, generously.
+fn begin(outline: &[PartOutline], room: usize) -> Option<(u64, u64)> {
+    let room = 3 * room.max(MIN_PARTIAL_MESSAGE_BYTES) as u64;
     let (mut bytes, mut html) = (0_u64, 0_u64);
     let mut from = None;
     for part in outline.iter().rev() {
@@ -87,7 +90,7 @@ fn begin(outline: &[PartOutline]) -> Option<(u64, u64)> {
             _ => 200 + part.size.min(80_000),
         };
         let at = (part.seq, part.idx);
-        if from.is_some() && (bytes > MAX_PAGE_PART_BYTES || html > 3 * MAX_CONVERSATION_BYTES as u64) {
+        if from.is_some() && (bytes > MAX_PAGE_PART_BYTES || html > room) {
             return from;
         }
         from = Some(at);
@@ -95,8 +98,8 @@ fn begin(outline: &[PartOutline]) -> Option<(u64, u64)> {
     None
 }
 
-/// A part of one message, up to one of its parts.
-async fn read_within(tx: &mut TeamTx<'_>, conversation: &mut Conversation, seq: u64, part: u64) -> Result<()> {
+/// Adds a part of one message, up to one of its parts, and its task.
+pub(super) async fn within(tx: &mut TeamTx<'_>, conversation: &mut Conversation, seq: u64, part: u64) -> Result<()> {
     let heads = db::messages::heads(tx, &conversation.session.id, Some(seq.saturating_add(1)), 1).await?;
     let found = heads.into_iter().find(|(message, _)| message.seq == seq);
     let Some((mut message, count)) = found else { return Err(Error::NotFound) };
@@ -104,7 +107,7 @@ async fn read_within(tx: &mut TeamTx<'_>, conversation: &mut Conversation, seq: 
     let stretch = db::messages::PartRange { from: (seq, to.saturating_sub(MAX_PAGE_PARTS)), to: seq, except: 0 };
     let mut outline = db::messages::outline(tx, &conversation.session.id, stretch, MAX_PAGE_PARTS).await?;
     outline.retain(|part| part.idx < to);
-    let from = begin(&outline).unwrap_or(stretch.from).1;
+    let from = begin(&outline, MAX_CONVERSATION_BYTES).unwrap_or(stretch.from).1;
     message.parts = db::messages::some_parts(tx, &message.id, None, (from, to), MAX_PAGE_PARTS).await?;
     let behind = (to, to.saturating_add(MAX_LATER_PARTS));
     conversation.behind =
@@ -112,6 +115,7 @@ async fn read_within(tx: &mut TeamTx<'_>, conversation: &mut Conversation, seq: 
     if from > 0 {
         conversation.from.insert(seq, from);
     }
+    conversation.tasks = db::tasks::of_messages(tx, &conversation.session.id, seq, seq).await?;
     conversation.messages = vec![message];
     Ok(())
 }
@@ -145,8 +149,9 @@ pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConve
     recent.sort_by_key(|(message, _)| message.seq);
     recent.dedup_by_key(|(message, _)| message.seq);
     let asked = |message: &Message| conversation.tasks.iter().any(|task| task.id == message.task_id);
-    recent.retain(|(message, _)| message.seq > shown.last || asked(message));
-    read_messages(tx, &mut conversation, recent).await?;
+    let open = conversation.growing.as_ref().map(|growing| growing.message.seq);
+    recent.retain(|(message, _)| Some(message.seq) != open && (message.seq > shown.last || asked(message)));
+    conversation.messages = parts(tx, &mut conversation, &recent, MAX_CONVERSATION_BYTES).await?;
     Ok(conversation)
 }
 
@@ -219,7 +224,7 @@ async fn read_growing(
             let shown = shown.filter(|(seq, _)| *seq == found.seq).map(|(_, place)| place as u64);
             let stretch = db::messages::PartRange { from: (found.seq, from), to: found.seq, except: 0 };
             let outline = db::messages::outline(tx, &held.session_id, stretch, MAX_PAGE_PARTS).await?;
-            let first = begin(&outline).unwrap_or(stretch.from).1;
+            let first = begin(&outline, MAX_CONVERSATION_BYTES).unwrap_or(stretch.from).1;
             from = shown.filter(|place| *place >= from).map_or(first, |place| place.min(count));
             message = found;
             message.parts = db::messages::some_parts(tx, id, None, (from, count), MAX_PAGE_PARTS).await?;
