@@ -1,4 +1,4 @@
-//! Periodic duties: expiring leases, noticing access that another process ended, removing old data.
+//! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
@@ -12,7 +12,7 @@ use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    actions::{audit, imports, purge, retention},
+    actions::{audit, imports, purge, retention, sessions},
     error::Error,
     measure,
     state::Board,
@@ -26,6 +26,8 @@ const SEEN_PERIOD: Duration = Duration::from_secs(60);
 const SWEEP_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// How often unfinished long work is looked for, in case the process that began it is gone.
 const RESUME_PERIOD: Duration = Duration::from_secs(5);
+/// How often new titles are added to the search index: until then a search reads them one by one.
+const INDEX_PERIOD: Duration = Duration::from_secs(5);
 
 /// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
 const LOOK_BACK_MS: i64 = 60_000;
@@ -42,6 +44,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge { revoked_since: Instant(0) }));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
+    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex));
 }
 
 /// Something that is done periodically.
@@ -133,6 +136,17 @@ impl Duty for Imports {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         imports::go_on(board).await
+    }
+}
+
+/// Adds new titles to the search index.
+struct TitleIndex;
+
+impl Duty for TitleIndex {
+    const NAME: &'static str = "title index";
+
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        sessions::index_titles(board).await
     }
 }
 

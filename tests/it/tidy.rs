@@ -68,6 +68,7 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("purge::teams", "the same of whole teams"),
     ("imports::stalled", "logs that are taken over go on after a crash, whoever asked"),
     ("idempotency::forget", "retention, the same for all teams"),
+    ("sessions::unindexed", "the index of titles is kept for each team in turn"),
     ("tasks::is_taken", "an id that exists under another owner is refused, whoever that is"),
     ("usage::impossible", "a check of the whole database"),
 ];

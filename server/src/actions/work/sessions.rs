@@ -1,4 +1,4 @@
-//! Sessions: rename, archive, pin, delete, mark as read.
+//! Sessions: rename, archive, pin, delete, mark as read, keep the index of their titles.
 
 mod create;
 
@@ -143,4 +143,15 @@ pub async fn mark_read(board: &Board, team: &TeamId, by: &By, operator: &Operato
             })
         })
         .await
+}
+
+/// Adds the titles that are not in the search index yet, team by team, unless the Board stops.
+pub async fn index_titles(board: &Board) -> Result<()> {
+    let teams = db::sessions::unindexed(&mut *board.db.reader().await?).await?;
+    for team in teams {
+        let some =
+            || board.piece(&team, &By::board(), |tx| Box::pin(async move { db::sessions::index_titles(tx).await }));
+        while some().await? && !board.shutdown.soft.is_cancelled() {}
+    }
+    Ok(())
 }

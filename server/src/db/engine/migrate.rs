@@ -81,6 +81,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0011_session_versions.sql"),
         include_str!("../../../../migrations/postgres/0011_session_versions.sql"),
     ),
+    (
+        12,
+        "title_search",
+        include_str!("../../../../migrations/sqlite/0012_title_search.sql"),
+        include_str!("../../../../migrations/postgres/0012_title_search.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

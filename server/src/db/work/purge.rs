@@ -98,6 +98,10 @@ const SESSION_ROWS_SQL: &[&str] = &[
      WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM read_marks WHERE team_id = $1 AND session_id = $2 AND operator_id IN (SELECT operator_id \
      FROM read_marks WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM unindexed_titles WHERE team_id = $1 AND session_id IN (SELECT session_id FROM unindexed_titles \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM session_titles WHERE team_id = $1 AND session_id IN (SELECT session_id FROM session_titles \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
 ];
 
 /// Removes some of a deleted session's rows, and at last the session itself. `true`: it is gone.

@@ -15,14 +15,52 @@ macro_rules! columns {
     };
 }
 
+/// The lines of the sessions `s` that a subquery finds by an index alone, before anything is joined to it. `$2` reads.
+macro_rules! lines {
+    ($($page:tt)+) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
+             v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
+             CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread FROM (",
+            $($page)+,
+            ") s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
+             LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
+             LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = COALESCE((SELECT x.task_id FROM tasks x \
+               WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running') \
+               AND (x.state = 'running' OR x.delivery IN ('offered', 'accepted')) \
+               ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq DESC LIMIT 1), \
+               (SELECT x.task_id FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+               ORDER BY x.message_seq DESC LIMIT 1)) \
+             ORDER BY s.active_at DESC, s.session_id DESC"
+        )
+    };
+}
+
+/// The statement `$page` for a filter: each combination has an index of its own, so it has a text of its own.
+macro_rules! filtered {
+    ($filter:ident, $page:ident, $viber:literal) => {
+        match ($filter.archived, $filter.viber.is_some()) {
+            (false, false) => $page!("IS NULL", ""),
+            (false, true) => $page!("IS NULL", $viber),
+            (true, false) => $page!("IS NOT NULL", ""),
+            (true, true) => $page!("IS NOT NULL", $viber),
+        }
+    };
+}
+
+// It uses these macros.
+mod search;
+
+pub use search::*;
+
 /// Which sessions a list shows.
 #[derive(Clone, Debug, Default)]
 pub struct SessionFilter {
     /// Archived sessions, or those that are not.
     pub archived: bool,
     pub viber: Option<ViberId>,
-    /// A part of the title, in any case.
-    pub title: Option<String>,
 }
 
 /// A session.
@@ -56,66 +94,45 @@ pub async fn list(
     cursor: Option<(Instant, &SessionId)>,
     limit: u64,
 ) -> Result<Vec<SessionLine>, DbError> {
-    // The page is found by an index alone, before anything is joined to it.
     macro_rules! page {
-        ($archived:literal, $filter:literal) => {
-            concat!(
-                "SELECT ",
-                columns!(),
-                ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
-                 v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
-                 CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread \
-                 FROM (SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
+        ($archived:literal, $viber:literal) => {
+            lines!(
+                "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
                 $archived,
-                $filter,
-                " AND (s.active_at, s.session_id) < ($3, $4) ORDER BY s.active_at DESC, s.session_id DESC LIMIT $5 + 0) s \
-                 JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
-                 LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
-                 LEFT JOIN tasks t ON t.team_id = s.team_id AND t.task_id = COALESCE((SELECT x.task_id FROM tasks x \
-                   WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running') \
-                   AND (x.state = 'running' OR x.delivery IN ('offered', 'accepted')) \
-                   ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq DESC LIMIT 1), \
-                   (SELECT x.task_id FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
-                   ORDER BY x.message_seq DESC LIMIT 1)) \
-                 ORDER BY s.active_at DESC, s.session_id DESC"
+                $viber,
+                " AND (s.active_at, s.session_id) < ($3, $4) ORDER BY s.active_at DESC, s.session_id DESC LIMIT $5 + 0"
             )
         };
     }
-    macro_rules! pages {
-        ($archived:literal) => {
-            match (&filter.viber, &filter.title) {
-                (None, None) => page!($archived, ""),
-                (Some(_), None) => page!($archived, " AND s.viber_id = $6"),
-                (None, Some(_)) => page!($archived, " AND s.title_folded LIKE $6 ESCAPE '!'"),
-                (Some(_), Some(_)) => page!($archived, " AND s.viber_id = $6 AND s.title_folded LIKE $7 ESCAPE '!'"),
-            }
-        };
-    }
-    let sql = if filter.archived { pages!("IS NOT NULL") } else { pages!("IS NULL") };
-    // Behind every session when there is no cursor.
-    let (at, id) = cursor.map_or((i64::MAX, ""), |(at, id)| (at.0, id.as_str()));
+    let sql = filtered!(filter, page, " AND s.viber_id = $6");
+    let (at, id) = start(cursor);
     let mut args = args![reader, at, id, limit].to_vec();
     args.extend(filter.viber.as_ref().map(Arg::from));
-    args.extend(filter.title.as_deref().map(|title| Arg::from(pattern(title))));
-    let line = |row: &Row| {
-        let brief = |id| {
-            Ok::<_, DbError>(Brief {
-                id,
-                state: row.parse("state")?,
-                delivery: row.optional_parse("delivery")?,
-                waiting: row.optional_json("waiting")?,
-                ended_at: row.optional_instant("ended_at")?,
-            })
-        };
-        Ok(SessionLine {
-            session: session(row)?,
-            viber_name: row.text("viber_name")?,
-            contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
-            task: row.optional_parse("task_id")?.map(brief).transpose()?,
-            unread: row.flag("unread")?,
+    tx.rows(sql, &args).await?.iter().map(line).collect()
+}
+
+/// Where a list goes on; behind every session when there is no cursor.
+fn start(cursor: Option<(Instant, &SessionId)>) -> (i64, &str) {
+    cursor.map_or((i64::MAX, ""), |(at, id)| (at.0, id.as_str()))
+}
+
+fn line(row: &Row) -> Result<SessionLine, DbError> {
+    let brief = |id| {
+        Ok::<_, DbError>(Brief {
+            id,
+            state: row.parse("state")?,
+            delivery: row.optional_parse("delivery")?,
+            waiting: row.optional_json("waiting")?,
+            ended_at: row.optional_instant("ended_at")?,
         })
     };
-    tx.rows(sql, &args).await?.iter().map(line).collect()
+    Ok(SessionLine {
+        session: session(row)?,
+        viber_name: row.text("viber_name")?,
+        contact: Contact { state: row.parse("contact")?, since: row.instant("contact_since")? },
+        task: row.optional_parse("task_id")?.map(brief).transpose()?,
+        unread: row.flag("unread")?,
+    })
 }
 
 /// Sessions that began on their machine, the most recently active first.
@@ -123,18 +140,6 @@ pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Resul
     let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = viber_id \
                AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
     tx.rows(sql, args![viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
-}
-
-/// A LIKE pattern that finds `text` anywhere, taken literally, in any case.
-fn pattern(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for c in fold(text).chars() {
-        if matches!(c, '%' | '_' | '!') {
-            pattern.push('!');
-        }
-        pattern.push(c);
-    }
-    pattern + "%"
 }
 
 /// What is compared when titles are searched.

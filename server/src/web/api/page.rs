@@ -57,7 +57,7 @@ impl Page {
         Ok(Self { cursor: cursor.filter(|cursor| !cursor.is_empty()), limit: limit_of(limit)? })
     }
 
-    /// Where the page starts in the list `kind`, as `encode` wrote it.
+    /// Where the page starts in the list `kind`, as `cursor` wrote it.
     pub fn after(&self, kind: &str) -> Result<Option<Vec<String>>> {
         self.cursor.as_deref().map(|cursor| decode(kind, cursor)).transpose()
     }
@@ -83,7 +83,7 @@ impl Page {
     {
         let more = rows.len() > self.limit as usize;
         rows.truncate(self.limit as usize);
-        let next = rows.last().filter(|_| more).map(|last| encode(kind, &place(last)));
+        let next = rows.last().filter(|_| more).map(|last| cursor(kind, &place(last)));
         List { items: rows.into_iter().map(T::from).collect(), next }
     }
 }
@@ -113,7 +113,8 @@ pub fn number(text: &str) -> Option<u64> {
 /// Separates the fields of a cursor; it occurs in no id, number or word.
 const SEPARATOR: char = '\u{1f}';
 
-fn encode(kind: &str, place: &[String]) -> String {
+/// The cursor of a place in the list `kind`.
+pub fn cursor(kind: &str, place: &[String]) -> String {
     let fields: Vec<&str> = std::iter::once(kind).chain(place.iter().map(String::as_str)).collect();
     BASE64_URL_SAFE_NO_PAD.encode(fields.join(&SEPARATOR.to_string()))
 }
@@ -161,11 +162,13 @@ mod tests {
 
     #[test]
     fn a_changed_or_foreign_cursor_is_refused() {
-        let cursor = encode("seqs", &["3".to_owned()]);
+        let cursor = super::cursor("seqs", &["3".to_owned()]);
         let mut changed = cursor.clone();
         changed.replace_range(0..1, if cursor.starts_with('A') { "B" } else { "A" });
         let nul = BASE64_URL_SAFE_NO_PAD.encode("seqs\u{1f}\0");
-        for cursor in [changed, "§".into(), "=".into(), "x".repeat(600), nul, encode("others", &["3".to_owned()])] {
+        for cursor in
+            [changed, "§".into(), "=".into(), "x".repeat(600), nul, super::cursor("others", &["3".to_owned()])]
+        {
             assert!(matches!(
                 page(Some(cursor), None).after("seqs"),
                 Err(Error::Unacceptable { code: "bad_cursor", .. })

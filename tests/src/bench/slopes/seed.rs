@@ -1,5 +1,6 @@
 //! Rows of a database with a history, written as SQL makes them: a million messages take seconds.
 
+use server::db::{Db, DbError, sessions};
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
@@ -39,29 +40,53 @@ pub struct Seed<'a> {
 impl Seed<'_> {
     /// Writes the history.
     pub async fn write(&self, history: History) {
-        let mut statements = self.statements(history);
+        let statements = self.statements(history);
         match self.engine {
             Engine::Sqlite => {
                 let options: SqliteConnectOptions = self.url.parse().expect("an address");
                 let options = options.pragma("synchronous", "OFF").pragma("cache_size", "-200000").foreign_keys(false);
                 let mut connection = SqliteConnection::connect_with(&options).await.expect("the Board's database");
-                statements.push("PRAGMA wal_checkpoint(TRUNCATE)".into());
                 for sql in statements {
                     run(connection.execute(AssertSqlSafe(sql.clone())).await, &sql);
                 }
+                self.index_titles().await;
+                let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+                run(connection.execute(sql).await, sql);
                 connection.close().await.expect("a clean goodbye");
             }
             Engine::Postgres => {
                 let mut connection = PgConnection::connect(self.url).await.expect("the Board's database");
-                // Neither triggers nor foreign keys; and what autovacuum does in time.
-                statements.insert(0, "SET session_replication_role = replica".into());
-                statements.push("VACUUM ANALYZE".into());
+                // Neither triggers nor foreign keys.
+                let alone = "SET session_replication_role = replica";
+                run(connection.execute(alone).await, alone);
                 for sql in statements {
                     run(connection.execute(AssertSqlSafe(sql.clone())).await, &sql);
                 }
+                self.index_titles().await;
+                // What autovacuum does in time.
+                let sql = "VACUUM ANALYZE";
+                run(connection.execute(sql).await, sql);
                 connection.close().await.expect("a clean goodbye");
             }
         }
+    }
+
+    /// Adds the titles to the search index, as a Board does once it serves.
+    async fn index_titles(&self) {
+        let db = Db::open(self.url).await.expect("the Board's database");
+        let some = || {
+            db.write(|tx| {
+                Box::pin(async move {
+                    let mut more = false;
+                    for team in sessions::unindexed(tx).await? {
+                        more |= sessions::index_titles(&mut tx.of(&team)).await?;
+                    }
+                    Ok::<_, DbError>(more)
+                })
+            })
+        };
+        while some().await.expect("an index of titles") {}
+        db.close().await;
     }
 
     fn statements(&self, history: History) -> Vec<String> {
@@ -105,6 +130,9 @@ impl Seed<'_> {
                 session_id("i"),
                 turns * 2
             ),
+            "INSERT INTO unindexed_titles (team_id, session_id) SELECT team_id, session_id FROM sessions WHERE 1 = 1 \
+             ON CONFLICT (team_id, session_id) DO NOTHING"
+                .into(),
             format!(
                 "{tasks} INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, \
                  goal, state, attempt, result, created_by, created_at, offered_at, started_at, ended_at) \

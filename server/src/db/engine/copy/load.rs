@@ -10,7 +10,10 @@ use sqlx::{
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
-use super::{Cell, Snapshot, Table, tables};
+use super::{
+    Cell, Snapshot, Table,
+    tables::{DERIVED_TABLES, tables},
+};
 use crate::db::{DbError, clean, migrate, ownership::Fence};
 
 /// Size of the pieces in which rows are sent to PostgreSQL, bytes.
@@ -76,8 +79,9 @@ pub async fn replace_postgres(url: &str, fence: &Fence, from: &mut Snapshot) -> 
     let mut tx = connection.begin().await?;
     let number = fence.close(&mut tx).await?;
     let all = tables(migrate::newest()).await?;
-    let names: Vec<String> = all.iter().map(|table| format!("\"{}\"", table.name)).collect();
-    let drop_all = format!("DROP TABLE IF EXISTS _sqlx_migrations, usage, {}", names.join(", "));
+    let names = all.iter().map(|table| table.name.as_str()).chain(DERIVED_TABLES.iter().copied());
+    let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+    let drop_all = format!("DROP TABLE IF EXISTS {}", names.join(", "));
     tx.execute(AssertSqlSafe(drop_all)).await?;
     migrate::postgres_inside(&mut tx).await?;
     for table in &all {

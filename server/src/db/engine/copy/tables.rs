@@ -4,8 +4,10 @@ use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use crate::db::{DbError, migrate};
 
-/// Tables that are derived from others, or belong to one engine.
-const DERIVED_TABLES: &[&str] = &["_sqlx_migrations", "usage"];
+/// Tables that are derived from others, or belong to one engine: the database fills them, or the Board does.
+pub(super) const DERIVED_TABLES: &[&str] = &["_sqlx_migrations", "usage", "session_titles", "unindexed_titles"];
+/// What SQLite's index of titles consists of begins like this.
+const TITLE_INDEX_PREFIX: &str = "session_title_trigrams";
 
 /// A table and its columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +53,8 @@ pub async fn tables(version: i64) -> Result<Vec<Table>, DbError> {
     .fetch_all(&mut empty)
     .await?;
     let mut waiting = Vec::new();
-    for name in names.into_iter().filter(|name| !DERIVED_TABLES.contains(&name.as_str())) {
+    let is_derived = |name: &str| DERIVED_TABLES.contains(&name) || name.starts_with(TITLE_INDEX_PREFIX);
+    for name in names.into_iter().filter(|name| !is_derived(name)) {
         let columns: Vec<(String, String)> =
             sqlx::query_as("SELECT name, type FROM pragma_table_info($1) ORDER BY cid")
                 .bind(&name)

@@ -21,7 +21,7 @@ use crate::{
     web::api::{
         Answers, PREFIX,
         json::JsonBody,
-        page::{Page, limit_of},
+        page::{Page, cursor, limit_of},
         query::StrictQuery,
         shapes::{self, Labels, List},
     },
@@ -46,7 +46,8 @@ pub struct ListSessionsQuery {
     archived: Option<bool>,
     /// Only sessions on this viber.
     viber_id: Option<ViberId>,
-    /// Only sessions whose title contains this text; case is ignored.
+    /// Only sessions whose title contains this text; case is ignored. For one or two characters a page may hold fewer
+    /// items than its limit and still have a `next`.
     title: Option<String>,
 }
 
@@ -69,19 +70,17 @@ async fn list(
             _ => return Err(crate::web::api::page::bad_cursor().into()),
         },
     };
-    let filter = db::sessions::SessionFilter {
-        archived: which.archived.unwrap_or(false),
-        viber: which.viber_id,
-        title: which.title.filter(|title| !title.is_empty()),
-    };
+    let filter = db::sessions::SessionFilter { archived: which.archived.unwrap_or(false), viber: which.viber_id };
     let after = after.as_ref().map(|(at, id)| (*at, id));
-    let rows = {
+    let title = which.title.unwrap_or_default();
+    let found = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        db::sessions::list(&mut tx, caller.reader(), &filter, after, page.fetch()).await?
+        db::sessions::search(&mut tx, caller.reader(), &filter, &title, after, page.limit as usize).await?
     };
-    let rows = rows.into_iter().map(|line| line.session).collect();
-    let place = |session: &crate::domain::Session| vec![session.active_at.0.to_string(), session.id.to_string()];
-    Ok(Json(page.list("sessions", rows, place)))
+    Ok(Json(List {
+        items: found.lines.into_iter().map(|line| line.session.into()).collect(),
+        next: found.next.map(|(at, id)| cursor("sessions", &[at.0.to_string(), id.to_string()])),
+    }))
 }
 
 /// A session to start.

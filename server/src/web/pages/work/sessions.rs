@@ -89,22 +89,20 @@ pub async fn list(
 ) -> Result<Html<String>, Rejection> {
     let q = protocol::text::head(asked.q.trim(), 200).to_owned();
     let archived = !asked.archived.is_empty();
-    let filter = SessionFilter { archived, title: (!q.is_empty()).then(|| db::clean(&q)), ..SessionFilter::default() };
+    let filter = SessionFilter { archived, viber: None };
     let after = cursor(&asked.after);
     let after = after.as_ref().map(|(at, id)| (*at, id));
-    let mut lines = {
+    let found = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        db::sessions::list(&mut tx, caller.reader(), &filter, after, SESSIONS_PER_PAGE as u64 + 1).await?
+        let title = db::clean(&q);
+        db::sessions::search(&mut tx, caller.reader(), &filter, &title, after, SESSIONS_PER_PAGE).await?
     };
-    let more = lines.len() > SESSIONS_PER_PAGE;
-    lines.truncate(SESSIONS_PER_PAGE);
-    let lines: Vec<SessionRow> = lines.into_iter().map(SessionRow::from).collect();
     let slug = caller.team.slug.clone();
-    let next = lines.last().filter(|_| more).map(|last| {
+    let next = found.next.map(|(at, id)| {
         let flag = if archived { "&archived=1" } else { "" };
-        let after = format!("{}.{}", last.active_at.millis(), last.id);
-        format!("{}?q={}{flag}&after={after}", urls::sessions(&slug), urls::escape(&q))
+        format!("{}?q={}{flag}&after={}.{id}", urls::sessions(&slug), urls::escape(&q), at.millis())
     });
+    let lines = found.lines.into_iter().map(SessionRow::from).collect();
     let shell = Shell::load(&board, &caller).await?.at(PageLocation::Sessions);
     html(&Page { shell, slug, q, archived, lines, next, may_act: caller.role >= Role::Operator })
 }

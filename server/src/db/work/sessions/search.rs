@@ -1,0 +1,275 @@
+//! Finding sessions by a part of their title.
+//!
+//! The newest sessions are read one by one, which ends soon for a word that many titles have. What is rarer than that is
+//! found by an index of trigrams: FTS5 on SQLite, GIN on PostgreSQL. Writing either costs more than the rest of a new
+//! session, and many titles at once cost little more than one. So titles are added later ([`index_titles`]): a trigger
+//! notes what is not indexed yet, and a search reads that as well. Whatever the index finds is compared with the title.
+
+use protocol::{Instant, OperatorId, SessionId, TeamId};
+
+use super::{SessionFilter, fold, line, start};
+use crate::{
+    args,
+    db::{Arg, DbError, TeamTx, Tx},
+    domain::SessionLine,
+};
+
+/// Sessions that a search reads one by one before it turns to the index.
+const MAX_WALKED_SESSIONS: u64 = 1_000;
+/// The same for words shorter than a trigram, for which there is no index: the next page goes on behind them.
+const MAX_WALKED_FOR_SHORT_WORD: u64 = 4_000;
+/// Characters of a trigram.
+const TRIGRAM_CHARS: usize = 3;
+/// Trigrams that SQLite's index is asked for: what it finds is compared with the title anyway.
+const MAX_ASKED_TRIGRAMS: usize = 16;
+/// Titles that are added to the index in one change.
+const TITLES_PER_CHANGE: u64 = 30;
+/// Teams whose titles are added to the index in one round.
+const MAX_TEAMS_PER_ROUND: u64 = 100;
+
+/// A page of what a search finds.
+#[derive(Debug)]
+pub struct FoundSessions {
+    pub lines: Vec<SessionLine>,
+    /// Where the search goes on: behind the last line, or behind the last session that was read when not every session
+    /// was. Only of a word shorter than a trigram a page may hold less than its limit and have a next one.
+    pub next: Option<(Instant, SessionId)>,
+}
+
+/// Sessions whose title contains `title` in any case, the most recently active first: see [`super::list`]. Every title
+/// contains the empty one.
+pub async fn search(
+    tx: &mut TeamTx<'_>,
+    reader: Option<&OperatorId>,
+    filter: &SessionFilter,
+    title: &str,
+    cursor: Option<(Instant, &SessionId)>,
+    limit: usize,
+) -> Result<FoundSessions, DbError> {
+    let title = fold(title);
+    let is_indexed = title.chars().count() >= TRIGRAM_CHARS;
+    let sessions = if is_indexed { MAX_WALKED_SESSIONS } else { MAX_WALKED_FOR_SHORT_WORD };
+    // One more line says that there is a next page.
+    let page = TitlePage { reader, filter, title: &title, start: start(cursor), limit: limit as u64 + 1 };
+    let horizon = if title.is_empty() { None } else { page.horizon(tx, sessions).await? };
+    let mut lines = page.walk(tx, horizon.as_ref()).await?;
+    if lines.len() <= limit && is_indexed && horizon.is_some() {
+        lines = page.by_index(tx).await?;
+    }
+    let next = if lines.len() > limit {
+        lines.truncate(limit);
+        lines.last().map(|last| (last.session.active_at, last.session.id.clone()))
+    } else {
+        horizon.filter(|_| !is_indexed)
+    };
+    Ok(FoundSessions { lines, next })
+}
+
+/// What a page of a search asks for.
+struct TitlePage<'a> {
+    reader: Option<&'a OperatorId>,
+    filter: &'a SessionFilter,
+    /// Folded.
+    title: &'a str,
+    start: (i64, &'a str),
+    limit: u64,
+}
+
+impl TitlePage<'_> {
+    /// The last of the next `sessions` sessions, whatever their titles are; `None` when there are fewer.
+    async fn horizon(&self, tx: &mut TeamTx<'_>, sessions: u64) -> Result<Option<(Instant, SessionId)>, DbError> {
+        macro_rules! page {
+            ($archived:literal, $viber:literal) => {
+                concat!(
+                    "SELECT s.active_at, s.session_id FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL \
+                     AND s.archived_at ",
+                    $archived,
+                    $viber,
+                    " AND (s.active_at, s.session_id) < ($2, $3) ORDER BY s.active_at DESC, s.session_id DESC \
+                     LIMIT 1 OFFSET $4 + 0"
+                )
+            };
+        }
+        let filter = self.filter;
+        let sql = filtered!(filter, page, " AND s.viber_id = $5");
+        let row = tx.row(sql, &self.with_viber(args![self.start.0, self.start.1, sessions - 1])).await?;
+        row.map(|row| Ok((row.instant("active_at")?, row.parse("session_id")?))).transpose()
+    }
+
+    /// What is found up to the horizon, session by session.
+    async fn walk(
+        &self,
+        tx: &mut TeamTx<'_>,
+        horizon: Option<&(Instant, SessionId)>,
+    ) -> Result<Vec<SessionLine>, DbError> {
+        macro_rules! page {
+            ($archived:literal, $viber:literal) => {
+                lines!(
+                    "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
+                    $archived,
+                    $viber,
+                    " AND (s.active_at, s.session_id) < ($3, $4) AND (s.active_at, s.session_id) >= ($5, $6) \
+                     AND s.title_folded LIKE $7 ESCAPE '!' ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
+                )
+            };
+        }
+        let filter = self.filter;
+        let sql = filtered!(filter, page, " AND s.viber_id = $9");
+        let end = horizon.map_or((i64::MIN, ""), |(at, id)| (at.0, id.as_str()));
+        let args = args![self.reader, self.start.0, self.start.1, end.0, end.1, pattern(self.title), self.limit];
+        tx.rows(sql, &self.with_viber(args)).await?.iter().map(line).collect()
+    }
+
+    /// What is found by the index, and among the titles that are not in it yet.
+    async fn by_index(&self, tx: &mut TeamTx<'_>) -> Result<Vec<SessionLine>, DbError> {
+        // `CROSS JOIN` lets SQLite begin with what was found. Only keys are sorted, whole rows are read of one page.
+        macro_rules! page {
+            ($found:literal, $archived:literal, $viber:literal) => {
+                lines!(
+                    "SELECT s.* FROM (SELECT s.session_id FROM (",
+                    $found,
+                    " UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1) f CROSS JOIN sessions s \
+                     WHERE s.team_id = $1 AND s.session_id = f.session_id AND s.deleted_at IS NULL AND s.archived_at ",
+                    $archived,
+                    $viber,
+                    " AND (s.active_at, s.session_id) < ($3, $4) AND s.title_folded LIKE $5 ESCAPE '!' \
+                     ORDER BY s.active_at DESC, s.session_id DESC LIMIT $6 + 0) k CROSS JOIN sessions s \
+                     WHERE s.team_id = $1 AND s.session_id = k.session_id"
+                )
+            };
+        }
+        macro_rules! sqlite {
+            ($archived:literal, $viber:literal) => {
+                page!(
+                    "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t ON t.title_id = g.rowid \
+                     WHERE g.session_title_trigrams MATCH $7 AND g.rowid BETWEEN $8 AND $8 + 4294967295 \
+                     AND t.team_id = $1",
+                    $archived,
+                    $viber
+                )
+            };
+        }
+        macro_rules! postgres {
+            ($archived:literal, $viber:literal) => {
+                page!(
+                    "SELECT t.session_id FROM session_titles t WHERE t.team_id = $1 \
+                     AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $7)",
+                    $archived,
+                    $viber
+                )
+            };
+        }
+        let filter = self.filter;
+        let (pattern, limit) = (pattern(self.title), self.limit);
+        let mut args = args![self.reader, self.start.0, self.start.1, pattern, limit].to_vec();
+        let sql = if tx.is_sqlite() {
+            args.extend([Arg::from(trigram_query(self.title)), Arg::from(before_first_title(&tx.team))]);
+            filtered!(filter, sqlite, " AND s.viber_id = $9")
+        } else {
+            args.push(Arg::from(self.title));
+            filtered!(filter, postgres, " AND s.viber_id = $8")
+        };
+        tx.rows(sql, &self.with_viber(&args)).await?.iter().map(line).collect()
+    }
+
+    /// Parameters with the filter's viber after them, when it has one.
+    fn with_viber(&self, args: &[Arg]) -> Vec<Arg> {
+        args.iter().cloned().chain(self.filter.viber.as_ref().map(Arg::from)).collect()
+    }
+}
+
+/// A LIKE pattern that finds `folded` anywhere, taken literally.
+fn pattern(folded: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in folded.chars() {
+        if matches!(c, '%' | '_' | '!') {
+            pattern.push('!');
+        }
+        pattern.push(c);
+    }
+    pattern + "%"
+}
+
+/// What FTS5 is asked for: trigrams that cover `folded`, one behind the other and the last one.
+fn trigram_query(folded: &str) -> String {
+    let chars: Vec<char> = folded.chars().collect();
+    let last = chars.len().saturating_sub(TRIGRAM_CHARS);
+    let covering = (0..last).step_by(TRIGRAM_CHARS).chain([last]).take(MAX_ASKED_TRIGRAMS);
+    let trigram = |at: usize| chars.iter().skip(at).take(TRIGRAM_CHARS).collect::<String>();
+    let quoted = covering.map(|at| format!("\"{}\"", trigram(at).replace('"', "\"\"")));
+    quoted.collect::<Vec<_>>().join(" AND ")
+}
+
+/// The number before those of a team's titles in SQLite's index: a team's titles lie together there, so that searching
+/// them does not read what other teams have. Two teams may share their numbers, which costs time and shows nothing.
+fn before_first_title(team: &TeamId) -> i64 {
+    // FNV-1a, of which 31 bits leave 32 for the titles: no number is negative.
+    let hash = team
+        .as_str()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    i64::from(u32::try_from(hash >> 33).unwrap_or_default()) << 32
+}
+
+/// Teams with titles that are not indexed yet.
+pub async fn unindexed(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
+    let sql = "SELECT DISTINCT team_id FROM unindexed_titles LIMIT $1 + 0";
+    tx.rows(sql, args![MAX_TEAMS_PER_ROUND]).await?.iter().map(|row| row.parse("team_id")).collect()
+}
+
+/// Adds some of a team's titles to the index. Returns whether there may be more.
+pub async fn index_titles(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+    // Taken before the titles are read, so that on PostgreSQL one that changes meanwhile waits, and is noted anew.
+    let sql = "UPDATE unindexed_titles SET taken = 1 WHERE team_id = $1 AND session_id IN (SELECT u.session_id \
+               FROM unindexed_titles u WHERE u.team_id = $1 ORDER BY u.session_id LIMIT $2 + 0)";
+    let taken = tx.execute(sql, args![TITLES_PER_CHANGE]).await?;
+    if taken == 0 {
+        return Ok(false);
+    }
+    if tx.is_sqlite() {
+        let sql = "INSERT INTO session_titles (team_id, session_id, title, title_id) \
+                   SELECT s.team_id, s.session_id, s.title_folded, COALESCE((SELECT t.title_id FROM session_titles t \
+                   WHERE t.title_id BETWEEN $2 AND $2 + 4294967295 ORDER BY t.title_id DESC LIMIT 1), $2) \
+                   + ROW_NUMBER() OVER (ORDER BY s.session_id) FROM unindexed_titles u CROSS JOIN sessions s \
+                   WHERE u.team_id = $1 AND u.taken = 1 AND s.team_id = $1 AND s.session_id = u.session_id \
+                   AND s.deleted_at IS NULL ON CONFLICT (team_id, session_id) DO UPDATE SET title = excluded.title";
+        let first = before_first_title(&tx.team);
+        tx.execute(sql, args![first]).await?;
+    } else {
+        let sql = "INSERT INTO session_titles (team_id, session_id, title) \
+                   SELECT s.team_id, s.session_id, s.title_folded FROM unindexed_titles u CROSS JOIN sessions s \
+                   WHERE u.team_id = $1 AND u.taken = 1 AND s.team_id = $1 AND s.session_id = u.session_id \
+                   AND s.deleted_at IS NULL ON CONFLICT (team_id, session_id) DO UPDATE SET title = excluded.title";
+        tx.execute(sql, &[]).await?;
+    }
+    tx.execute("DELETE FROM unindexed_titles WHERE team_id = $1 AND taken = 1", &[]).await?;
+    Ok(taken == TITLES_PER_CHANGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trigrams_cover_what_is_looked_for() {
+        assert_eq!(trigram_query("abc"), r#""abc""#);
+        assert_eq!(trigram_query("module 7"), r#""mod" AND "ule" AND "e 7""#);
+        assert_eq!(trigram_query("module 77"), r#""mod" AND "ule" AND " 77""#);
+        assert_eq!(trigram_query("größe"), r#""grö" AND "öße""#);
+        assert_eq!(trigram_query(r#"a"b"#), r#""a""b" AND "a""b""#);
+        assert_eq!(trigram_query(&"x".repeat(500)).matches("\"xxx\"").count(), MAX_ASKED_TRIGRAMS);
+    }
+
+    #[test]
+    fn what_a_pattern_means_is_taken_literally() {
+        assert_eq!(pattern("50%_off!"), "%50!%!_off!!%");
+    }
+
+    #[test]
+    fn the_titles_of_a_team_have_numbers_of_their_own() {
+        let (one, two) = (TeamId::new(1), TeamId::new(1));
+        assert_eq!(before_first_title(&one), before_first_title(&one));
+        assert_ne!(before_first_title(&one), before_first_title(&two));
+        assert!(before_first_title(&one) >= 0 && before_first_title(&one) % (1 << 32) == 0);
+    }
+}
