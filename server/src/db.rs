@@ -389,6 +389,23 @@ pub fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
+/// What is compared when a text is searched.
+fn fold(text: &str) -> String {
+    clean(&text.to_lowercase())
+}
+
+/// A LIKE pattern that finds `folded` anywhere, taken literally; `!` escapes.
+fn pattern(folded: &str) -> String {
+    let mut pattern = String::from("%");
+    for c in folded.chars() {
+        if matches!(c, '%' | '_' | '!') {
+            pattern.push('!');
+        }
+        pattern.push(c);
+    }
+    pattern + "%"
+}
+
 /// Makes the database file and its companions readable by their owner alone, also files that were readable by others.
 fn restrict(file: &Path) -> Result<(), DbError> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

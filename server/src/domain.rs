@@ -23,7 +23,7 @@ pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine};
 pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
-pub use viber::{JoinToken, Viber};
+pub use viber::{JoinToken, Viber, ViberFilter};
 
 /// A value that is stored as one word.
 pub trait Word: Sized + 'static {

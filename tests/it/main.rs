@@ -29,6 +29,7 @@ mod faults;
 mod harness;
 mod import;
 mod kill;
+mod lists;
 mod memory;
 mod packaging;
 mod plan;

@@ -154,3 +154,9 @@ async fn an_index_that_lost_its_rows_is_found() {
     assert!(found.contains("index lost"), "{found}");
     db.close().await;
 }
+
+#[test]
+fn what_is_searched_is_taken_literally() {
+    assert_eq!(pattern(&fold("50%_OFF!")), "%50!%!_off!!%");
+    assert_eq!(fold("ÄÖÜ\0"), "äöü\u{fffd}");
+}

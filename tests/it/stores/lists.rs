@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
 use server::{
     db::{DbError, Tx, commands, messages, purge, sessions, tasks, vibers},
-    domain::{By, Message, MessageRole, Part, Task, TaskState},
+    domain::{By, Message, MessageRole, Part, Task, TaskState, ViberFilter},
 };
 
 use super::{NOW, after, session, stories, task, team, viber};
@@ -16,6 +16,7 @@ stories!(
     tasks_are_listed_by_any_filter,
     messages_are_read_in_bounded_pages,
     vibers_that_are_ready_are_found,
+    vibers_are_listed_by_any_filter,
     commands_are_forgotten_when_nobody_needs_them,
 );
 
@@ -311,6 +312,75 @@ async fn vibers_that_are_ready_are_found(tx: &mut Tx) -> Result<(), DbError> {
     // Its labels are replaced, not added to.
     vibers::set_labels(&mut tx.change(&home, &By::board(), NOW), &fleet[5], &none).await?;
     assert!(vibers::ready(&mut tx.of(&home), &[label("gpu", "yes")].into(), 10).await?.is_empty());
+    Ok(())
+}
+
+/// The vibers that a search finds page by page, two of a page.
+async fn found_vibers(tx: &mut Tx, team: &TeamId, filter: ViberFilter, words: &str) -> Result<Vec<ViberId>, DbError> {
+    let (mut found, mut cursor): (_, Option<ViberId>) = (Vec::new(), None);
+    loop {
+        let page = vibers::search(&mut tx.of(team), filter, words, cursor.as_ref(), 2).await?;
+        assert!(page.vibers.len() <= 2);
+        found.extend(page.vibers.into_iter().map(|viber| viber.id));
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn vibers_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let mut fleet = Vec::new();
+    for name in ["Kiln", "kiln 50%_off", "ÄÖÜ", "busy", "revoked kiln", "plain"] {
+        fleet.push(viber(tx, &home, name).await?);
+    }
+    let theirs = viber(tx, &far, "their kiln").await?;
+    tx.execute("UPDATE vibers SET contact = 'connected' WHERE name IN ('Kiln', 'busy', 'revoked kiln')", &[]).await?;
+    let talk = session(tx, &home, &fleet[3], "talk", NOW).await?;
+    let work = task(tx, &home, &talk, "work", NOW).await?;
+    vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &fleet[4]).await?;
+    let sorted = |numbers: &[usize]| -> Vec<ViberId> {
+        let mut ids: Vec<ViberId> = numbers.iter().map(|n| fleet[*n].clone()).collect();
+        ids.sort();
+        ids
+    };
+    let wanted: [(ViberFilter, &str, &[usize]); 15] = [
+        (ViberFilter::All, "", &[0, 1, 2, 3, 5]),
+        (ViberFilter::Online, "", &[0, 3]),
+        (ViberFilter::Offline, "", &[1, 2, 5]),
+        (ViberFilter::Working, "", &[]),
+        (ViberFilter::All, "KILN", &[0, 1]),
+        (ViberFilter::Online, "kiln", &[0]),
+        (ViberFilter::Offline, "kiln", &[1]),
+        (ViberFilter::Working, "busy", &[]),
+        (ViberFilter::All, "%", &[1]),
+        (ViberFilter::All, "0%_o", &[1]),
+        (ViberFilter::All, "k_ln", &[]),
+        (ViberFilter::All, "äö", &[2]),
+        (ViberFilter::All, "os=LINUX", &[0, 1, 2, 3, 5]),
+        (ViberFilter::All, "lab", &[0, 1, 2, 3, 5]),
+        (ViberFilter::All, "nothing", &[]),
+    ];
+    for (filter, words, due) in wanted {
+        assert_eq!(found_vibers(tx, &home, filter, words).await?, sorted(due), "{filter:?} {words}");
+    }
+    tx.execute("UPDATE tasks SET state = 'running' WHERE task_id = $1", server::args![&work.id]).await?;
+    assert_eq!(found_vibers(tx, &home, ViberFilter::Working, "").await?, sorted(&[3]));
+    assert_eq!(found_vibers(tx, &home, ViberFilter::Working, "bus").await?, sorted(&[3]));
+    assert!(found_vibers(tx, &home, ViberFilter::Working, "kiln").await?.is_empty());
+    assert_eq!(found_vibers(tx, &far, ViberFilter::All, "kiln").await?, [theirs]);
+    assert!(found_vibers(tx, &far, ViberFilter::Working, "").await?.is_empty());
+    // What is written is what is found.
+    assert!(vibers::rename(&mut tx.of(&home), &fleet[0], "Forge").await?);
+    vibers::set_labels(&mut tx.of(&home), &fleet[5], &[("gpu".to_owned(), "A100".to_owned())].into()).await?;
+    let scribe = protocol::AgentInfo { id: "Scribe".into(), name: "Écrivain".into(), ..Default::default() };
+    let state = protocol::ViberState { agents: Some(vec![scribe]), ..Default::default() };
+    vibers::lists(&mut tx.of(&home), &fleet[1], &state).await?;
+    for (words, due) in [("forge", 0), ("gpu=a100", 5), ("scribe", 1), ("ÉCRI", 1)] {
+        assert_eq!(found_vibers(tx, &home, ViberFilter::All, words).await?, sorted(&[due]), "{words}");
+    }
+    assert_eq!(found_vibers(tx, &home, ViberFilter::All, "kiln").await?, sorted(&[1]));
     Ok(())
 }
 

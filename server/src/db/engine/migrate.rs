@@ -87,6 +87,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0012_title_search.sql"),
         include_str!("../../../../migrations/postgres/0012_title_search.sql"),
     ),
+    (
+        13,
+        "viber_search",
+        include_str!("../../../../migrations/sqlite/0013_viber_search.sql"),
+        include_str!("../../../../migrations/postgres/0013_viber_search.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -24,7 +24,7 @@ pub use leases::*;
 const MAX_DAMAGED_FILES: usize = 64;
 
 macro_rules! select {
-    ($rest:literal) => {
+    ($($from:tt)+) => {
         concat!(
             "SELECT v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
              v.skills, v.jobs, v.providers, v.confinement, v.drained, v.conn_epoch, \
@@ -33,22 +33,28 @@ macro_rules! select {
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
               AND t.state = 'running') AS running, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-              AND t.state = 'pending') AS queued FROM vibers v ",
-            $rest
+              AND t.state = 'pending') AS queued FROM ",
+            $($from)+
         )
     };
 }
 
+// It uses this macro.
+mod search;
+
+pub use search::*;
+
 /// A viber that was not revoked.
 pub async fn load(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Viber>, DbError> {
-    let sql = select!("WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
+    let sql = select!("vibers v WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
     tx.row(sql, args![id]).await?.as_ref().map(viber).transpose()
 }
 
 /// The team's vibers in order of joining, after `cursor`, without revoked ones.
 pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> Result<Vec<Viber>, DbError> {
     let sql = select!(
-        "WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) ORDER BY v.viber_id LIMIT $3 + 0"
+        "vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL AND ($2 IS NULL OR v.viber_id > $2) \
+         ORDER BY v.viber_id LIMIT $3 + 0"
     );
     tx.rows(sql, args![cursor, limit]).await?.iter().map(viber).collect()
 }
@@ -136,7 +142,8 @@ pub async fn insert(tx: &mut Change<'_>, viber: NewViber<'_>) -> Result<(), DbEr
         tx.now
     ];
     tx.execute(sql, args).await?;
-    insert_labels(tx, viber.id, viber.labels).await
+    insert_labels(tx, viber.id, viber.labels).await?;
+    refresh_words(tx, viber.id).await
 }
 
 /// Lists labels where [`ready`] looks for them.
@@ -158,7 +165,11 @@ pub async fn names(tx: &mut TeamTx<'_>, except: Option<&ViberId>) -> Result<Vec<
 /// Renames a viber.
 pub async fn rename(tx: &mut TeamTx<'_>, id: &ViberId, name: &str) -> Result<bool, DbError> {
     let sql = "UPDATE vibers SET name = $3 WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
-    Ok(tx.execute(sql, args![id, name]).await? > 0)
+    if tx.execute(sql, args![id, name]).await? == 0 {
+        return Ok(false);
+    }
+    refresh_words(tx, id).await?;
+    Ok(true)
 }
 
 /// Replaces its labels.
@@ -169,6 +180,7 @@ pub async fn set_labels(tx: &mut TeamTx<'_>, id: &ViberId, labels: &BTreeMap<Str
     }
     tx.execute("DELETE FROM viber_labels WHERE team_id = $1 AND viber_id = $2", args![id]).await?;
     insert_labels(tx, id, labels).await?;
+    refresh_words(tx, id).await?;
     Ok(true)
 }
 
@@ -251,7 +263,8 @@ pub async fn connect(tx: &mut Change<'_>, hello: &Hello, epoch: u64, counters: (
         tx.now
     ];
     tx.execute(sql, args).await?;
-    lists(tx, &hello.viber_id, &hello.state).await
+    store_lists(tx, &hello.viber_id, &hello.state).await?;
+    refresh_words(tx, &hello.viber_id).await
 }
 
 /// The boot whose journal the counters belong to.
@@ -261,6 +274,11 @@ pub fn boot(text: &str) -> Option<BootId> {
 
 /// Stores whole lists as the daemon reports them; an absent list stays.
 pub async fn lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Result<(), DbError> {
+    store_lists(tx, id, state).await?;
+    if state.agents.is_some() { refresh_words(tx, id).await } else { Ok(()) }
+}
+
+async fn store_lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Result<(), DbError> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
                jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage), \
                confinement = COALESCE($8, confinement) WHERE team_id = $1 AND viber_id = $2";

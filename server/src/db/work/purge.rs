@@ -136,6 +136,8 @@ const TEAM_ROWS_SQL: &[&str] = &[
     "DELETE FROM edits WHERE team_id = $1 AND edit_id IN (SELECT edit_id FROM edits WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM viber_labels WHERE team_id = $1 AND (label, value, viber_id) IN (SELECT label, value, viber_id \
      FROM viber_labels WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM viber_words WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM viber_words WHERE team_id = $1 \
+     LIMIT $2 + 0)",
     "DELETE FROM vibers WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 \
      LIMIT $2 + 0)",
     "DELETE FROM idempotency WHERE team_id = $1 AND (actor, key) IN (SELECT actor, key FROM idempotency \

@@ -4,7 +4,7 @@ use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
 
 use crate::{
     args,
-    db::{Arg, Change, DbError, Query, Row, TeamTx},
+    db::{Arg, Change, DbError, Query, Row, TeamTx, fold},
     domain::{Brief, Contact, Policies, Session, SessionLine},
 };
 
@@ -140,11 +140,6 @@ pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Resul
     let sql = "SELECT session_id FROM sessions WHERE team_id = $1 AND viber_id = $2 AND created_by = viber_id \
                AND deleted_at IS NULL ORDER BY active_at DESC, session_id DESC LIMIT $3 + 0";
     tx.rows(sql, args![viber, limit]).await?.iter().map(|row| row.parse("session_id")).collect()
-}
-
-/// What is compared when titles are searched.
-pub fn fold(title: &str) -> String {
-    crate::db::clean(&title.to_lowercase())
 }
 
 /// Inserts a session with its `last_seq`; `false` when the id is taken.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use protocol::{
     AgentInfo, ConfinedState, Confinement, DamageInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId,
 };
+use serde::Deserialize;
 
 use crate::domain::Contact;
 
@@ -51,6 +52,31 @@ impl Viber {
         let subjects = self.confinement.iter().flat_map(|confinement| &confinement.subjects);
         let left = subjects.filter(|subject| subject.state != ConfinedState::Kept && subject.name != "network");
         left.map(|subject| subject.name.as_str()).collect()
+    }
+}
+
+/// Which vibers a list shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ViberFilter {
+    #[default]
+    All,
+    /// A task runs there.
+    Working,
+    Online,
+    /// Not connected, or not heard since the Board's start.
+    Offline,
+}
+
+impl ViberFilter {
+    /// Its word in an address.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Working => "working",
+            Self::Online => "online",
+            Self::Offline => "offline",
+        }
     }
 }
 

@@ -219,6 +219,14 @@ impl Shell {
         self
     }
 
+    /// The same frame; its stream shows the list with these parameters of its address.
+    pub fn with_list(mut self, parameters: &str) -> Self {
+        if !parameters.is_empty() {
+            self.live = self.live.map(|live| format!("{live}&{parameters}"));
+        }
+        self
+    }
+
     /// The same frame with a stream for the rail alone: the page shows something past.
     pub fn still(mut self) -> Self {
         self.live = self.team.as_ref().map(|team| urls::live(&team.slug, "rail"));

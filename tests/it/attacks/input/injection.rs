@@ -169,10 +169,10 @@ fn places(world: &World) -> (Vec<String>, Vec<String>) {
     for key in ["q", "archived", "after"] {
         pages.push(format!("/t/home/sessions?{key}="));
     }
-    for key in ["q", "show"] {
+    for key in ["q", "show", "after"] {
         pages.push(format!("/t/home/vibers?{key}="));
     }
-    for key in ["goal", "viber", "agent"] {
+    for key in ["goal", "viber", "agent", "find"] {
         pages.extend([format!("/t/home?{key}="), format!("/t/home/preflight?{key}=")]);
     }
     pages.extend(["/t/home/settings/audit?before=".into(), "/login?next=".into(), "/t/home/live?view=".into()]);

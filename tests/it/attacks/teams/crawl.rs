@@ -132,6 +132,8 @@ fn asked(theirs: &Populated, cursors: &[String], slug: &str) -> Vec<String> {
         }
         paths.push(format!("/t/{HOME}?viber={id}"));
         paths.push(format!("/t/{HOME}/preflight?viber={id}&agent=default"));
+        paths.push(format!("/t/{HOME}/preflight?find={id}"));
+        paths.push(format!("/t/{HOME}/vibers?after={id}"));
         paths.push(format!("/t/{HOME}/sessions?after=9999999999999.{id}"));
         for view in ["session", "viber", "join"] {
             paths.push(format!("/t/{HOME}/live?view={view}:{id}"));

@@ -122,6 +122,9 @@ impl Seed<'_> {
             "INSERT INTO viber_labels (team_id, viber_id, label, value) SELECT team_id, viber_id, 'pool', 'bench' \
              FROM vibers"
                 .into(),
+            "INSERT INTO viber_words (team_id, viber_id, words) SELECT team_id, viber_id, name FROM vibers WHERE 1 = 1 \
+             ON CONFLICT (team_id, viber_id) DO NOTHING"
+                .into(),
             format!(
                 "{} INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
                  created_at, active_at, last_seq) SELECT {team}, {}, {viber}, 'default', \

@@ -7,10 +7,10 @@
 
 use protocol::{Instant, OperatorId, SessionId, TeamId};
 
-use super::{SessionFilter, fold, line, start};
+use super::{SessionFilter, line, start};
 use crate::{
     args,
-    db::{Arg, DbError, TeamTx, Tx},
+    db::{Arg, DbError, TeamTx, Tx, fold, pattern},
     domain::SessionLine,
 };
 
@@ -76,7 +76,7 @@ struct TitlePage<'a> {
 }
 
 impl TitlePage<'_> {
-    /// The last of the next `sessions` sessions, whatever their titles are; `None` when there are fewer.
+    /// The last of the next `sessions` sessions, whatever their titles are; `None` when there are no more.
     async fn horizon(&self, tx: &mut TeamTx<'_>, sessions: u64) -> Result<Option<(Instant, SessionId)>, DbError> {
         macro_rules! page {
             ($archived:literal, $viber:literal) => {
@@ -86,14 +86,16 @@ impl TitlePage<'_> {
                     $archived,
                     $viber,
                     " AND (s.active_at, s.session_id) < ($2, $3) ORDER BY s.active_at DESC, s.session_id DESC \
-                     LIMIT 1 OFFSET $4 + 0"
+                     LIMIT 2 OFFSET $4 + 0"
                 )
             };
         }
         let filter = self.filter;
         let sql = filtered!(filter, page, " AND s.viber_id = $5");
-        let row = tx.row(sql, &self.with_viber(args![self.start.0, self.start.1, sessions - 1])).await?;
-        row.map(|row| Ok((row.instant("active_at")?, row.parse("session_id")?))).transpose()
+        match tx.rows(sql, &self.with_viber(args![self.start.0, self.start.1, sessions - 1])).await?.as_slice() {
+            [last, _behind] => Ok(Some((last.instant("active_at")?, last.parse("session_id")?))),
+            _ => Ok(None),
+        }
     }
 
     /// What is found up to the horizon, session by session.
@@ -178,18 +180,6 @@ impl TitlePage<'_> {
     }
 }
 
-/// A LIKE pattern that finds `folded` anywhere, taken literally.
-fn pattern(folded: &str) -> String {
-    let mut pattern = String::from("%");
-    for c in folded.chars() {
-        if matches!(c, '%' | '_' | '!') {
-            pattern.push('!');
-        }
-        pattern.push(c);
-    }
-    pattern + "%"
-}
-
 /// What FTS5 is asked for: trigrams that cover `folded`, one behind the other and the last one.
 fn trigram_query(folded: &str) -> String {
     let chars: Vec<char> = folded.chars().collect();
@@ -258,11 +248,6 @@ mod tests {
         assert_eq!(trigram_query("größe"), r#""grö" AND "öße""#);
         assert_eq!(trigram_query(r#"a"b"#), r#""a""b" AND "a""b""#);
         assert_eq!(trigram_query(&"x".repeat(500)).matches("\"xxx\"").count(), MAX_ASKED_TRIGRAMS);
-    }
-
-    #[test]
-    fn what_a_pattern_means_is_taken_literally() {
-        assert_eq!(pattern("50%_off!"), "%50!%!_off!!%");
     }
 
     #[test]

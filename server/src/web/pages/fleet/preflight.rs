@@ -1,25 +1,54 @@
 //! Preflight checks: what to know about a viber and an agent before submitting a task.
 
 use askama::Template;
-use protocol::{AgentInfo, AgentMode, Instant};
+use protocol::{AgentInfo, AgentMode, Instant, ViberId};
 
 use crate::{
-    domain::{ContactState, Viber},
+    db,
+    domain::{ContactState, Viber, ViberFilter},
+    error::Result,
+    state::Board,
     web::{
+        extract::Caller,
         urls,
         view::{Badge, filters},
     },
 };
+
+/// Vibers that the choice offers at once; the others are found by their words.
+const MAX_OFFERED_VIBERS: usize = 30;
 
 /// The choice of viber and agent, and the facts about it: fetched anew after a choice.
 #[derive(Clone, Debug, Template)]
 #[template(path = "fleet/preflight/_choice.html")]
 pub struct ViberChoice {
     pub slug: String,
+    /// There are more vibers than are offered, or they were searched.
+    pub is_searchable: bool,
+    /// What their words were searched for.
+    pub find: String,
     pub vibers: Vec<SelectOption>,
     pub agents: Vec<SelectOption>,
     pub facts: Vec<Fact>,
     pub now: Instant,
+}
+
+/// What is chosen, as far as it is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChoiceQuery<'a> {
+    /// Empty: whichever the Board chooses.
+    pub viber: Option<&'a str>,
+    pub agent: Option<&'a str>,
+    /// Words of the vibers that are offered.
+    pub find: &'a str,
+}
+
+/// Vibers to choose from, in order of joining.
+#[derive(Clone, Debug, Default)]
+struct OfferedVibers {
+    vibers: Vec<Viber>,
+    /// There are others with these words.
+    more: bool,
 }
 
 /// An entry of a select.
@@ -55,9 +84,33 @@ impl Fact {
 }
 
 impl ViberChoice {
-    /// With this viber and agent chosen, as far as they exist.
-    pub fn of(slug: &str, vibers: &[Viber], viber: Option<&str>, agent: Option<&str>, now: Instant) -> Self {
-        let chosen = match viber {
+    /// The choice among the team's vibers: connected ones before the others, and the one that is chosen already.
+    pub async fn load(board: &Board, caller: &Caller, asked: ChoiceQuery<'_>) -> Result<Self> {
+        let find = db::clean(protocol::text::head(asked.find.trim(), 200));
+        let offered = {
+            let mut tx = board.db.reader_of(&caller.team.id).await?;
+            let online = db::vibers::search(&mut tx, ViberFilter::Online, &find, None, MAX_OFFERED_VIBERS).await?;
+            let room = MAX_OFFERED_VIBERS.saturating_sub(online.vibers.len()).max(1);
+            let offline = db::vibers::search(&mut tx, ViberFilter::Offline, &find, None, room).await?;
+            let more = online.next.is_some() || offline.next.is_some();
+            let mut vibers = online.vibers;
+            vibers.extend(offline.vibers);
+            let named: Option<ViberId> = asked.viber.and_then(|id| id.parse().ok()).filter(|_| find.is_empty());
+            if let Some(id) = named.filter(|id| vibers.iter().all(|viber| viber.id != *id)) {
+                vibers.extend(db::vibers::load(&mut tx, &id).await?);
+            }
+            vibers.sort_by(|one, other| one.id.cmp(&other.id));
+            OfferedVibers { vibers, more }
+        };
+        let asked = ChoiceQuery { find: &find, ..asked };
+        Ok(Self::of(&caller.team.slug, &offered, asked, board.clock.now()))
+    }
+
+    /// With this viber and agent chosen, as far as they are offered.
+    fn of(slug: &str, offered: &OfferedVibers, asked: ChoiceQuery<'_>, now: Instant) -> Self {
+        let vibers = offered.vibers.as_slice();
+        let is_searchable = offered.more || !asked.find.is_empty();
+        let chosen = match asked.viber {
             Some("") => None,
             Some(id) => vibers.iter().find(|viber| viber.id.as_str() == id).or_else(|| best(vibers)),
             None => best(vibers),
@@ -73,7 +126,7 @@ impl ViberChoice {
             }
         };
         let mut options: Vec<SelectOption> = vibers.iter().map(option).collect();
-        if vibers.len() > 1 {
+        if vibers.len() > 1 || is_searchable {
             options.push(SelectOption {
                 value: String::new(),
                 label: "Any viber".to_owned(),
@@ -83,11 +136,15 @@ impl ViberChoice {
         let agents = chosen.map(|viber| viber.agents.as_slice()).unwrap_or_default();
         let picked = agents
             .iter()
-            .find(|known| Some(known.id.as_str()) == agent)
+            .find(|known| Some(known.id.as_str()) == asked.agent)
             .or_else(|| agents.iter().find(|known| known.id == "default"))
             .or(agents.first());
         let facts = match chosen {
             Some(viber) => facts(slug, viber, picked),
+            None if vibers.is_empty() => {
+                let rest = " The Board chooses one, or you search for others.";
+                vec![Fact::new("mute", "info", "No viber matches.", rest)]
+            }
             None => vec![Fact::new(
                 "mute",
                 "info",
@@ -100,7 +157,15 @@ impl ViberChoice {
             label: if known.name.is_empty() { known.id.clone() } else { known.name.clone() },
             chosen: picked.is_some_and(|picked| picked.id == known.id),
         };
-        Self { slug: slug.to_owned(), vibers: options, agents: agents.iter().map(label).collect(), facts, now }
+        Self {
+            slug: slug.to_owned(),
+            is_searchable,
+            find: asked.find.to_owned(),
+            vibers: options,
+            agents: agents.iter().map(label).collect(),
+            facts,
+            now,
+        }
     }
 
     /// The tone of the gravest fact.

@@ -1,16 +1,16 @@
-//! The fleet: every viber with its state, its work and its machine's metrics.
+//! The fleet: every viber with its state, its work and its machine's metrics, page by page.
 
 use askama::Template;
 use axum::{
     extract::{Query, State},
     response::Html,
 };
-use protocol::Instant;
+use protocol::{Instant, ViberId};
 use serde::Deserialize;
 
 use crate::{
-    db,
-    domain::{ContactState, Viber},
+    db::{self, vibers::FoundVibers},
+    domain::{ContactState, Viber, ViberFilter},
     error::Result,
     state::Board,
     web::pages::join::JoinCard,
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Vibers of a page.
-const MAX_LISTED_VIBERS: u64 = 500;
+const VIBERS_PER_PAGE: usize = 50;
 /// Metrics older than this are shown as old, milliseconds.
 const METERS_STALE_MS: i64 = 90_000;
 
@@ -33,23 +33,17 @@ const METERS_STALE_MS: i64 = 90_000;
 struct Page {
     shell: Shell,
     slug: String,
-    q: String,
-    show: ViberFilter,
-    all: usize,
-    connected: usize,
+    asked: ViberListQuery,
     rows: Vec<ViberRow>,
+    next: Option<String>,
     joining: JoinCard,
 }
 
-/// Which vibers are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ViberFilter {
-    #[default]
-    All,
-    Working,
-    Online,
-    Offline,
+impl Page {
+    /// The list with another filter and the same words.
+    fn shown(&self, show: ViberFilter) -> String {
+        ViberListQuery { show, after: String::new(), ..self.asked.clone() }.address(&self.slug)
+    }
 }
 
 /// A viber in the table: a region of the live stream.
@@ -76,13 +70,38 @@ pub struct Meter {
     pub words: String,
 }
 
-/// The filter of the list.
-#[derive(Debug, Default, Deserialize)]
+/// What the list shows.
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct ViberListQuery {
     #[serde(default)]
-    q: String,
+    pub q: String,
     #[serde(default)]
-    show: ViberFilter,
+    pub show: ViberFilter,
+    /// The last viber of the page before.
+    #[serde(default)]
+    pub after: String,
+}
+
+impl ViberListQuery {
+    /// As parameters of an address; empty for the first page of all vibers.
+    fn parameters(&self) -> String {
+        let mut given = Vec::new();
+        if !self.q.is_empty() {
+            given.push(format!("q={}", urls::escape(&self.q)));
+        }
+        if self.show != ViberFilter::All {
+            given.push(format!("show={}", self.show.as_str()));
+        }
+        if !self.after.is_empty() {
+            given.push(format!("after={}", urls::escape(&self.after)));
+        }
+        given.join("&")
+    }
+
+    fn address(&self, slug: &str) -> String {
+        let parameters = self.parameters();
+        if parameters.is_empty() { urls::vibers(slug) } else { format!("{}?{parameters}", urls::vibers(slug)) }
+    }
 }
 
 impl ViberRow {
@@ -156,37 +175,37 @@ pub async fn list(
     caller: AsViewer,
     Query(asked): Query<ViberListQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let vibers = read(&board, &caller).await?;
-    let connected = vibers.iter().filter(|viber| viber.contact.state == ContactState::Connected).count();
-    let all = vibers.len();
-    let q = asked.q.trim().to_lowercase();
+    let asked = ViberListQuery { q: protocol::text::head(asked.q.trim(), 200).to_owned(), ..asked };
+    let found = read(&board, &caller, &asked).await?;
     let slug = caller.team.slug.clone();
-    let rows = vibers.into_iter().filter(|viber| fits(viber, asked.show, &q));
-    let rows = rows.map(|viber| ViberRow::of(&board, &slug, viber)).collect();
-    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Vibers);
+    let rows = found.vibers.into_iter().map(|viber| ViberRow::of(&board, &slug, viber)).collect();
+    let next = found.next.map(|last| ViberListQuery { after: last.to_string(), ..asked.clone() }.address(&slug));
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Vibers).with_list(&asked.parameters());
     let joining = JoinCard::offer(&board, &caller);
-    html(&Page { shell, slug, q: asked.q, show: asked.show, all, connected, rows, joining })
+    html(&Page { shell, slug, asked, rows, next, joining })
 }
 
-/// The team's vibers.
-pub async fn read(board: &Board, caller: &Caller) -> Result<Vec<Viber>> {
-    Ok(db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, MAX_LISTED_VIBERS).await?)
+/// The vibers of a page.
+pub async fn read(board: &Board, caller: &Caller, asked: &ViberListQuery) -> Result<FoundVibers> {
+    // An invalid cursor starts at the top.
+    let after: Option<ViberId> = asked.after.parse().ok();
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    Ok(db::vibers::search(&mut tx, asked.show, &db::clean(&asked.q), after.as_ref(), VIBERS_PER_PAGE).await?)
 }
 
-fn fits(viber: &Viber, show: ViberFilter, q: &str) -> bool {
-    let online = viber.contact.state == ContactState::Connected;
-    let shown = match show {
-        ViberFilter::All => true,
-        ViberFilter::Working => viber.running > 0,
-        ViberFilter::Online => online,
-        ViberFilter::Offline => !online,
-    };
-    let found = |text: &str| text.to_lowercase().contains(q);
-    let label = |(key, value): (&String, &String)| found(&format!("{key}={value}"));
-    shown
-        && (q.is_empty()
-            || found(&viber.name)
-            || found(&viber.hostname)
-            || viber.labels.iter().any(label)
-            || viber.agents.iter().any(|agent| found(&agent.id) || found(&agent.name)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_found_again_by_its_address() {
+        let address = |q: &str, show, after: &str| {
+            ViberListQuery { q: q.to_owned(), show, after: after.to_owned() }.address("home")
+        };
+        assert_eq!(address("", ViberFilter::All, ""), "/t/home/vibers");
+        assert_eq!(
+            address("a b&", ViberFilter::Offline, "vib_1"),
+            "/t/home/vibers?q=a%20b%26&show=offline&after=vib_1"
+        );
+    }
 }

@@ -16,7 +16,13 @@ use crate::{
     domain::{PolicyChange, Role},
     error::{Error, Result},
     state::Board,
-    web::pages::{busy, join::JoinCard, nonce, once, preflight::ViberChoice, sessions::SessionRow},
+    web::pages::{
+        busy,
+        join::JoinCard,
+        nonce, once,
+        preflight::{ChoiceQuery, ViberChoice},
+        sessions::SessionRow,
+    },
     web::{
         AsOperator, AsViewer, Rejection,
         extract::Caller,
@@ -25,8 +31,6 @@ use crate::{
     },
 };
 
-/// Vibers that the choice offers.
-const MAX_OFFERED_VIBERS: u64 = 500;
 /// Sessions under the composer.
 const MAX_RECENT_SESSIONS: u64 = 8;
 
@@ -53,9 +57,18 @@ pub struct HomeQuery {
     goal: Option<String>,
     viber: Option<String>,
     agent: Option<String>,
+    /// Words of the vibers that are offered.
+    find: Option<String>,
     /// There when they are on.
     first: Option<String>,
     propose: Option<String>,
+}
+
+impl HomeQuery {
+    fn choice(&self) -> ChoiceQuery<'_> {
+        let find = self.find.as_deref().unwrap_or_default();
+        ChoiceQuery { viber: self.viber.as_deref(), agent: self.agent.as_deref(), find }
+    }
 }
 
 /// `GET /t/{team}`
@@ -68,17 +81,13 @@ pub async fn show(
 }
 
 async fn page(board: &Board, caller: &Caller, start: HomeQuery, error: Option<String>) -> Result<Page> {
-    let (vibers, recent) = {
+    let recent = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        let vibers = db::vibers::list(&mut tx, None, MAX_OFFERED_VIBERS).await?;
-        (
-            vibers,
-            db::sessions::list(&mut tx, caller.reader(), &SessionFilter::default(), None, MAX_RECENT_SESSIONS).await?,
-        )
+        db::sessions::list(&mut tx, caller.reader(), &SessionFilter::default(), None, MAX_RECENT_SESSIONS).await?
     };
     let shell = Shell::load(board, caller).await?.at(PageLocation::Home);
     let slug = caller.team.slug.clone();
-    let choice = ViberChoice::of(&slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), shell.now);
+    let choice = ViberChoice::load(board, caller, start.choice()).await?;
     Ok(Page {
         joining: JoinCard::offer(board, caller),
         shell,
@@ -100,9 +109,7 @@ pub async fn preflight(
     caller: AsViewer,
     Query(start): Query<HomeQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, MAX_OFFERED_VIBERS).await?;
-    let now = board.clock.now();
-    html(&ViberChoice::of(&caller.team.slug, &vibers, start.viber.as_deref(), start.agent.as_deref(), now))
+    html(&ViberChoice::load(&board, &caller, start.choice()).await?)
 }
 
 /// A goal for a viber.
@@ -113,6 +120,11 @@ pub struct GoalForm {
     viber: String,
     #[serde(default)]
     agent: String,
+    /// Words of the vibers that are offered.
+    #[serde(default)]
+    find: String,
+    /// There when the vibers are searched, and nothing is submitted yet.
+    look: Option<String>,
     #[serde(default)]
     key: String,
     /// The agent plans first, and waits.
@@ -124,8 +136,14 @@ pub struct GoalForm {
 impl GoalForm {
     /// What the form starts with when it comes back.
     fn again(self) -> HomeQuery {
-        let (goal, viber, agent) = (Some(self.goal), Some(self.viber), Some(self.agent));
-        HomeQuery { goal, viber, agent, first: self.first, propose: self.propose }
+        HomeQuery {
+            goal: Some(self.goal),
+            viber: Some(self.viber),
+            agent: Some(self.agent),
+            find: Some(self.find),
+            first: self.first,
+            propose: self.propose,
+        }
     }
 
     fn viber(&self) -> Result<Option<ViberId>> {
@@ -154,12 +172,15 @@ impl GoalForm {
     }
 }
 
-/// `POST /t/{team}/tasks`: a new session with its first task.
+/// `POST /t/{team}/tasks`: a new session with its first task, or the form with the vibers that were looked for.
 pub async fn submit(
     State(board): State<Board>,
     caller: AsOperator,
     Form(form): Form<GoalForm>,
 ) -> Result<Response, Rejection> {
+    if form.look.is_some() {
+        return Ok(html(&page(&board, &caller, form.again(), None).await?)?.into_response());
+    }
     let words = |word: &Option<String>| word.clone().unwrap_or_default();
     let (first, propose) = (words(&form.first), words(&form.propose));
     let submit = actions::tasks::NewTask {

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     db,
+    domain::ViberFilter,
     error::{Error, Result},
     hub::{Changed, Subscription},
     measure,
@@ -109,6 +110,13 @@ pub struct LiveQuery {
     /// The newest message that the page shows.
     #[serde(default)]
     last: u64,
+    /// The page of the list of vibers.
+    #[serde(default)]
+    q: String,
+    #[serde(default)]
+    show: ViberFilter,
+    #[serde(default)]
+    after: String,
 }
 
 /// `GET /t/{team}/live`
@@ -137,6 +145,7 @@ pub async fn watch(
         caller: caller.0,
         view,
         pane: pane::PaneSelection::of(asked.pane.as_deref(), None),
+        list: vibers::ViberListQuery { q: asked.q, show: asked.show, after: asked.after },
         workspace,
         news,
         gone,
@@ -184,6 +193,8 @@ struct Watcher {
     view: View,
     /// Of a session: the tab beside the conversation.
     pane: pane::PaneSelection,
+    /// Of the list of vibers: its page.
+    list: vibers::ViberListQuery,
     /// Of a session: whose files its tab Files shows.
     workspace: Option<ViberId>,
     news: Subscription,
@@ -357,8 +368,8 @@ impl Watcher {
                 }
             }
             View::Vibers => {
-                let rows = vibers::read(&self.board, &self.caller).await?;
-                for viber in rows {
+                let found = vibers::read(&self.board, &self.caller, &self.list).await?;
+                for viber in found.vibers {
                     let row = vibers::ViberRow::of(&self.board, &self.caller.team.slug, viber);
                     let (name, html) = (row.viber.id.to_string(), render(&row)?);
                     self.region(&name, html.clone(), &html);

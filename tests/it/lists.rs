@@ -1,0 +1,161 @@
+//! Lists of a great deal: everything is reached by pages, searches and filters, and no page is long.
+
+use std::collections::BTreeSet;
+
+use board_tests::{
+    Board, Engine, FakeDaemon, Person, board::HOME, eventually, invariants::Dump, person::escape, tasks::id,
+};
+use serde_json::json;
+
+crate::on_both_databases!(
+    every_viber_is_reached_by_pages_searches_and_filters,
+    a_viber_among_many_is_chosen_with_and_without_a_script,
+    titles_are_found_before_and_after_they_are_indexed,
+);
+
+/// Vibers of the team.
+const FLEET_SIZE: usize = 10_000;
+/// Bytes of a page.
+const PAGE_MAX_BYTES: usize = 150 * 1024;
+
+/// A Board with a large fleet that never connected, but for every thousandth machine, and its owner.
+async fn fleet(engine: Engine) -> (Board, Person) {
+    let board = Board::start(engine).await;
+    let owner = board.owner().await;
+    let id = match engine {
+        Engine::Sqlite => "printf('vib_%032x', i)",
+        Engine::Postgres => "'vib_' || lpad(to_hex(i), 32, '0')",
+    };
+    let vibers = format!(
+        "INSERT INTO vibers (team_id, viber_id, name, labels, contact, credential_hash, contact_since, created_at) \
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {FLEET_SIZE}) \
+         SELECT (SELECT team_id FROM teams WHERE slug = '{HOME}'), {id}, 'Machine ' || i, '{{\"pool\":\"large\"}}', \
+         CASE WHEN i % 1000 = 0 THEN 'connected' ELSE 'disconnected' END, 'hash ' || i, 1, 1 FROM n"
+    );
+    board.sql_text(vibers).await;
+    let words = "INSERT INTO viber_words (team_id, viber_id, words) \
+                 SELECT team_id, viber_id, LOWER(name) || ' pool=large' FROM vibers";
+    board.sql(words).await;
+    (board, owner)
+}
+
+fn viber_id(number: usize) -> String {
+    format!("vib_{number:032x}")
+}
+
+/// A page, which may only be so long.
+async fn look(person: &Person, path: &str) -> String {
+    let html = person.page(path).await.expect(200).body;
+    assert!(html.len() <= PAGE_MAX_BYTES, "{path} has {} bytes", html.len());
+    html
+}
+
+/// What stands between two marks, each time.
+fn between<'h>(html: &'h str, from: &str, to: &str) -> Vec<&'h str> {
+    html.split(from).skip(1).filter_map(|rest| rest.split(to).next()).collect()
+}
+
+/// The vibers that a list shows, page by page, as somebody without a script goes on.
+async fn listed(person: &Person, query: &str) -> Vec<String> {
+    let (mut found, mut path) = (Vec::new(), format!("/t/{HOME}/vibers{query}"));
+    loop {
+        let html = look(person, &path).await;
+        found.extend(between(&html, "<tr id=\"", "\"").into_iter().map(str::to_owned));
+        match between(&html, "<p class=\"more\"><a class=\"btn small\" href=\"", "\"").first() {
+            Some(next) => path = next.replace("&#38;", "&").replace("&amp;", "&"),
+            None => return found,
+        }
+    }
+}
+
+async fn every_viber_is_reached_by_pages_searches_and_filters(engine: Engine) {
+    let (_board, owner) = fleet(engine).await;
+    let online: Vec<String> = (1..=10).map(|n| viber_id(n * 1000)).collect();
+    assert_eq!(listed(&owner, "?show=online").await, online);
+    assert_eq!(listed(&owner, "?show=online&q=machine+10000").await, [viber_id(10_000)]);
+    assert!(listed(&owner, "?show=working").await.is_empty());
+    assert!(listed(&owner, "?show=working&q=machine").await.is_empty());
+    assert_eq!(listed(&owner, &format!("?q={}", escape("MACHINE 9876"))).await, [viber_id(9876)]);
+    assert_eq!(listed(&owner, "?show=offline&q=pool%3Dlarge").await.len(), FLEET_SIZE - online.len());
+    for nothing in ["?q=no+such+machine", "?q=%25", "?q=machine_1", "?show=online&q=machine+9876"] {
+        let html = look(&owner, &format!("/t/{HOME}/vibers{nothing}")).await;
+        assert!(html.contains("No viber matches."), "{nothing}");
+    }
+    // A filter keeps the words, and a search keeps the filter.
+    let html = look(&owner, &format!("/t/{HOME}/vibers?q=large&show=offline")).await;
+    assert!(html.contains("?q=large&#38;show=online\"") && html.contains("name=\"show\" value=\"offline\""));
+    assert!(html.contains("10000 machines, 10 connected"));
+    let all = listed(&owner, "").await;
+    assert_eq!(all, (1..=FLEET_SIZE).map(viber_id).collect::<Vec<_>>(), "each once, in order of joining");
+    // The live stream shows what the page shows.
+    let path = format!("/t/{HOME}/live?view=vibers&q={}", escape("machine 9876"));
+    let mut stream = owner.stream(&path, None).await;
+    loop {
+        let frame = stream.next().await.expect("the stream goes on");
+        if frame.data.contains("<tr id=") {
+            assert!(frame.data.contains(&viber_id(9876)), "{}", frame.data);
+            break;
+        }
+    }
+}
+
+async fn a_viber_among_many_is_chosen_with_and_without_a_script(engine: Engine) {
+    let (_board, owner) = fleet(engine).await;
+    let offered = |html: &str| -> BTreeSet<String> {
+        let select = between(html, "name=\"viber\"", "</select>").concat();
+        between(&select, "<option value=\"", "\"").into_iter().map(str::to_owned).collect()
+    };
+    let home = look(&owner, &format!("/t/{HOME}")).await;
+    let first = offered(&home);
+    assert!(first.len() <= 40 && first.contains("") && first.contains(&viber_id(10_000)), "connected ones come first");
+    assert!(home.contains("name=\"find\""), "the others are found by their words");
+    // The one that an address names is there, and chosen.
+    let named = look(&owner, &format!("/t/{HOME}?viber={}", viber_id(7777))).await;
+    assert!(named.contains(&format!("<option value=\"{}\" selected>", viber_id(7777))));
+    // With a script the choice is fetched anew, without one the form comes back with what was written.
+    let choice = look(&owner, &format!("/t/{HOME}/preflight?find={}", escape("machine 7777"))).await;
+    assert_eq!(offered(&choice), ["".to_owned(), viber_id(7777)].into());
+    let fields = [("goal", "Kept as it is"), ("find", "machine 7777"), ("look", "yes"), ("viber", "")];
+    let form = owner.post_form(&format!("/t/{HOME}/tasks"), &fields).await.expect(200).body;
+    assert!(form.contains(">Kept as it is</textarea>"));
+    assert_eq!(offered(&form), ["".to_owned(), viber_id(7777)].into());
+    let none = look(&owner, &format!("/t/{HOME}?find=no+such+machine")).await;
+    assert!(none.contains("No viber matches.") && none.contains("form id=\"composer\""));
+    let sessions = look(&owner, &format!("/t/{HOME}/sessions")).await;
+    assert!(!sessions.contains("Kept as it is"), "nothing was submitted");
+}
+
+async fn titles_are_found_before_and_after_they_are_indexed(engine: Engine) {
+    let board = Board::start(engine).await;
+    let operator = board.token(HOME, "operator").await;
+    let viber = FakeDaemon::enrol(&board, "lab").await;
+    let mut sessions = Vec::new();
+    for n in 0..40 {
+        let task = operator.submit(viber.id.as_str(), &format!("Look for needle {n}")).await;
+        sessions.push(id(&task, "sessionId").to_owned());
+    }
+    let found = async |title: &str| {
+        let page =
+            operator.get(&format!("/api/v1/sessions?limit=200&title={}", escape(title))).await.expect(200).json();
+        page["items"].as_array().expect("a list").len()
+    };
+    assert_eq!((found("NEEDLE").await, found("needle 39").await, found("9").await), (40, 1, 4));
+    let indexed = async |title: &str| {
+        eventually("every title is indexed", || async {
+            let dump = Dump::of(&board).await.expect("the Board's database");
+            let titles = dump.rows("session_titles").iter().filter(|row| row["title"] == title);
+            (dump.rows("unindexed_titles").is_empty() && titles.count() == 1).then_some(())
+        })
+        .await;
+    };
+    indexed("look for needle 39").await;
+    assert_eq!((found("NEEDLE").await, found("needle 39").await, found("9").await), (40, 1, 4));
+    let path = format!("/api/v1/sessions/{}", sessions[39]);
+    operator.patch(&path, &json!({ "title": "A haystack" })).await.expect(200);
+    assert_eq!((found("needle").await, found("hayst").await), (39, 1));
+    indexed("a haystack").await;
+    assert_eq!((found("needle").await, found("hayst").await), (39, 1));
+    assert!([200, 204].contains(&operator.delete(&path).await.status));
+    assert_eq!(found("hayst").await, 0);
+    board.assert_invariants().await;
+}
