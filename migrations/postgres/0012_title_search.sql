@@ -2,7 +2,8 @@
 
 -- Every three neighbouring characters of a title, behind their team: a search of one team reads nothing of another. An
 -- extension would have the same, but an ordinary user may not be allowed to create one.
-CREATE OR REPLACE FUNCTION title_trigrams(team TEXT, title TEXT) RETURNS TEXT[] LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION title_trigrams(team TEXT, title TEXT) RETURNS TEXT[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT ARRAY(SELECT DISTINCT team || substr(title, n, 3) FROM generate_series(1, char_length(title) - 2) AS n)
 $$;
 

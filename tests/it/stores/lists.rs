@@ -85,7 +85,8 @@ async fn many_newer_sessions(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Res
                  created_at, active_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4100) \
                  SELECT $1, ",
                 $id,
-                ", $2, 'default', 'Hay', 'hay', 'op', $3 + i, $3 + i FROM n"
+                ", $2, 'default', CASE WHEN i % 40 = 0 THEN 'Straw' ELSE 'Hay' END, \
+                 CASE WHEN i % 40 = 0 THEN 'straw' ELSE 'hay' END, 'op', $3 + i, $3 + i FROM n"
             )
         };
     }
@@ -150,7 +151,11 @@ async fn titles_are_found_however_many_there_are(tx: &mut Tx) -> Result<(), DbEr
         let archived = sessions::SessionFilter { archived: true, viber: None };
         assert_eq!(found(tx, &home, &archived, "needle").await?, [(after(9), old.clone())]);
         assert_eq!(found(tx, &far, &any, "needle").await?.len(), 1);
-        // A word that every title has is found at once, and one too short for the index goes on behind what was read.
+        // A word that one of forty titles has fills a page without the index, and the next pages have the others.
+        let page = sessions::search(&mut tx.of(&home), None, &any, "straw", None, 50).await?;
+        assert!(page.lines.len() == 50 && page.next.is_some());
+        assert_eq!(found(tx, &home, &any, "straw").await?.len(), 102);
+        // A word that most titles have is found at once; one too short for the index goes on behind what was read.
         let page = sessions::search(&mut tx.of(&home), None, &any, "hay", None, 50).await?;
         assert!(page.lines.len() == 50 && page.next.is_some());
         let page = sessions::search(&mut tx.of(&home), None, &any, "zq", None, 50).await?;

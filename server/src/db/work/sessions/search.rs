@@ -1,9 +1,9 @@
 //! Finding sessions by a part of their title.
 //!
-//! The newest sessions are read one by one, which ends soon for a word that many titles have. What is rarer than that is
-//! found by an index of trigrams: FTS5 on SQLite, GIN on PostgreSQL. Writing either costs more than the rest of a new
-//! session, and many titles at once cost little more than one. So titles are added later ([`index_titles`]): a trigger
-//! notes what is not indexed yet, and a search reads that as well. Whatever the index finds is compared with the title.
+//! The newest sessions are read one by one, which ends soon for a word that many titles have. What is rarer is found by an
+//! index of trigrams: FTS5 on SQLite, GIN on PostgreSQL. Writing either costs more than much of a new session, and many
+//! titles at once cost little more than one. So titles are added later ([`index_titles`]): a trigger notes what is not
+//! indexed yet, and a search reads that as well. Whatever the index finds is compared with the title.
 
 use protocol::{Instant, OperatorId, SessionId, TeamId};
 
@@ -14,8 +14,10 @@ use crate::{
     domain::SessionLine,
 };
 
-/// Sessions that a search reads one by one before it turns to the index.
-const MAX_WALKED_SESSIONS: u64 = 1_000;
+/// Sessions that a search reads one by one before it turns to the index: so many at first, and so many times as many
+/// when that promises to fill the page.
+const WALKED_SESSIONS: u64 = 500;
+const LONG_WALK_FACTOR: usize = 10;
 /// The same for words shorter than a trigram, for which there is no index: the next page goes on behind them.
 const MAX_WALKED_FOR_SHORT_WORD: u64 = 4_000;
 /// Characters of a trigram.
@@ -48,12 +50,15 @@ pub async fn search(
 ) -> Result<FoundSessions, DbError> {
     let title = fold(title);
     let is_indexed = title.chars().count() >= TRIGRAM_CHARS;
-    let sessions = if is_indexed { MAX_WALKED_SESSIONS } else { MAX_WALKED_FOR_SHORT_WORD };
+    let sessions = if is_indexed { WALKED_SESSIONS } else { MAX_WALKED_FOR_SHORT_WORD };
     // One more line says that there is a next page.
     let page = TitlePage { reader, filter, title: &title, start: start(cursor), limit: limit as u64 + 1 };
-    let horizon = if title.is_empty() { None } else { page.horizon(tx, sessions).await? };
-    let mut lines = page.walk(tx, horizon.as_ref()).await?;
-    if lines.len() <= limit && is_indexed && horizon.is_some() {
+    let (mut lines, mut horizon) = page.walk(tx, sessions).await?;
+    let promising = (limit / LONG_WALK_FACTOR).max(1)..=limit;
+    if is_indexed && horizon.is_some() && promising.contains(&lines.len()) {
+        (lines, horizon) = page.walk(tx, sessions * LONG_WALK_FACTOR as u64).await?;
+    }
+    if is_indexed && horizon.is_some() && lines.len() <= limit {
         lines = page.by_index(tx).await?;
     }
     let next = if lines.len() > limit {
@@ -98,12 +103,12 @@ impl TitlePage<'_> {
         }
     }
 
-    /// What is found up to the horizon, session by session.
+    /// What is found in the next `sessions` sessions, and the last of them when there are more.
     async fn walk(
         &self,
         tx: &mut TeamTx<'_>,
-        horizon: Option<&(Instant, SessionId)>,
-    ) -> Result<Vec<SessionLine>, DbError> {
+        sessions: u64,
+    ) -> Result<(Vec<SessionLine>, Option<(Instant, SessionId)>), DbError> {
         macro_rules! page {
             ($archived:literal, $viber:literal) => {
                 lines!(
@@ -117,9 +122,12 @@ impl TitlePage<'_> {
         }
         let filter = self.filter;
         let sql = filtered!(filter, page, " AND s.viber_id = $9");
-        let end = horizon.map_or((i64::MIN, ""), |(at, id)| (at.0, id.as_str()));
+        // Every session has the empty title: nothing is read in vain.
+        let horizon = if self.title.is_empty() { None } else { self.horizon(tx, sessions).await? };
+        let end = horizon.as_ref().map_or((i64::MIN, ""), |(at, id)| (at.0, id.as_str()));
         let args = args![self.reader, self.start.0, self.start.1, end.0, end.1, pattern(self.title), self.limit];
-        tx.rows(sql, &self.with_viber(args)).await?.iter().map(line).collect()
+        let lines = tx.rows(sql, &self.with_viber(args)).await?.iter().map(line).collect::<Result<_, _>>()?;
+        Ok((lines, horizon))
     }
 
     /// What is found by the index, and among the titles that are not in it yet.
@@ -143,9 +151,9 @@ impl TitlePage<'_> {
         macro_rules! sqlite {
             ($archived:literal, $viber:literal) => {
                 page!(
-                    "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t ON t.title_id = g.rowid \
-                     WHERE g.session_title_trigrams MATCH $7 AND g.rowid BETWEEN $8 AND $8 + 4294967295 \
-                     AND t.team_id = $1",
+                    "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t \
+                     ON t.title_id = g.rowid WHERE g.session_title_trigrams MATCH $7 \
+                     AND g.rowid BETWEEN $8 AND $8 + 4294967295 AND t.team_id = $1",
                     $archived,
                     $viber
                 )
@@ -246,7 +254,7 @@ mod tests {
         assert_eq!(trigram_query("module 7"), r#""mod" AND "ule" AND "e 7""#);
         assert_eq!(trigram_query("module 77"), r#""mod" AND "ule" AND " 77""#);
         assert_eq!(trigram_query("größe"), r#""grö" AND "öße""#);
-        assert_eq!(trigram_query(r#"a"b"#), r#""a""b" AND "a""b""#);
+        assert_eq!(trigram_query(r#"a"b"#), r#""a""b""#);
         assert_eq!(trigram_query(&"x".repeat(500)).matches("\"xxx\"").count(), MAX_ASKED_TRIGRAMS);
     }
 
