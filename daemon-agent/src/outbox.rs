@@ -9,6 +9,7 @@ mod log;
 mod record;
 mod recover;
 mod refused;
+mod unacked;
 
 use std::{
     collections::BTreeMap,
@@ -35,6 +36,9 @@ use fsync::FsyncThread;
 use log::AttemptLog;
 pub use log::EventBatch;
 pub use record::{FileSpan, Record, encode, is_torn, salvage};
+
+/// A streamed event larger than this is made durable like any other, bytes: it fills a page of the disk by itself.
+const MAX_POSTPONED_BYTES: u64 = 4096;
 
 /// How much disk space the outbox may use, bytes.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +119,7 @@ impl Outbox {
     /// disk, the place is in a gap.
     pub fn append(&self, attempt: &AttemptRef, body: EventBody) {
         debug_assert!(!body.is_terminal());
-        let mut dirty = Vec::new();
+        let (mut dirty, size) = (Vec::new(), weight(&body));
         let mut logs = self.logs();
         let held: u64 = logs.values().map(AttemptLog::bytes).sum();
         let Some(log) = logs.get_mut(attempt).filter(|log| !log.ended) else { return };
@@ -124,14 +128,22 @@ impl Outbox {
         let low = self.shared.low.load(Ordering::Relaxed);
         let full = low || log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
         if full && is_droppable(&body) {
-            log.skip(weight(&body), "quota");
+            log.skip(size, "quota");
         } else if let Err(error) = self.write(log, &body, &mut dirty)
-            && log.skip(weight(&body), "disk")
+            && log.skip(size, "disk")
         {
             tracing::warn!(task.id = %attempt.task_id, "events could not be written to disk: {error}");
         }
+        // While the logs are locked, so that no acknowledgement comes between. A new segment comes with its folder, and
+        // neither waits.
+        match &dirty[..] {
+            [file] if is_droppable(&body) && size <= MAX_POSTPONED_BYTES => {
+                let due = log.unacked.add(log.next - 1, std::time::Instant::now());
+                self.shared.sync.push_text(file, due);
+            }
+            _ => self.shared.sync.push(dirty, size),
+        }
         drop(logs);
-        self.shared.sync.push(dirty, weight(&body));
         self.ring();
     }
 
@@ -170,9 +182,18 @@ impl Outbox {
 
     /// Records what the Board has. Returns the attempts of which it has everything: pass them to `forget`.
     pub fn acknowledge(&self, acked: &[(AttemptRef, u64)]) -> Vec<AttemptRef> {
-        let mut logs = self.logs();
-        let done = acked.iter().filter(|(attempt, seq)| logs.get_mut(attempt).is_some_and(|log| log.acknowledge(*seq)));
-        done.map(|(attempt, _)| attempt.clone()).collect()
+        let (mut logs, mut done) = (self.logs(), Vec::new());
+        for (attempt, seq) in acked {
+            let Some(log) = logs.get_mut(attempt) else { continue };
+            if log.acknowledge(*seq) {
+                done.push(attempt.clone());
+            }
+            let due = log.unacked.acknowledge(*seq);
+            if let Some(file) = &log.file {
+                self.shared.sync.postpone_text(file, due);
+            }
+        }
+        done
     }
 
     /// Deletes an attempt's log.

@@ -24,6 +24,7 @@ mod round_trip;
 mod sandbox;
 mod slopes;
 mod stalled;
+mod streams;
 mod workspace;
 
 use std::{future::Future, path::PathBuf, pin::Pin};
@@ -41,6 +42,7 @@ const MEASURES: &[Measure] = &[
     ("postgres", |scale| Box::pin(round_trip::measure_postgres(scale))),
     ("fan-out", |scale| Box::pin(fan_out::measure(scale))),
     ("events", |scale| Box::pin(events::measure(scale))),
+    ("streams", |scale| Box::pin(streams::measure(scale))),
     ("idle", |scale| Box::pin(idle::measure(scale))),
     ("stalled", |scale| Box::pin(stalled::measure(scale))),
     ("page", |scale| Box::pin(page::measure(scale))),

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use super::{
     record::{HEADER_BYTES, Record, encode, scan},
     recover::DAMAGE_REASON,
+    unacked::UnackedText,
 };
 use crate::{
     home::{private_folder, write_private},
@@ -38,7 +39,9 @@ pub struct AttemptLog {
     pub(super) folder: PathBuf,
     pub(super) segments: VecDeque<Segment>,
     /// The last segment, open for appending.
-    file: Option<Arc<File>>,
+    pub(super) file: Option<Arc<File>>,
+    /// Streamed text that is not known to be durable.
+    pub(super) unacked: UnackedText,
     /// The seq of the next event.
     pub next: u64,
     /// Readers see events up to here: an ending only once it is durable.
@@ -107,6 +110,7 @@ impl AttemptLog {
             folder,
             segments: VecDeque::new(),
             file: None,
+            unacked: UnackedText::default(),
             next: 1,
             visible: 0,
             ended: false,

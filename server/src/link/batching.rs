@@ -1,5 +1,6 @@
-//! When the events of a viber are committed: at once, except for deltas (pieces of text) that follow each other quickly.
-//! Those are collected for up to `DELTA_WAIT`, because a commit costs the same for one event as for many.
+//! When the events of a viber are committed: at once, except for deltas (pieces of text) that follow each other. Those are
+//! collected until the next tick, because a commit writes whole pages of several tables, however little text it is for.
+//! Ticks are the same moments for all links, so that the deltas of all vibers share commits.
 
 use std::borrow::Cow;
 
@@ -7,9 +8,11 @@ use protocol::Events;
 use serde::Deserialize;
 use tokio::time::{Duration, Instant};
 
-/// The shortest time between two commits of deltas, and so the longest delay of a delta's ack. Viewers get deltas in
-/// batches anyway (`hub::FLUSH_INTERVAL`), and the daemon's window has room for those that come meanwhile.
-const DELTA_WAIT: Duration = Duration::from_millis(20);
+/// Time between two ticks, and so the longest time that a delta waits for its commit: the ack has to come within 150 ms.
+/// The daemon's window has room for the deltas that come meanwhile.
+pub const DELTA_TICK: Duration = Duration::from_millis(100);
+/// A batch of this many events is committed at once: they share its cost, and whoever watches a fast stream waits less.
+const MAX_BATCH_EVENTS: usize = 16;
 /// A batch larger than this is committed at once.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 
@@ -18,30 +21,29 @@ const MAX_BATCH_BYTES: usize = 64 * 1024;
 pub struct DeltaBatch {
     /// The batch is committed at once: an event is not a delta, or the batch is large enough.
     is_due: bool,
+    events: usize,
     bytes: usize,
     /// Until when deltas may wait.
     until: Instant,
 }
 
 impl DeltaBatch {
-    pub fn new(now: Instant) -> Self {
-        Self { is_due: false, bytes: 0, until: now }
+    /// An empty batch, whose deltas wait until `until`.
+    pub fn new(until: Instant) -> Self {
+        Self { is_due: false, events: 0, bytes: 0, until }
     }
 
     /// Adds events that arrived.
     pub fn add(&mut self, events: &Events) {
+        self.events += events.items.len();
         self.bytes += events.items.iter().map(|item| item.get().len()).sum::<usize>();
-        self.is_due |= self.bytes > MAX_BATCH_BYTES || !events.items.iter().all(|item| is_delta(item.get()));
+        let is_large = self.events >= MAX_BATCH_EVENTS || self.bytes > MAX_BATCH_BYTES;
+        self.is_due |= is_large || !events.items.iter().all(|item| is_delta(item.get()));
     }
 
     /// Until when the events may wait; `None` when they may not.
     pub fn waits_until(&self, now: Instant) -> Option<Instant> {
         (!self.is_due && now < self.until).then_some(self.until)
-    }
-
-    /// Starts a new batch: the events of this one are committed now.
-    pub fn begin(&mut self, now: Instant) {
-        *self = Self::new(now + DELTA_WAIT);
     }
 }
 
@@ -79,26 +81,36 @@ mod tests {
     #[test]
     fn deltas_wait_for_each_other_and_nothing_else_does() {
         let now = Instant::now();
-        let mut batch = DeltaBatch::new(now);
-        batch.add(&events(&[DELTA]));
-        assert_eq!(batch.waits_until(now), None, "the first one");
-        batch.begin(now);
+        let tick = now + DELTA_TICK;
+        let mut first = DeltaBatch::new(now);
+        first.add(&events(&[DELTA]));
+        assert_eq!(first.waits_until(now), None, "the first one");
+        let mut batch = DeltaBatch::new(tick);
         batch.add(&events(&[DELTA, DELTA]));
-        assert_eq!(batch.waits_until(now), Some(now + DELTA_WAIT));
-        assert_eq!(batch.waits_until(now + DELTA_WAIT), None);
+        assert_eq!(batch.waits_until(now), Some(tick));
+        assert_eq!(batch.waits_until(tick), None);
         for urgent in [
             r#"{"seq":5,"type":"task:completed","result":{}}"#,
             r#"{"seq":5,"type":"task:progress","event":{"agentId":"a","type":"step","n":1,"state":"started"}}"#,
             "[]",
         ] {
-            batch.begin(now);
+            let mut batch = DeltaBatch::new(tick);
             batch.add(&events(&[DELTA, urgent]));
             batch.add(&events(&[DELTA]));
             assert_eq!(batch.waits_until(now), None, "{urgent}");
         }
-        batch.begin(now);
-        assert!(batch.waits_until(now).is_some(), "nothing of before is left");
-        batch.add(&events(&[&DELTA.replace('x', &"x".repeat(MAX_BATCH_BYTES))]));
-        assert_eq!(batch.waits_until(now), None);
+    }
+
+    #[test]
+    fn a_large_batch_does_not_wait() {
+        let now = Instant::now();
+        let mut bytes = DeltaBatch::new(now + DELTA_TICK);
+        bytes.add(&events(&[&DELTA.replace('x', &"x".repeat(MAX_BATCH_BYTES))]));
+        assert_eq!(bytes.waits_until(now), None);
+        let mut many = DeltaBatch::new(now + DELTA_TICK);
+        many.add(&events(&[DELTA; MAX_BATCH_EVENTS - 1]));
+        assert!(many.waits_until(now).is_some());
+        many.add(&events(&[DELTA]));
+        assert_eq!(many.waits_until(now), None);
     }
 }

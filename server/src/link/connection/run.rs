@@ -29,7 +29,7 @@ use crate::{
     error::{Error, Result},
     hub::{LinkMessage, Registration, Reply, RequestError},
     link::{
-        batching::DeltaBatch,
+        batching::{DELTA_TICK, DeltaBatch},
         compose,
         pending::{BoxedWork, Pending, PendingWork, RETRY_AFTER, WorkOutcome},
         send_queue::SendQueue,
@@ -387,7 +387,7 @@ impl Link {
         let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
         let acked = self.pending.take_acked();
         self.inbox_bytes = 0;
-        self.batch.begin(Instant::now());
+        self.batch = DeltaBatch::new(self.board.hub.on_grid(Instant::now(), DELTA_TICK));
         let (board, connection) = (self.board.clone(), self.connection.clone());
         Box::pin(async move {
             loop {

@@ -1,0 +1,118 @@
+//! Text that comes as models write it, and nobody watches: four tasks that say a few words twenty times a second, as a
+//! daemon joins a hundred pieces a second, and one task that says 4 KiB at a time. What it costs to keep that.
+
+use std::{sync::Arc, time::Duration};
+
+use protocol::limits::DELTAS_PER_SECOND;
+use tokio::{sync::mpsc, time::MissedTickBehavior};
+
+use super::{
+    Scale, client,
+    http::Http,
+    link,
+    load::{Latencies, SentEvents},
+    machine::{BenchViber, TaskHandling},
+    proc::Spent,
+    report::{Bound, Measured},
+    stage::Stage,
+};
+
+/// A task is accepted and started before it says anything.
+const EVENTS_BEFORE_TEXT: u64 = 2;
+
+/// What the tasks of one viber say.
+struct Talk {
+    tasks: u32,
+    /// Of each task; each has one piece.
+    frames_each_second: u64,
+    piece: String,
+}
+
+/// What became of it.
+struct Kept {
+    pieces: usize,
+    spent: Spent,
+    durable: Latencies,
+}
+
+pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    let seconds = scale.seconds(20).as_secs();
+    vec![few_words(seconds).await, large_pieces(seconds).await]
+}
+
+async fn few_words(seconds: u64) -> Measured {
+    let talk = Talk { tasks: 4, frames_each_second: DELTAS_PER_SECOND, piece: "a few words, and so ".to_owned() };
+    let Kept { pieces, spent, durable } = talk.play(seconds).await;
+    let text = pieces * talk.piece.len();
+    Measured::new("4 tasks, 400 characters a second each", "piece", pieces, spent)
+        .figure("Board CPU, of a core", spent.board / spent.seconds * 100.0, "%", Bound::AtMost(1.5))
+        .figure("to disk a byte of text", spent.written as f64 / text as f64, "bytes", Bound::AtMost(60.0))
+        .figure("durable ack p50", durable.ms(50.0), "ms", None)
+        .figure("durable ack p99", durable.ms(99.0), "ms", Bound::AtMost(150.0))
+}
+
+async fn large_pieces(seconds: u64) -> Measured {
+    let talk = Talk { tasks: 1, frames_each_second: 100, piece: "all of it. ".repeat(4096 / 11) };
+    let Kept { pieces, spent, durable } = talk.play(seconds).await;
+    Measured::new("pieces of 4 KiB, 100 a second", "piece", pieces, spent)
+        .processor("Board CPU a piece", (1.0, 1e6), "µs", Bound::AtMost(100.0))
+        .figure("durable ack p99", durable.ms(99.0), "ms", Bound::AtMost(150.0))
+}
+
+impl Talk {
+    /// Says all of it to a Board of its own; returns when everything is durable.
+    async fn play(&self, seconds: u64) -> Kept {
+        let stage = Stage::set(1, 1).await;
+        let mut machine = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
+        let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
+        let last = EVENTS_BEFORE_TEXT + seconds * self.frames_each_second;
+        let mut begun = Vec::new();
+        for _ in 0..self.tasks {
+            let sent = Arc::new(SentEvents::new(last));
+            client::submit(&mut http, client::Target::Viber(&machine.id), "Tell me.").await.expect("a task");
+            let (task, attempt) = machine.begun(&sent).await;
+            begun.push((task, attempt, sent));
+        }
+
+        let watch = stage.watch().await;
+        let began = tokio::time::Instant::now();
+        let pause = Duration::from_secs(1) / u32::try_from(self.frames_each_second).expect("small");
+        let (mut saying, mut durable) = (Vec::new(), Latencies::default());
+        for (n, (task, attempt, sent)) in (0..).zip(&begun) {
+            // Not all at the same instant.
+            let frames = Frames { start: began + pause / self.tasks * n, pause, last, piece: self.piece.clone() };
+            let sender = machine.frame_sender();
+            saying.push(tokio::spawn(say((task.clone(), *attempt), sent.clone(), sender, frames)));
+        }
+        for one in saying {
+            one.await.expect("a task says all of it");
+        }
+        for (.., sent) in &begun {
+            while sent.last() < last {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            durable.extend(&sent.durable().1);
+        }
+        let spent = watch.stop(stage.commits().await);
+        Kept { pieces: durable.len(), spent, durable }
+    }
+}
+
+/// The frames of one task, a piece in each.
+struct Frames {
+    start: tokio::time::Instant,
+    pause: Duration,
+    last: u64,
+    piece: String,
+}
+
+async fn say((task, attempt): (String, u32), sent: Arc<SentEvents>, sender: mpsc::Sender<String>, frames: Frames) {
+    let mut tick = tokio::time::interval_at(frames.start, frames.pause);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for seq in EVENTS_BEFORE_TEXT + 1..=frames.last {
+        tick.tick().await;
+        sent.sending(seq, seq);
+        let frame = link::events(&task, attempt, seq, &[link::text(seq, &frames.piece)]);
+        sender.send(frame).await.expect("the viber is connected");
+    }
+}
