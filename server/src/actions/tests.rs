@@ -214,6 +214,33 @@ async fn a_false_claim_is_written_down() {
 }
 
 #[tokio::test]
+async fn text_joins_the_row_before_it_while_that_is_small() {
+    let lab = Lab::new().await;
+    let task = lab.submit("go").await;
+    lab.report(&task.id, 1, vec![EventBody::Accepted {}, started()]).await;
+    for seq in 3..7 {
+        lab.report(&task.id, seq, vec![text("wörd ")]).await;
+    }
+    // A daemon that did not get the acks sends what is inside of the row again, and goes on.
+    let again = lab.report(&task.id, 5, vec![text("wörd "), text("wörd "), text("end")]).await.expect("heard");
+    assert_eq!((again.refused.len(), again.acks[0].seq), (0, 7));
+    let lie = lab.report(&task.id, 4, vec![text("lie")]).await.expect("heard");
+    assert_eq!(lie.refused[0].0, "seq_conflict");
+    let long = "x".repeat(2000);
+    lab.report(&task.id, 8, vec![text(&long)]).await;
+    lab.report(&task.id, 9, vec![text(" tail")]).await;
+    lab.report(&task.id, 10, vec![text(".")]).await;
+    let rows = lab.events(&task.id).await;
+    assert_eq!(rows.iter().map(|row| (row.from, row.to)).collect::<Vec<_>>(), [(1, 7), (8, 8), (9, 10)]);
+    let rest = db::events::after(&mut lab.reader().await, &task.id, 1, 5, 1).await.expect("a read");
+    assert_eq!(rest[0].items.iter().map(|item| item.seq).collect::<Vec<_>>(), [6, 7]);
+    assert_eq!(db::usage::drift(&mut lab.reader().await).await.expect("a read"), 0);
+    let whole = format!("{}end{long} tail.", "wörd ".repeat(4));
+    lab.report(&task.id, 11, vec![completed(&whole)]).await;
+    assert_eq!(lab.parts(&task).await[1], [Part::text(&whole)]);
+}
+
+#[tokio::test]
 async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     let lab = Lab::new().await;
     let task = lab.submit("go").await;

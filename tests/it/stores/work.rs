@@ -362,13 +362,26 @@ async fn events_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(events::after(&mut tx.of(&home), &work.id, 1, 8, 10).await?.is_empty());
     assert!(events::after(&mut tx.of(&home), &work.id, 2, 0, 10).await?.is_empty());
     assert!(events::after(&mut tx.of(&far), &work.id, 1, 0, 10).await?.is_empty());
+    let more =
+        |from: u64, json: &str| Committed::new(work.id.clone(), 1, from, vec![Item { seq: from, json: json.into() }]);
+    let ninth = more(9, r#"{"seq":9,  "x":"ä"}"#);
+    assert!(!events::append(&mut tx.of(&far), &ninth).await?);
+    assert!(events::append(&mut tx.of(&home), &ninth).await?);
+    assert!(!events::append(&mut tx.of(&home), &ninth).await?, "it is there");
+    assert!(!events::append(&mut tx.of(&home), &more(11, r#"{"seq":11}"#)).await?, "it does not follow");
+    let long = format!(r#"{{"seq":10,"x":"{}"}}"#, "y".repeat(4000));
+    assert!(!events::append(&mut tx.of(&home), &more(10, &long)).await?, "it is large");
+    let last = events::after(&mut tx.of(&home), &work.id, 1, 6, 10).await?;
+    assert_eq!((last.len(), last[0].from, last[0].to), (1, 7, 9));
+    assert_eq!(&*last[0].items[2].json, r#"{"seq":9,  "x":"ä"}"#);
     let first = events::after(&mut tx.of(&home), &work.id, 1, 0, 1).await?.remove(0);
     assert_eq!(&*first.items[0].json, r#"{"seq":1, "type":"task:accepted","x":"ü"}"#);
     let sizes = events::sizes(&mut tx.of(&home), &work.id, 1, 2).await?;
     assert_eq!(sizes.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [3, 4]);
     assert!(sizes[0].1 > 120, "{sizes:?}");
     assert_eq!(events::clear(&mut tx.of(&home), &work.id, 1, 4, 10).await?, 2, "none that ends later");
-    assert_eq!(events::clear(&mut tx.of(&home), &work.id, 1, 8, 10).await?, 1);
+    assert_eq!(events::clear(&mut tx.of(&home), &work.id, 1, 8, 10).await?, 0);
+    assert_eq!(events::clear(&mut tx.of(&home), &work.id, 1, 9, 10).await?, 1);
     assert!(events::sizes(&mut tx.of(&home), &work.id, 1, 2).await?.is_empty());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Events: one row per contiguous run of one commit, the items byte for byte.
+//! Events: rows of contiguous runs, the items byte for byte. A run is a row, or joins the row before it.
 
 use protocol::TaskId;
 
@@ -7,6 +7,10 @@ use crate::{
     db::{Change, DbError, Query, TeamTx},
     domain::Committed,
 };
+
+/// A row and a run up to this size, bytes, become one row: a new one also writes a page of the index. Appending writes the
+/// row again, so it stays small: two of them, and what a tick adds, fit into a page of SQLite.
+const MAX_JOINED_BYTES: usize = 1600;
 
 /// The runs of an attempt after `seq`, in order; the first is cut at the cursor. At most `limit` rows.
 pub async fn after(
@@ -46,17 +50,36 @@ impl StoredRuns {
 pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), DbError> {
     let sql = "INSERT INTO events (team_id, task_id, attempt, from_seq, to_seq, body, received_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    tx.defer(sql, args![&run.task, run.attempt, run.from, run.to, items('[', run), tx.now]).await
+}
+
+/// Adds a run to the attempt's last row. Returns `false`, and writes nothing, when one of them is large, or when the run
+/// does not follow that row.
+pub async fn append(tx: &mut TeamTx<'_>, run: &Committed) -> Result<bool, DbError> {
+    if run.size() > MAX_JOINED_BYTES {
+        return Ok(false);
+    }
+    let sql = "UPDATE events SET body = SUBSTR(body, 1, LENGTH(body) - 1) || $6, to_seq = $5 \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND to_seq = $4 AND OCTET_LENGTH(body) <= $7 \
+               AND from_seq = (SELECT MAX(e.from_seq) FROM events e WHERE e.team_id = $1 AND e.task_id = $2 \
+               AND e.attempt = $3)";
+    let (before, most) = (run.from.saturating_sub(1), MAX_JOINED_BYTES as u64);
+    Ok(tx.execute(sql, args![&run.task, run.attempt, before, run.to, items(',', run), most]).await? > 0)
+}
+
+/// The items of a run and the end of their list, after `start`.
+fn items(start: char, run: &Committed) -> String {
     let bytes: usize = run.items.iter().map(|item| item.json.len() + 1).sum();
-    let mut body = String::with_capacity(bytes + 2);
-    body.push('[');
+    let mut list = String::with_capacity(bytes + 2);
+    list.push(start);
     for (n, item) in run.items.iter().enumerate() {
         if n > 0 {
-            body.push(',');
+            list.push(',');
         }
-        body.push_str(&item.json);
+        list.push_str(&item.json);
     }
-    body.push(']');
-    tx.defer(sql, args![&run.task, run.attempt, run.from, run.to, body, tx.now]).await
+    list.push(']');
+    list
 }
 
 /// Removes the first runs of an attempt, at most `limit` and none that ends after `to`.

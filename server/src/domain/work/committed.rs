@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use protocol::{ErrorCode, EventBody, Instant, TaskError, TaskId};
+use protocol::{AgentStreamEvent, ErrorCode, EventBody, Instant, TaskError, TaskId};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -87,7 +87,7 @@ impl Report {
         if let Ok(whole) = serde_json::from_str::<Whole>(json) {
             let first = match &whole.body {
                 EventBody::Progress { event } => match &event.event {
-                    protocol::AgentStreamEvent::Gap { from, .. } => (*from).min(whole.seq),
+                    AgentStreamEvent::Gap { from, .. } => (*from).min(whole.seq),
                     _ => whole.seq,
                 },
                 _ => whole.seq,
@@ -96,6 +96,13 @@ impl Report {
         }
         let Seq { seq } = serde_json::from_str(json)?;
         Ok(Self { seq, first: seq, at: None, body: Self::unreadable_end(json), bytes: json.len() })
+    }
+
+    /// Whether it is a delta: one of many that each add a piece to the same text.
+    pub fn is_delta(&self) -> bool {
+        use AgentStreamEvent::{ReasoningDelta, TextDelta, ToolOutput};
+        let Some(EventBody::Progress { event }) = &self.body else { return false };
+        matches!(event.event, TextDelta { .. } | ReasoningDelta { .. } | ToolOutput { .. })
     }
 
     /// A terminal event whose fields the Board does not understand still ends its attempt.

@@ -41,7 +41,10 @@ impl Recording<'_, '_> {
         }
         let message = self.record_parts(&parts).await?;
         for row in run.rows(task, attempt) {
-            db::events::insert(self.tx, &row).await?;
+            // Whether it joined has to be read, which costs a trip: of use where many small runs follow each other.
+            if !run.is_text() || !db::events::append(self.tx, &row).await? {
+                db::events::insert(self.tx, &row).await?;
+            }
             self.book.runs.push((task.clone(), Arc::new(row)));
         }
         let started_at = started.as_ref().map(|_| self.tx.now);

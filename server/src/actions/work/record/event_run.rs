@@ -53,6 +53,11 @@ impl EventRun {
         self.next > self.from
     }
 
+    /// Whether it is nothing but pieces of text.
+    pub fn is_text(&self) -> bool {
+        self.reports.iter().all(Report::is_delta)
+    }
+
     /// Checks that a repeated frame equals what is stored; `stored` is what was durable when the change began.
     pub fn check(&mut self, frame: &Events, stored: &[Committed]) {
         let known = |seq: u64| {

@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use protocol::{EventBody, Events, TaskId};
+use protocol::{Events, TaskId};
 
-use crate::domain::{Report, assemble::Assembler};
+use crate::domain::Report;
 
 /// Events in one share that each write a row of their own.
 const MAX_SHARE_WEIGHT: usize = 40;
@@ -52,7 +52,8 @@ impl Shares {
         for item in &frame.items {
             // An unreadable event is refused with its frame.
             let report = Report::read(item.get()).ok();
-            let weighs = usize::from(report.as_ref().is_none_or(weighs));
+            // A part, a plan, an artifact is a row of its own; pieces of text share one.
+            let weighs = usize::from(report.as_ref().is_none_or(|report| !report.is_delta()));
             let full = self.weight + weighs > MAX_SHARE_WEIGHT || self.bytes + item.get().len() > MAX_SHARE_BYTES;
             if full && let Some(first) = report.as_ref().map(|report| report.first) {
                 // The first seq of a frame is checked later, so it must not be invented here.
@@ -77,14 +78,6 @@ impl Shares {
         (self.weight, self.bytes) = (0, 0);
         self.attempts.clear();
     }
-}
-
-/// Whether an event writes a row of its own: a part, a plan, an artifact. Pieces of text share one.
-fn weighs(report: &Report) -> bool {
-    let text = matches!(&report.body, Some(EventBody::Progress { event }) if matches!(event.event,
-        protocol::AgentStreamEvent::TextDelta { .. } | protocol::AgentStreamEvent::ReasoningDelta { .. }
-        | protocol::AgentStreamEvent::ToolOutput { .. }));
-    !text || Assembler::completes(report)
 }
 
 #[cfg(test)]
