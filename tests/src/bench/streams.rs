@@ -78,7 +78,7 @@ impl Talk {
         let began = tokio::time::Instant::now();
         let pause = Duration::from_secs(1) / u32::try_from(self.frames_each_second).expect("small");
         let (mut saying, mut durable) = (Vec::new(), Latencies::default());
-        for (n, (task, attempt, sent)) in (0..).zip(&begun) {
+        for (n, (task, attempt, sent)) in (0_u32..).zip(&begun) {
             // Not all at the same instant.
             let frames = Frames { start: began + pause / self.tasks * n, pause, last, piece: self.piece.clone() };
             let sender = machine.frame_sender();
