@@ -1,5 +1,6 @@
 //! Text that comes as models write it, and nobody watches: four tasks that say a few words twenty times a second, as a
-//! daemon joins a hundred pieces a second, and one task that says 4 KiB at a time. What it costs to keep that.
+//! daemon joins a hundred pieces a second; the same by a real daemon; and one task that says 4 KiB at a time. What it costs
+//! to keep that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +13,20 @@ use super::{
     link,
     load::{Latencies, SentEvents},
     machine::{BenchViber, TaskHandling},
-    proc::Spent,
+    proc::{Spent, Watch},
     report::{Bound, Measured},
     stage::Stage,
 };
+use crate::{
+    board::Engine,
+    fixture::Fixture,
+    llm::{Piece, Reply},
+    tasks::id,
+    wait::EVENT_TIMEOUT,
+};
+
+/// Tasks that stream side by side.
+const TASKS: u32 = 4;
 
 /// A task is accepted and started before it says anything.
 const EVENTS_BEFORE_TEXT: u64 = 2;
@@ -37,11 +48,11 @@ struct Kept {
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let seconds = scale.seconds(20).as_secs();
-    vec![few_words(seconds).await, large_pieces(seconds).await]
+    vec![few_words(seconds).await, by_a_daemon(seconds).await, large_pieces(seconds).await]
 }
 
 async fn few_words(seconds: u64) -> Measured {
-    let talk = Talk { tasks: 4, frames_each_second: DELTAS_PER_SECOND, piece: "a few words, and so ".to_owned() };
+    let talk = Talk { tasks: TASKS, frames_each_second: DELTAS_PER_SECOND, piece: "a few words, and so ".to_owned() };
     let Kept { pieces, spent, durable } = talk.play(seconds).await;
     let text = pieces * talk.piece.len();
     Measured::new("4 tasks, 400 characters a second each", "piece", pieces, spent)
@@ -49,6 +60,32 @@ async fn few_words(seconds: u64) -> Measured {
         .figure("to disk a byte of text", spent.written as f64 / text as f64, "bytes", Bound::AtMost(60.0))
         .figure("durable ack p50", durable.ms(50.0), "ms", None)
         .figure("durable ack p99", durable.ms(99.0), "ms", Bound::AtMost(150.0))
+}
+
+/// A real daemon, whose model sends a hundred pieces a second for each task.
+async fn by_a_daemon(seconds: u64) -> Measured {
+    const WORD: &str = "word";
+    let words = usize::try_from(seconds * 100).expect("small");
+    let piece = [Piece::Pause(Duration::from_millis(10)), Piece::text(WORD)];
+    let script = Reply::Stream((0..words).flat_map(|_| piece.clone()).collect());
+    let fixture = Fixture::on(Engine::Sqlite).scripted_model([script]).with_viber().await;
+    let watch = Watch::start(fixture.viber.pid(), 0);
+    let mut tasks = Vec::new();
+    for _ in 0..TASKS {
+        tasks.push(fixture.submit("Tell me.").await);
+    }
+    let limit = Duration::from_secs(seconds * 3) + EVENT_TIMEOUT;
+    for task in &tasks {
+        let ended = |now: &serde_json::Value| now["state"] == "completed";
+        fixture.operator.task_within(limit, id(task, "id"), "completed", ended).await;
+    }
+    let spent = watch.stop(0);
+    let pieces = words * tasks.len();
+    let text = pieces * WORD.len();
+    Measured::new("the same by a real daemon", "piece", pieces, spent)
+        .figure("daemon CPU, of a core", spent.board / spent.seconds * 100.0, "%", None)
+        .figure("to disk a byte of text", spent.written as f64 / text as f64, "bytes", Bound::AtMost(40.0))
+        .note("what is spent is the daemon's")
 }
 
 async fn large_pieces(seconds: u64) -> Measured {
