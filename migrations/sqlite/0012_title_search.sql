@@ -13,6 +13,11 @@ CREATE VIRTUAL TABLE session_title_trigrams USING fts5 (
   title, content = 'session_titles', content_rowid = 'title_id', tokenize = 'trigram case_sensitive 1', detail = 'none',
   columnsize = 0
 );
+-- By itself FTS5 merges up to thousands of pages in whichever change comes next. Instead each change that writes to the
+-- index merges a few pages in it: the Board where it adds titles, and the trigger below where one is removed. Both merge
+-- more than they add. Otherwise FTS5 would still merge a level at once when it has 16 segments (crisismerge): that is left
+-- as it is, so that the segments stay few whatever happens.
+INSERT INTO session_title_trigrams (session_title_trigrams, rank) VALUES ('automerge', 0);
 CREATE TRIGGER session_title_added AFTER INSERT ON session_titles BEGIN
   INSERT INTO session_title_trigrams (rowid, title) VALUES (NEW.title_id, NEW.title);
 END;
@@ -22,6 +27,7 @@ CREATE TRIGGER session_title_changed AFTER UPDATE OF title ON session_titles BEG
 END;
 CREATE TRIGGER session_title_removed AFTER DELETE ON session_titles BEGIN
   INSERT INTO session_title_trigrams (session_title_trigrams, rowid, title) VALUES ('delete', OLD.title_id, OLD.title);
+  INSERT INTO session_title_trigrams (session_title_trigrams, rank) VALUES ('merge', 4);
 END;
 
 -- Sessions whose title is not in the index, or is there as it was. Whoever writes a title, the database notes it.

@@ -6,6 +6,7 @@
 mod fleet;
 mod lists;
 mod people;
+mod titles;
 mod work;
 
 use board_tests::{Engine, postgres::Database};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use protocol::{Instant, MessageId, SessionId, TaskId, TeamId, ViberId};
 use server::{
-    db::{DbError, Tx, commands, messages, purge, sessions, tasks, vibers},
+    db::{DbError, Tx, commands, messages, sessions, tasks, vibers},
     domain::{By, Message, MessageRole, Part, Task, TaskState, ViberFilter},
 };
 
@@ -12,7 +12,6 @@ use super::{NOW, after, session, stories, task, team, viber};
 
 stories!(
     sessions_are_listed_by_any_filter,
-    titles_are_found_however_many_there_are,
     tasks_are_listed_by_any_filter,
     messages_are_read_in_bounded_pages,
     vibers_that_are_ready_are_found,
@@ -58,7 +57,7 @@ async fn sessions_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
 }
 
 /// What a search finds page by page, two of a page.
-async fn found(
+pub(super) async fn found(
     tx: &mut Tx,
     team: &TeamId,
     filter: &sessions::SessionFilter,
@@ -67,119 +66,14 @@ async fn found(
     let (mut found, mut cursor): (_, Option<(Instant, SessionId)>) = (Vec::new(), None);
     loop {
         let before = cursor.as_ref().map(|(at, id)| (*at, id));
-        let page = sessions::search(&mut tx.of(team), None, filter, title, before, 2).await?;
+        let page = sessions::search(&mut tx.of(team), sessions::TitleSearch { reader: None, filter, title }, before, 2)
+            .await?;
         found.extend(page.lines.into_iter().map(|line| (line.session.active_at, line.session.id)));
         match page.next {
             Some(next) => cursor = Some(next),
             None => return Ok(found),
         }
     }
-}
-
-/// More sessions than a search reads one by one, all of them newer than those that it finds.
-async fn many_newer_sessions(tx: &mut Tx, team: &TeamId, viber: &ViberId) -> Result<(), DbError> {
-    macro_rules! many {
-        ($id:literal) => {
-            concat!(
-                "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
-                 created_at, active_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4100) \
-                 SELECT $1, ",
-                $id,
-                ", $2, 'default', CASE WHEN i % 40 = 0 THEN 'Straw' ELSE 'Hay' END, \
-                 CASE WHEN i % 40 = 0 THEN 'straw' ELSE 'hay' END, 'op', $3 + i, $3 + i FROM n"
-            )
-        };
-    }
-    let sql = match tx.is_sqlite() {
-        true => many!("printf('ses_%032x', i)"),
-        false => many!("'ses_' || lpad(to_hex(i), 32, '0')"),
-    };
-    tx.execute(sql, server::args![team, viber, after(1_000)]).await.map(drop)
-}
-
-/// Adds all titles to the index.
-async fn index(tx: &mut Tx) -> Result<(), DbError> {
-    for team in sessions::unindexed(tx).await? {
-        while sessions::index_titles(&mut tx.of(&team)).await? {}
-    }
-    assert!(sessions::unindexed(tx).await?.is_empty());
-    Ok(())
-}
-
-async fn titles_are_found_however_many_there_are(tx: &mut Tx) -> Result<(), DbError> {
-    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
-    let (lab, den) = (viber(tx, &home, "lab").await?, viber(tx, &home, "den").await?);
-    let titles = ["A needle", "Two NEEDLES", "Nee dle", "50%_off \"now\"", "Grüße aus Köln", "数据库 慢", "zq"];
-    let mut ids = Vec::new();
-    for (n, title) in (0..).zip(titles) {
-        ids.push(session(tx, &home, if n % 2 == 0 { &lab } else { &den }, title, after(n)).await?);
-    }
-    let old = session(tx, &home, &lab, "An archived needle", after(9)).await?;
-    sessions::set_archived(&mut tx.of(&home), &old, Some(after(10))).await?;
-    let theirs = viber(tx, &far, "theirs").await?;
-    session(tx, &far, &theirs, "Their needle", NOW).await?;
-    many_newer_sessions(tx, &home, &lab).await?;
-    let any = sessions::SessionFilter::default();
-    for indexed in [false, true] {
-        if indexed {
-            index(tx).await?;
-        }
-        let wanted: [(&str, &[usize]); 14] = [
-            ("needle", &[1, 0]),
-            ("EEDLES", &[1]),
-            ("a needle", &[0]),
-            ("ee d", &[2]),
-            ("no such needle", &[]),
-            ("50%_", &[3]),
-            ("%_off", &[3]),
-            ("f \"now\"", &[3]),
-            ("___", &[]),
-            ("GRÜ", &[4]),
-            ("grusse", &[]),
-            ("数据库", &[5]),
-            ("据库", &[5]),
-            ("zq", &[6]),
-        ];
-        for (title, due) in wanted {
-            let found: Vec<SessionId> = found(tx, &home, &any, title).await?.into_iter().map(|(_, id)| id).collect();
-            let due: Vec<SessionId> = due.iter().map(|n| ids[*n].clone()).collect();
-            assert_eq!(found, due, "{title}, indexed: {indexed}");
-        }
-        // Other filters hold as well, and other teams' titles are not found.
-        let on_lab = sessions::SessionFilter { archived: false, viber: Some(lab.clone()) };
-        assert_eq!(found(tx, &home, &on_lab, "needle").await?, [(NOW, ids[0].clone())]);
-        let archived = sessions::SessionFilter { archived: true, viber: None };
-        assert_eq!(found(tx, &home, &archived, "needle").await?, [(after(9), old.clone())]);
-        assert_eq!(found(tx, &far, &any, "needle").await?.len(), 1);
-        // A word that one of forty titles has fills a page without the index, and the next pages have the others.
-        let page = sessions::search(&mut tx.of(&home), None, &any, "straw", None, 50).await?;
-        assert!(page.lines.len() == 50 && page.next.is_some());
-        assert_eq!(found(tx, &home, &any, "straw").await?.len(), 102);
-        // A word that most titles have is found at once; one too short for the index goes on behind what was read.
-        let page = sessions::search(&mut tx.of(&home), None, &any, "hay", None, 50).await?;
-        assert!(page.lines.len() == 50 && page.next.is_some());
-        let page = sessions::search(&mut tx.of(&home), None, &any, "zq", None, 50).await?;
-        assert!(page.lines.is_empty() && page.next.is_some());
-    }
-    // A new title is found at once and the old one no longer, before and after it is indexed.
-    assert!(sessions::rename(&mut tx.change(&home, &By::board(), after(11)), &ids[0], "A pin").await?);
-    sessions::entitle(&mut tx.of(&home), &ids[2], "A pinwheel").await?;
-    for indexed in [false, true] {
-        if indexed {
-            index(tx).await?;
-        }
-        let ids_of = |found: Vec<(Instant, SessionId)>| found.into_iter().map(|(_, id)| id).collect::<Vec<_>>();
-        assert_eq!(ids_of(found(tx, &home, &any, "needle").await?), ids[1..2], "indexed: {indexed}");
-        assert_eq!(ids_of(found(tx, &home, &any, "a pin").await?), [ids[2].clone(), ids[0].clone()], "{indexed}");
-    }
-    // A deleted session is not found, and nothing of it stays in the index.
-    assert!(purge::hide_session(&mut tx.change(&home, &By::board(), NOW), &ids[1]).await?);
-    assert!(found(tx, &home, &any, "needle").await?.is_empty());
-    while !purge::session(&mut tx.of(&home), &ids[1]).await? {}
-    assert!(found(tx, &home, &any, "needle").await?.is_empty());
-    let row = tx.row("SELECT COUNT(*) AS n FROM session_titles WHERE title = 'two needles'", &[]).await?;
-    assert_eq!(row.expect("a count").count("n")?, 0);
-    Ok(())
 }
 
 async fn tasks_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
@@ -367,14 +261,24 @@ async fn vibers_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
         (ViberFilter::All, "lab", &[0, 1, 2, 3, 5]),
         (ViberFilter::All, "nothing", &[]),
     ];
-    for (filter, words, due) in wanted {
-        assert_eq!(found_vibers(tx, &home, filter, words).await?, sorted(due), "{filter:?} {words}");
+    for round in ["as they joined", "without words", "with words again"] {
+        match round {
+            "without words" => drop(tx.execute("UPDATE viber_words SET words = NULL", &[]).await?),
+            "with words again" => {
+                while vibers::write_words(&mut tx.of(&home)).await? {}
+                assert_eq!(vibers::teams_without_words(tx).await?, std::slice::from_ref(&far));
+            }
+            _ => assert!(vibers::teams_without_words(tx).await?.is_empty()),
+        }
+        for (filter, words, due) in wanted {
+            assert_eq!(found_vibers(tx, &home, filter, words).await?, sorted(due), "{round}: {filter:?} {words}");
+        }
     }
     tx.execute("UPDATE tasks SET state = 'running' WHERE task_id = $1", server::args![&work.id]).await?;
     assert_eq!(found_vibers(tx, &home, ViberFilter::Working, "").await?, sorted(&[3]));
     assert_eq!(found_vibers(tx, &home, ViberFilter::Working, "bus").await?, sorted(&[3]));
     assert!(found_vibers(tx, &home, ViberFilter::Working, "kiln").await?.is_empty());
-    assert_eq!(found_vibers(tx, &far, ViberFilter::All, "kiln").await?, [theirs]);
+    assert_eq!(found_vibers(tx, &far, ViberFilter::All, "kiln").await?, std::slice::from_ref(&theirs));
     assert!(found_vibers(tx, &far, ViberFilter::Working, "").await?.is_empty());
     // What is written is what is found.
     assert!(vibers::rename(&mut tx.of(&home), &fleet[0], "Forge").await?);
@@ -386,6 +290,10 @@ async fn vibers_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
         assert_eq!(found_vibers(tx, &home, ViberFilter::All, words).await?, sorted(&[due]), "{words}");
     }
     assert_eq!(found_vibers(tx, &home, ViberFilter::All, "kiln").await?, sorted(&[1]));
+    // Also when it had no words before.
+    assert!(vibers::rename(&mut tx.of(&far), &theirs, "Their forge").await?);
+    assert!(vibers::teams_without_words(tx).await?.is_empty());
+    assert_eq!(found_vibers(tx, &far, ViberFilter::All, "their forge").await?, [theirs]);
     Ok(())
 }
 

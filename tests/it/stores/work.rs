@@ -42,7 +42,9 @@ async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     for (title, count) in
         [("cpu_", 1), ("100%", 1), ("%", 1), ("_", 1), ("grüße", 1), ("äöü", 1), ("nothing", 0), ("", 2)]
     {
-        let found = sessions::search(&mut tx.of(&home), None, &any, title, None, 10).await?;
+        let found =
+            sessions::search(&mut tx.of(&home), sessions::TitleSearch { reader: None, filter: &any, title }, None, 10)
+                .await?;
         assert_eq!((found.lines.len(), found.next), (count, None), "{title}");
     }
     let filter = sessions::SessionFilter { viber: Some(lab.clone()), ..Default::default() };

@@ -2,11 +2,13 @@
 
 mod create;
 
-use protocol::{OperatorId, SessionId, TeamId, limits::MAX_TITLE_CHARS};
+use std::time::{Duration, Instant};
+
+use protocol::{OperatorId, SessionId, TeamId};
 
 use crate::{
     actions::{AfterCommit, purge},
-    db::{self, audit::Entry},
+    db::{self, audit::Entry, sessions::MAX_GIVEN_TITLE_CHARS},
     domain::{By, PolicyChange, Session, name},
     error::{Error, Result},
     state::Board,
@@ -14,8 +16,10 @@ use crate::{
 
 pub use create::{NewSession, create};
 
-/// Longest title a person may give, characters.
-const MAX_GIVEN_TITLE_CHARS: usize = 2 * MAX_TITLE_CHARS;
+/// How many times as long as a piece took the next one waits: indexing titles takes a tenth of a core at most.
+const REST_FACTOR: u32 = 9;
+/// After this long it is the next team's turn to have its titles indexed.
+const MAX_INDEXING_TURN: Duration = Duration::from_secs(30);
 
 /// A change to a session that does not involve its viber.
 #[derive(Clone, Debug)]
@@ -145,13 +149,24 @@ pub async fn mark_read(board: &Board, team: &TeamId, by: &By, operator: &Operato
         .await
 }
 
-/// Adds the titles that are not in the search index yet, team by team, unless the Board stops.
+/// Adds the titles that are not in the search index yet, team by team, piece by piece, and rests after each piece. Ends
+/// when each team has had its turn, or the Board stops.
 pub async fn index_titles(board: &Board) -> Result<()> {
     let teams = db::sessions::unindexed(&mut *board.db.reader().await?).await?;
     for team in teams {
-        let some =
-            || board.piece(&team, &By::board(), |tx| Box::pin(async move { db::sessions::index_titles(tx).await }));
-        while some().await? && !board.shutdown.soft.is_cancelled() {}
+        let turn = Instant::now();
+        loop {
+            let began = Instant::now();
+            let some = board.piece(&team, &By::board(), |tx| Box::pin(db::sessions::index_titles(tx)));
+            let more = some.await?;
+            tokio::select! {
+                () = board.shutdown.soft.cancelled() => return Ok(()),
+                () = tokio::time::sleep(began.elapsed() * REST_FACTOR) => {}
+            }
+            if !more || turn.elapsed() >= MAX_INDEXING_TURN {
+                break;
+            }
+        }
     }
     Ok(())
 }

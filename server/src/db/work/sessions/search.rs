@@ -3,9 +3,10 @@
 //! The newest sessions are read one by one, which ends soon for a word that many titles have. What is rarer is found by an
 //! index of trigrams: FTS5 on SQLite, GIN on PostgreSQL. Writing either costs more than much of a new session, and many
 //! titles at once cost little more than one. So titles are added later ([`index_titles`]): a trigger notes what is not
-//! indexed yet, and a search reads that as well. Whatever the index finds is compared with the title.
+//! indexed yet, and a search reads that as well. Whatever the index finds is compared with the title. When that would be
+//! very many titles, some thousands of sessions are read one by one instead, and the next page goes on behind them.
 
-use protocol::{Instant, OperatorId, SessionId, TeamId};
+use protocol::{Instant, OperatorId, SessionId, TeamId, limits::MAX_TITLE_CHARS};
 
 use super::{SessionFilter, line, start};
 use crate::{
@@ -14,18 +15,26 @@ use crate::{
     domain::SessionLine,
 };
 
-/// Sessions that a search reads one by one before it turns to the index: so many at first, and so many times as many
-/// when that promises to fill the page.
+/// Longest title that a person may give, characters. One that is taken from a goal is shorter.
+pub const MAX_GIVEN_TITLE_CHARS: usize = 2 * MAX_TITLE_CHARS;
+/// Longest title as it is compared, characters: in lower case one character becomes two at most.
+const MAX_FOLDED_TITLE_CHARS: usize = 2 * MAX_GIVEN_TITLE_CHARS;
+/// Sessions that a search reads one by one before it turns to the index.
 const WALKED_SESSIONS: u64 = 500;
-const LONG_WALK_FACTOR: usize = 10;
-/// The same for words shorter than a trigram, for which there is no index: the next page goes on behind them.
-const MAX_WALKED_FOR_SHORT_WORD: u64 = 4_000;
+/// How many times as many it reads when that promises to fill the page, or when the index does not help.
+const LONG_WALK_FACTOR: usize = 8;
+const MAX_WALKED_SESSIONS: u64 = WALKED_SESSIONS * LONG_WALK_FACTOR as u64;
+/// Sessions that the index may leave to be read, those that are not in it yet included.
+const MAX_CANDIDATES: u64 = 20_000;
 /// Characters of a trigram.
 const TRIGRAM_CHARS: usize = 3;
-/// Trigrams that SQLite's index is asked for: what it finds is compared with the title anyway.
+/// Trigrams that cover what the index is asked for, the beginning of a long text: what it finds is compared with the title
+/// anyway.
 const MAX_ASKED_TRIGRAMS: usize = 16;
 /// Titles that are added to the index in one change.
-const TITLES_PER_CHANGE: u64 = 30;
+const TITLES_PER_CHANGE: u64 = 20;
+/// Pages of SQLite's index that are merged in the same change, about twice what one needs. The migration says why.
+const MERGED_PAGES_PER_CHANGE: u64 = 16;
 /// Teams whose titles are added to the index in one round.
 const MAX_TEAMS_PER_ROUND: u64 = 100;
 
@@ -34,38 +43,55 @@ const MAX_TEAMS_PER_ROUND: u64 = 100;
 pub struct FoundSessions {
     pub lines: Vec<SessionLine>,
     /// Where the search goes on: behind the last line, or behind the last session that was read when not every session
-    /// was. Only of a word shorter than a trigram a page may hold less than its limit and have a next one.
+    /// was. Then a page may hold less than its limit, or nothing, and have a next one.
     pub next: Option<(Instant, SessionId)>,
 }
 
-/// Sessions whose title contains `title` in any case, the most recently active first: see [`super::list`]. Every title
+/// What is looked for, and who looks.
+#[derive(Clone, Copy, Debug)]
+pub struct TitleSearch<'a> {
+    pub reader: Option<&'a OperatorId>,
+    pub filter: &'a SessionFilter,
+    pub title: &'a str,
+}
+
+/// Sessions whose title contains the one asked for in any case, the most recently active first: see [`super::list`]. Every title
 /// contains the empty one.
 pub async fn search(
     tx: &mut TeamTx<'_>,
-    reader: Option<&OperatorId>,
-    filter: &SessionFilter,
-    title: &str,
+    asked: TitleSearch<'_>,
     cursor: Option<(Instant, &SessionId)>,
     limit: usize,
 ) -> Result<FoundSessions, DbError> {
+    let TitleSearch { reader, filter, title } = asked;
     let title = fold(title);
-    let is_indexed = title.chars().count() >= TRIGRAM_CHARS;
-    let sessions = if is_indexed { WALKED_SESSIONS } else { MAX_WALKED_FOR_SHORT_WORD };
+    let chars = title.chars().count();
+    if chars > MAX_FOLDED_TITLE_CHARS {
+        return Ok(FoundSessions { lines: Vec::new(), next: None });
+    }
+    let is_indexed = chars >= TRIGRAM_CHARS;
     // One more line says that there is a next page.
     let page = TitlePage { reader, filter, title: &title, start: start(cursor), limit: limit as u64 + 1 };
+    let sessions = if is_indexed { WALKED_SESSIONS } else { MAX_WALKED_SESSIONS };
     let (mut lines, mut horizon) = page.walk(tx, sessions).await?;
-    let promising = (limit / LONG_WALK_FACTOR).max(1)..=limit;
-    if is_indexed && horizon.is_some() && promising.contains(&lines.len()) {
-        (lines, horizon) = page.walk(tx, sessions * LONG_WALK_FACTOR as u64).await?;
-    }
     if is_indexed && horizon.is_some() && lines.len() <= limit {
-        lines = page.by_index(tx).await?;
+        let is_promising = lines.len() >= (limit / LONG_WALK_FACTOR).max(1);
+        if is_promising {
+            (lines, horizon) = page.walk(tx, MAX_WALKED_SESSIONS).await?;
+        }
+        if horizon.is_some() && lines.len() <= limit {
+            if page.has_few_candidates(tx).await? {
+                (lines, horizon) = (page.by_index(tx).await?, None);
+            } else if !is_promising {
+                (lines, horizon) = page.walk(tx, MAX_WALKED_SESSIONS).await?;
+            }
+        }
     }
     let next = if lines.len() > limit {
         lines.truncate(limit);
         lines.last().map(|last| (last.session.active_at, last.session.id.clone()))
     } else {
-        horizon.filter(|_| !is_indexed)
+        horizon
     };
     Ok(FoundSessions { lines, next })
 }
@@ -130,6 +156,26 @@ impl TitlePage<'_> {
         Ok((lines, horizon))
     }
 
+    /// Whether the sessions that the index finds, and those that are not in it yet, are few enough to be read. They are
+    /// counted without their filter and place, which the index does not know.
+    async fn has_few_candidates(&self, tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+        let sql = if tx.is_sqlite() {
+            "SELECT COUNT(*) AS n FROM (SELECT g.rowid FROM session_title_trigrams g \
+             WHERE g.session_title_trigrams MATCH $2 AND g.rowid BETWEEN $3 AND $3 + 4294967295 \
+             UNION ALL SELECT 1 FROM unindexed_titles u WHERE u.team_id = $1 LIMIT $4 + 0) c"
+        } else {
+            // Materialized, it is planned as if all were wanted: for so few, PostgreSQL may prefer to read the titles.
+            "SELECT COUNT(*) AS n FROM (WITH f AS MATERIALIZED (SELECT t.session_id FROM session_titles t \
+             WHERE t.team_id = $1 AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $2)) \
+             SELECT f.session_id FROM f UNION ALL SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1 \
+             LIMIT $3 + 0) c"
+        };
+        let mut args = self.asked_of_index(tx);
+        args.push(Arg::from(MAX_CANDIDATES + 1));
+        let count = tx.row(sql, &args).await?.map(|row| row.count("n")).transpose()?;
+        Ok(count.is_some_and(|count| count <= MAX_CANDIDATES))
+    }
+
     /// What is found by the index, and among the titles that are not in it yet.
     async fn by_index(&self, tx: &mut TeamTx<'_>) -> Result<Vec<SessionLine>, DbError> {
         // `CROSS JOIN` lets SQLite begin with what was found. Only keys are sorted, whole rows are read of one page.
@@ -172,14 +218,21 @@ impl TitlePage<'_> {
         let filter = self.filter;
         let (pattern, limit) = (pattern(self.title), self.limit);
         let mut args = args![self.reader, self.start.0, self.start.1, pattern, limit].to_vec();
+        args.extend(self.asked_of_index(tx));
         let sql = if tx.is_sqlite() {
-            args.extend([Arg::from(trigram_query(self.title)), Arg::from(before_first_title(&tx.team))]);
             filtered!(filter, sqlite, " AND s.viber_id = $9")
         } else {
-            args.push(Arg::from(self.title));
             filtered!(filter, postgres, " AND s.viber_id = $8")
         };
         tx.rows(sql, &self.with_viber(&args)).await?.iter().map(line).collect()
+    }
+
+    /// Parameters that say what the index is asked for.
+    fn asked_of_index(&self, tx: &TeamTx<'_>) -> Vec<Arg> {
+        if tx.is_sqlite() {
+            return vec![Arg::from(trigram_query(self.title)), Arg::from(before_first_title(&tx.team))];
+        }
+        vec![Arg::from(self.title.chars().take(MAX_ASKED_TRIGRAMS * TRIGRAM_CHARS).collect::<String>())]
     }
 
     /// Parameters with the filter's viber after them, when it has one.
@@ -211,7 +264,9 @@ fn before_first_title(team: &TeamId) -> i64 {
 
 /// Teams with titles that are not indexed yet.
 pub async fn unindexed(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
-    let sql = "SELECT DISTINCT team_id FROM unindexed_titles LIMIT $1 + 0";
+    // Asked team by team, because one team may have very many.
+    let sql = "SELECT t.team_id FROM teams t WHERE EXISTS (SELECT 1 FROM unindexed_titles u WHERE u.team_id = t.team_id) \
+               LIMIT $1 + 0";
     tx.rows(sql, args![MAX_TEAMS_PER_ROUND]).await?.iter().map(|row| row.parse("team_id")).collect()
 }
 
@@ -241,6 +296,11 @@ pub async fn index_titles(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
         tx.execute(sql, &[]).await?;
     }
     tx.execute("DELETE FROM unindexed_titles WHERE team_id = $1 AND taken = 1", &[]).await?;
+    if tx.is_sqlite() {
+        // It also writes what this change added to the index, which FTS5 would leave to the change after it.
+        let sql = "INSERT INTO session_title_trigrams (session_title_trigrams, rank) VALUES ('merge', $1)";
+        tx.without_team().execute(sql, args![MERGED_PAGES_PER_CHANGE]).await?;
+    }
     Ok(taken == TITLES_PER_CHANGE)
 }
 
@@ -256,6 +316,12 @@ mod tests {
         assert_eq!(trigram_query("größe"), r#""grö" AND "öße""#);
         assert_eq!(trigram_query(r#"a"b"#), r#""a""b""#);
         assert_eq!(trigram_query(&"x".repeat(500)).matches("\"xxx\"").count(), MAX_ASKED_TRIGRAMS);
+    }
+
+    #[test]
+    fn no_title_is_longer_than_what_is_looked_for_may_be() {
+        assert!(('\0'..=char::MAX).all(|c| c.to_lowercase().count() <= 2));
+        assert_eq!(fold(&"İ".repeat(MAX_GIVEN_TITLE_CHARS)).chars().count(), MAX_FOLDED_TITLE_CHARS);
     }
 
     #[test]

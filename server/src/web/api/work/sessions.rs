@@ -46,8 +46,8 @@ pub struct ListSessionsQuery {
     archived: Option<bool>,
     /// Only sessions on this viber.
     viber_id: Option<ViberId>,
-    /// Only sessions whose title contains this text; case is ignored. For one or two characters a page may hold fewer
-    /// items than its limit and still have a `next`.
+    /// Only sessions whose title contains this text; case is ignored. A page may hold fewer items than its limit, or none,
+    /// and still have a `next`: a request reads some thousands of sessions at most.
     title: Option<String>,
 }
 
@@ -75,7 +75,13 @@ async fn list(
     let title = which.title.unwrap_or_default();
     let found = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        db::sessions::search(&mut tx, caller.reader(), &filter, &title, after, page.limit as usize).await?
+        db::sessions::search(
+            &mut tx,
+            db::sessions::TitleSearch { reader: caller.reader(), filter: &filter, title: &title },
+            after,
+            page.limit as usize,
+        )
+        .await?
     };
     Ok(Json(List {
         items: found.lines.into_iter().map(|line| line.session.into()).collect(),

@@ -95,7 +95,13 @@ pub async fn list(
     let found = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let title = db::clean(&q);
-        db::sessions::search(&mut tx, caller.reader(), &filter, &title, after, SESSIONS_PER_PAGE).await?
+        db::sessions::search(
+            &mut tx,
+            db::sessions::TitleSearch { reader: caller.reader(), filter: &filter, title: &title },
+            after,
+            SESSIONS_PER_PAGE,
+        )
+        .await?
     };
     let slug = caller.team.slug.clone();
     let next = found.next.map(|(at, id)| {
