@@ -3,15 +3,15 @@
 DROP INDEX vibers_contact;
 CREATE INDEX vibers_contact ON vibers (team_id, contact, viber_id) WHERE revoked_at IS NULL;
 
--- What a search compares: name, host, labels and agents, a line each, in lower case.
+-- What a search compares: name, host, labels and agents, a line each, folded as the Board folds what is searched for.
+-- NULL: the Board has yet to write them.
 CREATE TABLE viber_words (
   team_id  TEXT NOT NULL,
   viber_id TEXT NOT NULL,
-  words    TEXT NOT NULL,
+  words    TEXT,
   PRIMARY KEY (team_id, viber_id),
   FOREIGN KEY (team_id, viber_id) REFERENCES vibers (team_id, viber_id) ON DELETE CASCADE
 ) WITHOUT ROWID;
--- The names of its agents come with a viber's next connection.
-INSERT INTO viber_words (team_id, viber_id, words)
-SELECT v.team_id, v.viber_id, LOWER(v.name || CHAR(10) || v.hostname || COALESCE(
-  (SELECT group_concat(CHAR(10) || l.key || '=' || l.value, '') FROM json_each(v.labels) l), '')) FROM vibers v;
+-- Empty, but for a moment after this migration.
+CREATE INDEX viber_words_missing ON viber_words (team_id, words, viber_id) WHERE words IS NULL;
+INSERT INTO viber_words (team_id, viber_id) SELECT team_id, viber_id FROM vibers WHERE revoked_at IS NULL;

@@ -9,12 +9,17 @@ use serde_json::json;
 
 crate::on_both_databases!(
     every_viber_is_reached_by_pages_searches_and_filters,
+    a_row_that_no_longer_matches_says_what_became_of_it,
+    vibers_without_words_are_found_until_those_are_written,
+    the_last_of_a_very_large_fleet_is_found,
     a_viber_among_many_is_chosen_with_and_without_a_script,
     titles_are_found_before_and_after_they_are_indexed,
 );
 
 /// Vibers of the team.
 const FLEET_SIZE: usize = 2_000;
+/// More than one search reads the words of.
+const VERY_LARGE_FLEET_SIZE: usize = 10_050;
 /// One of so many says that it is connected.
 const CONNECTED_EVERY: usize = 200;
 /// Bytes of a page.
@@ -22,6 +27,11 @@ const PAGE_MAX_BYTES: usize = 150 * 1024;
 
 /// A Board with a large fleet, and its owner.
 async fn fleet(engine: Engine) -> (Board, Person) {
+    fleet_of(engine, FLEET_SIZE).await
+}
+
+/// The same with so many vibers.
+async fn fleet_of(engine: Engine, size: usize) -> (Board, Person) {
     let board = Board::start(engine).await;
     let owner = board.owner().await;
     let id = match engine {
@@ -30,7 +40,7 @@ async fn fleet(engine: Engine) -> (Board, Person) {
     };
     let vibers = format!(
         "INSERT INTO vibers (team_id, viber_id, name, labels, contact, credential_hash, contact_since, created_at) \
-         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {FLEET_SIZE}) \
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {size}) \
          SELECT (SELECT team_id FROM teams WHERE slug = '{HOME}'), {id}, 'Machine ' || i, '{{\"pool\":\"large\"}}', \
          CASE WHEN i % {CONNECTED_EVERY} = 0 THEN 'connected' ELSE 'disconnected' END, 'hash ' || i, 1, 1 FROM n"
     );
@@ -101,12 +111,79 @@ async fn every_viber_is_reached_by_pages_searches_and_filters(engine: Engine) {
     }
 }
 
+async fn a_row_that_no_longer_matches_says_what_became_of_it(engine: Engine) {
+    let (board, owner) = fleet(engine).await;
+    let html = look(&owner, &format!("/t/{HOME}/vibers?show=online&q=machine")).await;
+    let address = between(&html, "data-stream=\"", "\"")[0].replace("&#38;", "&").replace("&amp;", "&");
+    let disconnect = async |id: &str| {
+        board.sql_text(format!("UPDATE vibers SET contact = 'disconnected' WHERE viber_id = '{id}'")).await;
+    };
+    let [first, second, third] = [1, 2, 3].map(|n| viber_id(n * CONNECTED_EVERY));
+    // Between the page and its stream.
+    disconnect(&first).await;
+    let mut stream = owner.stream(&address, None).await;
+    let mut shows = async |id: &str, words: &str| {
+        let row = format!("<tr id=\"{id}\"");
+        loop {
+            let frame = stream.next().await.expect("an open stream");
+            if frame.data.contains(&row) && frame.data.contains(words) {
+                return;
+            }
+        }
+    };
+    shows(&first, "data-state=\"offline\"").await;
+    // While the stream is open, which looks when the Board changes something.
+    disconnect(&second).await;
+    owner.patch(&format!("/api/v1/vibers/{first}"), &json!({ "name": "Kiln" })).await.expect(200);
+    shows(&second, "data-state=\"offline\"").await;
+    // It stays current from then on.
+    owner.patch(&format!("/api/v1/vibers/{first}"), &json!({ "name": "Forge" })).await.expect(200);
+    shows(&first, "Forge").await;
+    let now = listed(&owner, "?show=online&q=machine").await;
+    assert!(!now.contains(&first) && !now.contains(&second), "{now:?}");
+    // One that is gone has no row: the page is fetched anew.
+    owner.delete(&format!("/api/v1/vibers/{third}")).await;
+    stream.until("reset").await;
+}
+
+async fn vibers_without_words_are_found_until_those_are_written(engine: Engine) {
+    let (board, owner) = fleet(engine).await;
+    // As the migration leaves them.
+    board.sql("UPDATE viber_words SET words = NULL").await;
+    let online: Vec<String> = (1..=10).map(|n| viber_id(n * CONNECTED_EVERY)).collect();
+    let is_found = async || {
+        assert_eq!(listed(&owner, &format!("?q={}", escape("MACHINE 1876"))).await, [viber_id(1876)]);
+        assert_eq!(listed(&owner, "?show=online&q=pool%3Dlarge").await, online);
+        assert!(listed(&owner, "?q=no+such+machine").await.is_empty());
+    };
+    is_found().await;
+    eventually("all words are written", || async {
+        let dump = Dump::of(&board).await.expect("the Board's database");
+        let words = dump.rows("viber_words");
+        (words.len() == FLEET_SIZE && words.iter().all(|row| !row["words"].is_null())).then_some(())
+    })
+    .await;
+    is_found().await;
+}
+
+async fn the_last_of_a_very_large_fleet_is_found(engine: Engine) {
+    let (_board, owner) = fleet_of(engine, VERY_LARGE_FLEET_SIZE).await;
+    let last = viber_id(VERY_LARGE_FLEET_SIZE);
+    let words = escape(&format!("machine {VERY_LARGE_FLEET_SIZE}"));
+    let choice = look(&owner, &format!("/t/{HOME}/preflight?find={words}")).await;
+    assert_eq!(offered(&choice), BTreeSet::from([String::new(), last.clone()]));
+    assert!(!choice.contains("Not all vibers were searched"));
+    assert_eq!(listed(&owner, &format!("?q={words}")).await, [last]);
+}
+
+/// The vibers that a new task may be given to.
+fn offered(html: &str) -> BTreeSet<String> {
+    let select = between(html, "name=\"viber\"", "</select>").concat();
+    between(&select, "<option value=\"", "\"").into_iter().map(str::to_owned).collect()
+}
+
 async fn a_viber_among_many_is_chosen_with_and_without_a_script(engine: Engine) {
     let (_board, owner) = fleet(engine).await;
-    let offered = |html: &str| -> BTreeSet<String> {
-        let select = between(html, "name=\"viber\"", "</select>").concat();
-        between(&select, "<option value=\"", "\"").into_iter().map(str::to_owned).collect()
-    };
     let home = look(&owner, &format!("/t/{HOME}")).await;
     let first = offered(&home);
     assert!(first.len() <= 40 && first.contains("") && first.contains(&viber_id(2_000)), "connected ones come first");
@@ -152,6 +229,7 @@ async fn titles_are_found_before_and_after_they_are_indexed(engine: Engine) {
     };
     indexed("look for needle 39").await;
     assert_eq!((found("NEEDLE").await, found("needle 39").await, found("9").await), (40, 1, 4));
+    assert_eq!(found(&"needle ".repeat(100)[..]).await, 0, "no title is so long");
     let path = format!("/api/v1/sessions/{}", sessions[39]);
     operator.patch(&path, &json!({ "title": "A haystack" })).await.expect(200);
     assert_eq!((found("needle").await, found("hayst").await), (39, 1));

@@ -19,7 +19,7 @@ const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang ty
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name`);
 const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|innerHTML|closest (form|\.older|\.provider)|#(dock-state|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+ \.message-body > :not\(\.message-head\)|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
-const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?']";
+const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/vibers?'], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, .chip, a.cut,
   span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .told, .cnc span, .writing, .cause,
   .where a, .where .agent, .prose, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt`;

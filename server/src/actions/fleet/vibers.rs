@@ -1,4 +1,5 @@
-//! Vibers: join tokens, names, labels, drain, stopping and revoking them (except for what concerns their tasks).
+//! Vibers: join tokens, names, labels, drain, stopping and revoking them (except for what concerns their tasks), and the
+//! words that they are found by.
 
 use std::collections::BTreeMap;
 
@@ -176,6 +177,16 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
     };
     let entry = Entry::new(action, id.as_str()).detail(&viber.name).before(before.as_str()).after(now_is.as_str());
     Ok(db::audit::append(tx, entry).await?)
+}
+
+/// Writes the words of vibers that have none yet, team by team, unless the Board stops.
+pub async fn write_words(board: &Board) -> Result<()> {
+    let teams = db::vibers::teams_without_words(&mut *board.db.reader().await?).await?;
+    for team in teams {
+        let some = || board.piece(&team, &By::board(), |tx| Box::pin(async move { db::vibers::write_words(tx).await }));
+        while some().await? && !board.shutdown.soft.is_cancelled() {}
+    }
+    Ok(())
 }
 
 /// Refuses labels that are too many, too long or contain hidden characters.

@@ -7,7 +7,7 @@ use protocol::{
 };
 use serde::Deserialize;
 
-use crate::domain::Contact;
+use crate::domain::{Contact, ContactState};
 
 /// One work machine, enrolled in one team.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +76,16 @@ impl ViberFilter {
             Self::Working => "working",
             Self::Online => "online",
             Self::Offline => "offline",
+        }
+    }
+
+    /// Whether a list with this filter shows the viber.
+    pub fn admits(self, viber: &Viber) -> bool {
+        match self {
+            Self::All => true,
+            Self::Working => viber.running > 0,
+            Self::Online => viber.contact.state == ContactState::Connected,
+            Self::Offline => viber.contact.state != ContactState::Connected,
         }
     }
 }

@@ -204,6 +204,7 @@ async fn a56_hostile_names_are_names_on_every_page() {
         "/sessions?q=%22%3E%3Cimg+src%3Dx+onerror%3Dpwn(1)%3E",
         "/vibers",
         "/vibers?q=pwn",
+        "/vibers?q=%22%3E%3Cimg+src%3Dx+onerror%3Dpwn(1)%3E",
         "/settings",
         "/settings/members",
         "/settings/invitations",

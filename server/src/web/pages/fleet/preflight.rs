@@ -4,7 +4,7 @@ use askama::Template;
 use protocol::{AgentInfo, AgentMode, Instant, ViberId};
 
 use crate::{
-    db,
+    db::{self, TeamTx, vibers::FoundVibers},
     domain::{ContactState, Viber, ViberFilter},
     error::Result,
     state::Board,
@@ -17,6 +17,8 @@ use crate::{
 
 /// Vibers that the choice offers at once; the others are found by their words.
 const MAX_OFFERED_VIBERS: usize = 30;
+/// Searches for one choice, each of which goes on where the one before it ended.
+const MAX_SEARCHES: usize = 10;
 
 /// The choice of viber and agent, and the facts about it: fetched anew after a choice.
 #[derive(Clone, Debug, Template)]
@@ -49,6 +51,8 @@ struct OfferedVibers {
     vibers: Vec<Viber>,
     /// There are others with these words.
     more: bool,
+    /// The search ended before there were enough: there may be others.
+    is_partial: bool,
 }
 
 /// An entry of a select.
@@ -89,10 +93,12 @@ impl ViberChoice {
         let find = db::clean(protocol::text::head(asked.find.trim(), 200));
         let offered = {
             let mut tx = board.db.reader_of(&caller.team.id).await?;
-            let online = db::vibers::search(&mut tx, ViberFilter::Online, &find, None, MAX_OFFERED_VIBERS).await?;
+            let online = search(&mut tx, ViberFilter::Online, &find, MAX_OFFERED_VIBERS).await?;
             let room = MAX_OFFERED_VIBERS.saturating_sub(online.vibers.len()).max(1);
-            let offline = db::vibers::search(&mut tx, ViberFilter::Offline, &find, None, room).await?;
+            let offline = search(&mut tx, ViberFilter::Offline, &find, room).await?;
             let more = online.next.is_some() || offline.next.is_some();
+            let is_partial = (online.next.is_some() && online.vibers.len() < MAX_OFFERED_VIBERS)
+                || (offline.next.is_some() && offline.vibers.len() < room);
             let mut vibers = online.vibers;
             vibers.extend(offline.vibers);
             let named: Option<ViberId> = asked.viber.and_then(|id| id.parse().ok()).filter(|_| find.is_empty());
@@ -100,7 +106,7 @@ impl ViberChoice {
                 vibers.extend(db::vibers::load(&mut tx, &id).await?);
             }
             vibers.sort_by(|one, other| one.id.cmp(&other.id));
-            OfferedVibers { vibers, more }
+            OfferedVibers { vibers, more, is_partial }
         };
         let asked = ChoiceQuery { find: &find, ..asked };
         Ok(Self::of(&caller.team.slug, &offered, asked, board.clock.now()))
@@ -139,11 +145,12 @@ impl ViberChoice {
             .find(|known| Some(known.id.as_str()) == asked.agent)
             .or_else(|| agents.iter().find(|known| known.id == "default"))
             .or(agents.first());
-        let facts = match chosen {
+        let mut facts = match chosen {
             Some(viber) => facts(slug, viber, picked),
             None if vibers.is_empty() => {
                 let rest = " The Board chooses one, or you search for others.";
-                vec![Fact::new("mute", "info", "No viber matches.", rest)]
+                let lead = if offered.is_partial { "No viber matches so far." } else { "No viber matches." };
+                vec![Fact::new("mute", "info", lead, rest)]
             }
             None => vec![Fact::new(
                 "mute",
@@ -152,6 +159,11 @@ impl ViberChoice {
                 " a connected viber that is not drained, the least busy one.",
             )],
         };
+        if offered.is_partial {
+            let list = format!("{}?q={}", urls::vibers(slug), urls::escape(asked.find));
+            let fact = Fact::new("mute", "info", "Not all vibers were searched:", " the list of vibers goes on.");
+            facts.push(fact.linked(list, "Search there"));
+        }
         let label = |known: &AgentInfo| SelectOption {
             value: known.id.clone(),
             label: if known.name.is_empty() { known.id.clone() } else { known.name.clone() },
@@ -179,6 +191,21 @@ impl ViberChoice {
             "mute"
         }
     }
+}
+
+/// The first vibers with `words`: goes on behind those whose words one search reads.
+async fn search(tx: &mut TeamTx<'_>, filter: ViberFilter, words: &str, limit: usize) -> Result<FoundVibers> {
+    let mut found = FoundVibers { vibers: Vec::new(), next: None };
+    for _ in 0..MAX_SEARCHES {
+        let room = limit - found.vibers.len();
+        let page = db::vibers::search(tx, filter, words, found.next.as_ref(), room).await?;
+        found.vibers.extend(page.vibers);
+        found.next = page.next;
+        if found.next.is_none() || found.vibers.len() >= limit {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// Connected before not, taking tasks before drained, idle before busy.
@@ -274,4 +301,23 @@ pub fn conduct(agent: &AgentInfo) -> String {
         AgentMode::AlwaysExecute => "Uses its tools without asking",
     };
     format!("{asks}, at most {} steps per task. Model: {}.", agent.max_steps, agent.model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_that_did_not_read_all_vibers_says_so() {
+        let facts = |is_partial| {
+            let offered = OfferedVibers { vibers: Vec::new(), more: is_partial, is_partial };
+            let asked = ChoiceQuery { find: "a b", ..ChoiceQuery::default() };
+            ViberChoice::of("home", &offered, asked, Instant(0)).facts
+        };
+        let leads = |facts: &[Fact]| facts.iter().map(|fact| fact.lead.clone()).collect::<Vec<_>>();
+        assert_eq!(leads(&facts(false)), ["No viber matches."]);
+        let partial = facts(true);
+        assert_eq!(leads(&partial), ["No viber matches so far.", "Not all vibers were searched:"]);
+        assert_eq!(partial[1].link.as_ref().map(|(to, _)| to.as_str()), Some("/t/home/vibers?q=a%20b"));
+    }
 }

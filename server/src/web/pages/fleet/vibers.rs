@@ -9,9 +9,9 @@ use protocol::{Instant, ViberId};
 use serde::Deserialize;
 
 use crate::{
-    db::{self, vibers::FoundVibers},
+    db::{self, TeamTx, vibers::FoundVibers},
     domain::{ContactState, Viber, ViberFilter},
-    error::Result,
+    error::{Error, Result},
     state::Board,
     web::pages::join::JoinCard,
     web::{
@@ -98,6 +98,13 @@ impl ViberListQuery {
         given.join("&")
     }
 
+    /// As parameters of the live stream of a page with these rows: it also shows what became of those that no longer match.
+    fn stream_parameters(&self, rows: &[ViberRow]) -> String {
+        let ids: Vec<&str> = rows.iter().map(|row| row.viber.id.as_str()).collect();
+        let rows = if ids.is_empty() { String::new() } else { format!("rows={}", ids.join(",")) };
+        [self.parameters(), rows].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("&")
+    }
+
     fn address(&self, slug: &str) -> String {
         let parameters = self.parameters();
         if parameters.is_empty() { urls::vibers(slug) } else { format!("{}?{parameters}", urls::vibers(slug)) }
@@ -176,21 +183,38 @@ pub async fn list(
     Query(asked): Query<ViberListQuery>,
 ) -> Result<Html<String>, Rejection> {
     let asked = ViberListQuery { q: protocol::text::head(asked.q.trim(), 200).to_owned(), ..asked };
-    let found = read(&board, &caller, &asked).await?;
+    let found = read(&mut board.db.reader_of(&caller.team.id).await?, &asked).await?;
     let slug = caller.team.slug.clone();
-    let rows = found.vibers.into_iter().map(|viber| ViberRow::of(&board, &slug, viber)).collect();
+    let rows: Vec<ViberRow> = found.vibers.into_iter().map(|viber| ViberRow::of(&board, &slug, viber)).collect();
     let next = found.next.map(|last| ViberListQuery { after: last.to_string(), ..asked.clone() }.address(&slug));
-    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Vibers).with_list(&asked.parameters());
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Vibers).with_list(&asked.stream_parameters(&rows));
     let joining = JoinCard::offer(&board, &caller);
     html(&Page { shell, slug, asked, rows, next, joining })
 }
 
 /// The vibers of a page.
-pub async fn read(board: &Board, caller: &Caller, asked: &ViberListQuery) -> Result<FoundVibers> {
+async fn read(tx: &mut TeamTx<'_>, asked: &ViberListQuery) -> Result<FoundVibers> {
     // An invalid cursor starts at the top.
     let after: Option<ViberId> = asked.after.parse().ok();
+    Ok(db::vibers::search(tx, asked.show, &db::clean(&asked.q), after.as_ref(), VIBERS_PER_PAGE).await?)
+}
+
+/// The rows that a page says it shows; what is not an id is none.
+pub fn shown_rows(text: &str) -> Vec<ViberId> {
+    text.split(',').take(VIBERS_PER_PAGE).filter_map(|id| id.parse().ok()).collect()
+}
+
+/// The vibers of a page that is open, as they are now: those that match, and those of its rows that no longer do.
+/// `NotFound` when a row's viber was revoked: the page has to be fetched anew.
+pub async fn watched(board: &Board, caller: &Caller, asked: &ViberListQuery, rows: &[ViberId]) -> Result<Vec<Viber>> {
     let mut tx = board.db.reader_of(&caller.team.id).await?;
-    Ok(db::vibers::search(&mut tx, asked.show, &db::clean(&asked.q), after.as_ref(), VIBERS_PER_PAGE).await?)
+    let mut vibers = read(&mut tx, asked).await?.vibers;
+    for id in rows {
+        if vibers.iter().all(|viber| viber.id != *id) {
+            vibers.push(db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?);
+        }
+    }
+    Ok(vibers)
 }
 
 #[cfg(test)]

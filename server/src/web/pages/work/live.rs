@@ -117,6 +117,9 @@ pub struct LiveQuery {
     show: ViberFilter,
     #[serde(default)]
     after: String,
+    /// The vibers that it shows, with commas between them.
+    #[serde(default)]
+    rows: String,
 }
 
 /// `GET /t/{team}/live`
@@ -145,7 +148,12 @@ pub async fn watch(
         caller: caller.0,
         view,
         pane: pane::PaneSelection::of(asked.pane.as_deref(), None),
-        list: vibers::ViberListQuery { q: asked.q, show: asked.show, after: asked.after },
+        list: vibers::ViberListQuery {
+            q: protocol::text::head(asked.q.trim(), 200).to_owned(),
+            show: asked.show,
+            after: asked.after,
+        },
+        rows: vibers::shown_rows(&asked.rows),
         workspace,
         news,
         gone,
@@ -195,6 +203,8 @@ struct Watcher {
     pane: pane::PaneSelection,
     /// Of the list of vibers: its page.
     list: vibers::ViberListQuery,
+    /// Of the list of vibers: what the page shows, which is kept current when the list no longer has it.
+    rows: Vec<ViberId>,
     /// Of a session: whose files its tab Files shows.
     workspace: Option<ViberId>,
     news: Subscription,
@@ -276,7 +286,7 @@ impl Watcher {
         let wait = match self.gather(regions).await {
             Ok(()) if !regions => return,
             Ok(()) => LOOK_INTERVAL,
-            // The session or viber no longer exists: the page says so when it is fetched anew.
+            // The session or viber, or one of the list, no longer exists: the page says so when it is fetched anew.
             Err(Error::NotFound) => {
                 self.ready.push(patches::frame(None, "reset", ""));
                 self.over = true;
@@ -368,8 +378,8 @@ impl Watcher {
                 }
             }
             View::Vibers => {
-                let found = vibers::read(&self.board, &self.caller, &self.list).await?;
-                for viber in found.vibers {
+                let watched = vibers::watched(&self.board, &self.caller, &self.list, &self.rows).await?;
+                for viber in watched {
                     let row = vibers::ViberRow::of(&self.board, &self.caller.team.slug, viber);
                     let (name, html) = (row.viber.id.to_string(), render(&row)?);
                     self.region(&name, html.clone(), &html);
