@@ -1,4 +1,5 @@
-//! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles.
+//! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles,
+//! writing the words of vibers.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
@@ -12,7 +13,7 @@ use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    actions::{audit, imports, purge, retention, sessions},
+    actions::{audit, imports, purge, retention, sessions, vibers},
     error::Error,
     measure,
     state::Board,
@@ -22,11 +23,12 @@ use crate::{
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// How often the times at which vibers were last heard are written to the database.
 const SEEN_PERIOD: Duration = Duration::from_secs(60);
-/// How often old answers, logins, events and artifacts are removed.
+/// How often old answers, logins, edits, commands, events and artifacts are removed.
 const SWEEP_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// How often unfinished long work is looked for, in case the process that began it is gone.
 const RESUME_PERIOD: Duration = Duration::from_secs(5);
-/// How often new titles are added to the search index: until then a search reads them one by one.
+/// How often new titles are added to the search index, and missing words of vibers written: until then a search reads them
+/// one by one.
 const INDEX_PERIOD: Duration = Duration::from_secs(5);
 
 /// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
@@ -41,10 +43,12 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), WATCH_PERIOD, AuditHeads));
     board.shutdown.spawn(every(board.clone(), SEEN_PERIOD, LastSeenTimes::default()));
     board.shutdown.spawn(every(board.clone(), SWEEP_PERIOD, Sweep));
+    board.shutdown.spawn(every(board.clone(), SWEEP_PERIOD, Trim));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge { revoked_since: Instant(0) }));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex));
+    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
 }
 
 /// Something that is done periodically.
@@ -121,10 +125,13 @@ impl Duty for Purge {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         let since = Instant(board.clock.now().0 - LOOK_BACK_MS);
-        if purge::abandoned(board, self.revoked_since).await? {
+        // A viber whose tasks cannot be ended must not hold up all other work.
+        let abandoned = purge::abandoned(board, self.revoked_since).await;
+        let others = purge::all(board).await;
+        if abandoned? {
             self.revoked_since = since;
         }
-        purge::all(board).await
+        others
     }
 }
 
@@ -147,6 +154,17 @@ impl Duty for TitleIndex {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         sessions::index_titles(board).await
+    }
+}
+
+/// Writes the words of vibers that have none yet.
+struct ViberWords;
+
+impl Duty for ViberWords {
+    const NAME: &'static str = "viber words";
+
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        vibers::write_words(board).await
     }
 }
 
@@ -173,7 +191,18 @@ impl Duty for Metrics {
     }
 }
 
-/// Removes old answers, logins, events, edits, commands and artifacts.
+/// Removes old events. It takes its time, for days when it is behind, so nothing else waits for it.
+struct Trim;
+
+impl Duty for Trim {
+    const NAME: &'static str = "trim";
+
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        retention::trim_events(board).await
+    }
+}
+
+/// Removes old answers, logins, edits, commands and artifacts.
 struct Sweep;
 
 impl Duty for Sweep {
@@ -182,7 +211,6 @@ impl Duty for Sweep {
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         retention::forget_answers(board).await?;
         retention::forget_logins(board).await?;
-        retention::trim_events(board).await?;
         retention::trim_history(board).await?;
         retention::forget_commands(board).await?;
         retention::sweep_artifacts(board).await?;

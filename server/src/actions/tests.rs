@@ -17,7 +17,7 @@ use super::{
 use crate::{
     clock::Clock,
     db,
-    domain::{By, Committed, Connection, Part, Task, TaskState},
+    domain::{By, Committed, Connection, ContactState, Part, Task, TaskState},
     guard::Keys,
     hub::LinkMessage,
     state::Board,
@@ -90,6 +90,14 @@ impl Lab {
 
     async fn events(&self, id: &TaskId) -> Vec<Committed> {
         db::events::after(&mut self.reader().await, id, 1, 0, 100).await.expect("a read")
+    }
+
+    /// The bytes that a gap at the beginning of the attempt stands for.
+    async fn gap_bytes(&self, id: &TaskId) -> u64 {
+        match self.events(id).await[0].items[0].report().body {
+            Some(EventBody::Progress { event: AgentEvent { event: AgentStreamEvent::Gap { bytes, .. }, .. } }) => bytes,
+            other => panic!("no gap: {other:?}"),
+        }
     }
 
     /// Kinds of parts of the session's messages, by message.
@@ -259,6 +267,49 @@ async fn old_events_give_way_to_a_gap_and_their_parts_stay() {
     assert_eq!((again.refused.len(), again.acks[0].seq), (0, 5));
     retention::trim_events(&lab.board).await.expect("a sweep");
     assert_eq!(lab.events(&task.id).await[0].items.len(), 2, "once");
+}
+
+#[tokio::test]
+async fn a_gap_that_grows_again_counts_what_it_stood_for() {
+    let lab = Lab::new().await;
+    let task = lab.submit("go").await;
+    let long = "x".repeat(700);
+    lab.report(&task.id, 1, vec![EventBody::Accepted {}, started(), text(&long), text("so far")]).await.expect("heard");
+    let one = [AttemptRef { task_id: task.id.clone(), attempt: 1 }];
+    let Connection { team, viber, epoch, .. } = &lab.connection;
+    let seen = reconcile::LastSeen { team, viber, epoch: *epoch };
+    reconcile::settle(&lab.board, seen, &one, reconcile::AttemptVerdict::Lost).await.expect("settled");
+    lab.pass(31 * 24 * 60 * 60 * 1000);
+    retention::trim_events(&lab.board).await.expect("a sweep");
+    let first = lab.gap_bytes(&task.id).await;
+    assert!(first > 700, "{first}");
+    // It was not lost. The text joins the row of the gap, the end gets a row of its own.
+    lab.report(&task.id, 5, vec![text(&" and then".repeat(30))]).await.expect("heard");
+    lab.report(&task.id, 6, vec![completed("done")]).await.expect("heard");
+    let rows = lab.events(&task.id).await;
+    assert_eq!(rows.iter().map(|row| (row.from, row.to)).collect::<Vec<_>>(), [(1, 5), (6, 6)]);
+    let late = rows.iter().flat_map(|row| &row.items).filter(|item| item.seq > 4);
+    let late: u64 = late.map(|item| item.json.len() as u64).sum();
+    lab.pass(31 * 24 * 60 * 60 * 1000);
+    retention::trim_events(&lab.board).await.expect("a sweep");
+    assert_eq!(lab.events(&task.id).await[0].items.len(), 2, "the gap and the end");
+    let again = lab.gap_bytes(&task.id).await;
+    // A row also has brackets.
+    assert!((first + late..first + late + 10).contains(&again), "{first} and {late} are {again}");
+}
+
+#[tokio::test]
+async fn the_vibers_of_a_suspended_team_are_unheard_after_a_restart_too() {
+    let lab = Lab::new().await;
+    let mut reader = lab.board.db.reader().await.expect("a reader");
+    let team = db::teams::load(&mut reader, &lab.team).await.expect("a read").expect("a team");
+    drop(reader);
+    teams::set_suspended(&lab.board, &By::console(), &team, true).await.expect("suspended");
+    assert_eq!(reconcile::begin_unheard(&lab.board).await.expect("a start"), 1);
+    teams::resume(&lab.board, &By::console(), &team).await.expect("resumed");
+    let viber = db::vibers::load(&mut lab.reader().await, &lab.connection.viber).await.expect("a read");
+    assert_eq!(viber.expect("a viber").contact.state, ContactState::Unheard);
+    assert_eq!(reconcile::begin_unheard(&lab.board).await.expect("a start"), 0, "nobody has dialled in since");
 }
 
 /// Pages keep messages while the version stays as it is.

@@ -15,7 +15,7 @@ use crate::{
     artifacts::{BlobStore, StoreAddress},
     clock::Clock,
     config::Config,
-    db::{self, Db, DbError, FileCheck, Ownership, OwnershipError},
+    db::{self, Db, DbError, FileCheck, Ownership, OwnershipError, ownership::DamageNote},
     guard::{Keys, audit_files::AuditFolder},
     state::Board,
 };
@@ -79,17 +79,7 @@ pub async fn owned_database(config: &Config, command: &str) -> Result<OwnedDatab
     let mut owner = own(config, command).await?;
     let mut is_unchecked = owner.is_untouched() && schema(config).await? == db::newest();
     if !is_unchecked {
-        let until = Instant::now() + DAMAGE_CHECK_TIMEOUT;
-        let check = db::damage(&config.database_url, move || Instant::now() < until);
-        is_unchecked = match check.await.map_err(unreachable)? {
-            FileCheck::Sound => false,
-            FileCheck::Unfinished => true,
-            FileCheck::Damaged(wrong) => {
-                return Err(CliError::Failed(format!(
-                    "the database is damaged: {wrong}. Nothing was written to it. {DAMAGE_ADVICE}"
-                )));
-            }
-        };
+        is_unchecked = !is_sound(config, &mut owner).await?;
         schema(config).await?;
     }
     let db = Db::open(&config.database_url).await.map_err(unreachable)?;
@@ -97,9 +87,39 @@ pub async fn owned_database(config: &Config, command: &str) -> Result<OwnedDatab
     Ok(OwnedDatabase { db: db.behind(&owner), owner, is_unchecked })
 }
 
-/// Checks a database that is being served, at the lowest priority; returns what is wrong with it. `over` ends the check
-/// early.
-pub async fn damage_behind(config: &Config, over: CancellationToken) -> Option<CliError> {
+/// Checks a database before it is used, and refuses it when it is damaged; `false`: there was no time for all of it. A file
+/// in which damage was found before is checked to its end, however long that takes: one that is too large for a short check
+/// would be served again and again.
+async fn is_sound(config: &Config, owner: &mut Ownership) -> Result<bool, CliError> {
+    let until = (!owner.was_damaged()).then(|| Instant::now() + DAMAGE_CHECK_TIMEOUT);
+    if until.is_none() {
+        tracing::warn!(
+            "the database was found damaged before: all of it is checked, and it is used only if it is sound"
+        );
+    }
+    let check = db::damage(&config.database_url, move || until.is_none_or(|until| Instant::now() < until));
+    match check.await.map_err(unreachable)? {
+        FileCheck::Sound => {
+            if until.is_none() {
+                owner.forget_damage();
+            }
+            Ok(true)
+        }
+        FileCheck::Unfinished => Ok(false),
+        FileCheck::Damaged(wrong) => {
+            if let Some(note) = owner.damage_note() {
+                note.write(&wrong);
+            }
+            Err(CliError::Failed(format!(
+                "the database is damaged: {wrong}. Nothing was written to it. {DAMAGE_ADVICE}"
+            )))
+        }
+    }
+}
+
+/// Checks a database that is being served, at the lowest priority; returns what is wrong with it, and has noted it. `over`
+/// ends the check early.
+pub async fn damage_behind(config: &Config, note: Option<DamageNote>, over: CancellationToken) -> Option<CliError> {
     let (mut has_begun, until, ended) = (false, Instant::now() + SERVED_CHECK_TIMEOUT, over.clone());
     let go_on = move || {
         if !std::mem::replace(&mut has_begun, true) {
@@ -116,6 +136,9 @@ pub async fn damage_behind(config: &Config, over: CancellationToken) -> Option<C
             None
         }
         Ok(FileCheck::Damaged(wrong)) => {
+            if let Some(note) = note {
+                note.write(&wrong);
+            }
             Some(CliError::Failed(format!("the database is damaged: {wrong}. {DAMAGE_ADVICE}")))
         }
         Err(error) => {

@@ -20,6 +20,7 @@ use crate::{
     artifacts::StoreAddress,
     clock::Clock,
     config::Config,
+    db::ownership::DamageNote,
     measure, scheduler,
     state::Board,
     web::{
@@ -54,6 +55,7 @@ pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliErro
         StoreAddress::parse(url).map_err(|bad| CliError::Config(format!("--artifacts {bad}")))?;
     }
     let open::OwnedDatabase { db, mut owner, is_unchecked } = open::owned_database(&config, "serve").await?;
+    let note = owner.damage_note();
     open::audit_keys(&config, &db, &clock)?;
     let asked = config.clone();
     let listener =
@@ -105,37 +107,54 @@ pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliErro
     }
     greet(&board).await?;
     scheduler::start(&board);
-    let checking = is_unchecked.then(|| tokio::spawn(check_behind(board.clone())));
+    let checking = is_unchecked.then(|| tokio::spawn(check_behind(board.clone(), note)));
     let served = listen(&board, listener, tls).await;
     board.shutdown.soft.cancel();
     board.shutdown.drained().await;
-    let damaged = match checking {
-        Some(checking) => checking.await.map_err(std::io::Error::other)?,
-        None => None,
+    let found = match checking {
+        Some(checking) => tokio::select! {
+            biased;
+            found = checking => found.map_err(io::Error::other)?,
+            // It waits for a disk that does not answer, and the process has to be gone within ten seconds.
+            () = board.shutdown.hard.cancelled() => FoundBehind::Unknown,
+        },
+        None => FoundBehind::NoDamage,
     };
     open::close(&board).await;
     owned.cancel();
     // Released last: the next Board has to find everything written.
-    let (owner, taken) = keeping.await.map_err(std::io::Error::other)?;
-    if damaged.is_none() {
-        owner.release_in_order().await;
-    } else {
-        owner.release().await;
+    let (owner, taken) = keeping.await.map_err(io::Error::other)?;
+    match &found {
+        FoundBehind::NoDamage => owner.release_in_order().await,
+        FoundBehind::Damage(_) | FoundBehind::Unknown => owner.release().await,
     }
     drop(lock);
     tracing::info!("stopped");
     if let Some(who) = taken {
         return Err(CliError::Config(format!("the database was taken: {who}. One Board serves a database")));
     }
-    damaged.map_or(served.map_err(CliError::from), Err)
+    match found {
+        FoundBehind::Damage(damaged) => Err(damaged),
+        FoundBehind::NoDamage | FoundBehind::Unknown => served.map_err(CliError::from),
+    }
+}
+
+/// What the check of the database behind the serving Board came to.
+enum FoundBehind {
+    NoDamage,
+    Damage(CliError),
+    /// The Board stopped before the check had ended.
+    Unknown,
 }
 
 /// Checks the database while it is served. One that is damaged stops the Board, and the next start refuses it.
-async fn check_behind(board: Board) -> Option<CliError> {
-    let damaged = open::damage_behind(&board.config, board.shutdown.soft.clone()).await?;
+async fn check_behind(board: Board, note: Option<DamageNote>) -> FoundBehind {
+    let Some(damaged) = open::damage_behind(&board.config, note, board.shutdown.soft.clone()).await else {
+        return FoundBehind::NoDamage;
+    };
     tracing::error!(%damaged, "this Board stops");
     board.shutdown.soft.cancel();
-    Some(damaged)
+    FoundBehind::Damage(damaged)
 }
 
 /// Serves health checks and metrics on an address of their own.

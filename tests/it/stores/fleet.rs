@@ -2,7 +2,7 @@
 
 use protocol::{AgentInfo, BootId, EditId, Hello, Instant, JoinTokenId, ProviderInfo, ViberState, WriteOp};
 use server::{
-    db::{DbError, Tx, commands, edits, files, join_tokens, vibers},
+    db::{DbError, Tx, commands, edits, files, join_tokens, teams, vibers},
     domain::{By, ContactState, Edit, EditState, FileReport, JoinToken},
 };
 
@@ -223,6 +223,14 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 1));
     let lease = vibers::connected(tx).await?.remove(0);
     assert_eq!((lease.epoch, lease.connected, lease.lost_after_ms), (2, true, 900_000));
+    teams::suspend(&mut tx.of(&home), Some(after(9))).await?;
+    assert!(vibers::connected(tx).await?.is_empty(), "nobody waits for the vibers of a suspended team");
+    assert_eq!(
+        vibers::teams_with_connected(tx).await?,
+        std::slice::from_ref(&home),
+        "what is said of them is still to be corrected"
+    );
+    teams::suspend(&mut tx.of(&home), None).await?;
     assert!(
         !vibers::disconnect(&mut tx.change(&home, &By::board(), after(10)), &id, 1).await?,
         "an old connection's end is no news"
@@ -231,6 +239,7 @@ async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbErro
     let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");
     assert_eq!((found.contact.state, found.contact.since), (ContactState::Disconnected, after(10)));
     assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 0));
+    assert!(vibers::teams_with_connected(tx).await?.is_empty());
 
     vibers::lists(&mut tx.of(&home), &id, &ViberState { agents: Some(Vec::new()), ..Default::default() }).await?;
     let found = vibers::load(&mut tx.of(&home), &id).await?.expect("there");

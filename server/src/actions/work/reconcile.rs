@@ -1,10 +1,7 @@
 //! Reconciliation: the state that a viber and the Board agree on when a connection starts, and the attempts that the Board
 //! ends without a report of their viber.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, TeamId, ViberId, ViberState};
 
@@ -353,11 +350,11 @@ async fn began_before_restore(tx: &mut TeamTx<'_>, one: &AttemptRef) -> Result<b
     Ok(attempt.is_some_and(|attempt| attempt.created_at < restored))
 }
 
-/// Marks all vibers as unheard when the Board starts, whatever the database says of the time before.
+/// Marks all vibers as unheard when the Board starts, whatever the database says of the time before. Those of suspended
+/// teams, too: the teams may be resumed.
 pub async fn begin_unheard(board: &Board) -> Result<u64> {
     let mut unheard = 0;
-    let connected = db::vibers::connected(&mut *board.db.reader().await?).await?;
-    let teams: BTreeSet<TeamId> = connected.into_iter().map(|viber| viber.team).collect();
+    let teams = db::vibers::teams_with_connected(&mut *board.db.reader().await?).await?;
     for team in teams {
         loop {
             let forget = board

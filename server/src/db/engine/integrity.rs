@@ -11,10 +11,12 @@ use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use crate::{
     args,
     db::{Db, DbError, Row},
+    fault,
 };
 
-/// Instructions of SQLite's virtual machine between two questions whether the check goes on.
-const STEPS_PER_QUESTION: i32 = 20_000;
+/// Steps of the check between two questions whether it goes on. A step is an instruction of SQLite's virtual machine, but
+/// also a whole page of a tree: a slow disk reads so many of them within a few seconds.
+const STEPS_PER_QUESTION: i32 = 500;
 
 /// The result of checking a database file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +52,14 @@ pub async fn damage(url: &str, go_on: impl FnMut() -> bool + Send + 'static) -> 
 
 async fn look(
     options: SqliteConnectOptions,
-    go_on: impl FnMut() -> bool + Send + 'static,
+    mut go_on: impl FnMut() -> bool + Send + 'static,
 ) -> Result<FileCheck, sqlx::Error> {
     let options = options.read_only(true).busy_timeout(crate::db::SQLITE_BUSY_TIMEOUT);
     let mut connection = SqliteConnection::connect_with(&options).await?;
-    connection.lock_handle().await?.set_progress_handler(STEPS_PER_QUESTION, go_on);
+    connection.lock_handle().await?.set_progress_handler(STEPS_PER_QUESTION, move || {
+        fault::at("integrity::question");
+        go_on()
+    });
     let said: Result<Vec<(String,)>, sqlx::Error> =
         sqlx::query_as("PRAGMA quick_check(3)").fetch_all(&mut connection).await;
     connection.close().await?;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::db::DbError;
 
 pub use fence::{Fence, OWNER_FENCE};
-pub use file::BEFORE_RESTORE_INFIX;
+pub use file::{BEFORE_RESTORE_INFIX, DamageNote};
 
 /// How long an owner that is about to leave is waited for: a killed process, a command that is nearly done.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -113,6 +113,28 @@ impl Ownership {
     /// Whether the last owner of an SQLite file left it in order, and nothing has changed it since.
     pub fn is_untouched(&self) -> bool {
         matches!(self, Self::File(lock) if lock.is_untouched())
+    }
+
+    /// Whether an owner of an SQLite database found damage in this very file, and no check has found it sound since.
+    pub fn was_damaged(&self) -> bool {
+        matches!(self, Self::File(lock) if lock.was_damaged())
+    }
+
+    /// Takes that back, because all of the file was checked and is sound.
+    pub fn forget_damage(&mut self) {
+        if let Self::File(lock) = self
+            && let Err(error) = lock.forget_damage()
+        {
+            tracing::warn!(%error, "the next start checks all of the database: its lock file cannot be written");
+        }
+    }
+
+    /// Where damage of an SQLite file is noted.
+    pub fn damage_note(&self) -> Option<DamageNote> {
+        match self {
+            Self::File(lock) => Some(lock.damage_note()),
+            Self::Alone | Self::Session(_) => None,
+        }
     }
 
     /// Releases it and notes that the database was left in order. Call it when the database is closed.

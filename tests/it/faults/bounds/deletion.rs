@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use board_tests::{
-    Board, Engine, FakeDaemon, Neighbour,
+    Board, Engine, FakeDaemon, Fixture, Neighbour,
     board::HOME,
+    fixture::ELSEWHERE,
     tasks::id,
     wait::{SLACK, within},
 };
@@ -84,6 +85,41 @@ async fn f79_a_team_is_deleted_to_its_end_though_the_board_dies(engine: Engine) 
     assert_invariants_but_deleted_tasks(&fixture.board).await;
 }
 
+async fn f79_a_team_is_deleted_though_the_tasks_of_a_revoked_viber_cannot_be_ended(engine: Engine) {
+    let fixture = Fixture::on(engine).with_fake().await;
+    Neighbour::of(&fixture.board).await;
+    let task = fixture.submit("cannot be ended").await;
+    let trigger =
+        format!("CREATE TRIGGER stuck BEFORE UPDATE ON tasks FOR EACH ROW WHEN (OLD.task_id = '{}')", id(&task, "id"));
+    if engine == Engine::Sqlite {
+        fixture.board.sql_text(format!("{trigger} BEGIN SELECT RAISE(ABORT, 'stuck'); END")).await;
+    } else {
+        let function = "CREATE FUNCTION stuck() RETURNS trigger LANGUAGE plpgsql AS \
+                        'BEGIN RAISE EXCEPTION ''stuck''; END'";
+        fixture.board.sql(function).await;
+        fixture.board.sql_text(format!("{trigger} EXECUTE FUNCTION stuck()")).await;
+    }
+    let said = fixture.board.cli(&["viber", "revoke", "--team", HOME, "lab"]).await;
+    assert_ne!(said.code(), 0, "its task cannot be ended: {said:?}");
+    within(LONG_WORK_TIMEOUT, "the Board tries it again", || async {
+        let log = fixture.board.log();
+        log.lines().any(|line| line.contains("a duty failed") && line.contains("purge")).then_some(())
+    })
+    .await;
+    fixture.board.cli(&["team", "delete", "--team", ELSEWHERE, "--yes"]).await.good();
+    let left = "SELECT COUNT(*) AS n FROM teams";
+    within(LONG_WORK_TIMEOUT, "the other team is gone", || async {
+        (rows(&fixture.board, left).await == 1).then_some(())
+    })
+    .await;
+    let untie = if engine == Engine::Sqlite { "DROP TRIGGER stuck" } else { "DROP TRIGGER stuck ON tasks" };
+    fixture.board.sql(untie).await;
+    let open = "SELECT COUNT(*) AS n FROM tasks WHERE state IN ('pending', 'running')";
+    within(LONG_WORK_TIMEOUT, "the task has ended", || async { (rows(&fixture.board, open).await == 0).then_some(()) })
+        .await;
+    assert_invariants_but_deleted_tasks(&fixture.board).await;
+}
+
 /// Rows of a viber that is not here: commands it has had, files it has told of, changes made for it.
 async fn heap(board: &Board, team: &str, viber: &str) {
     let numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900)";
@@ -151,4 +187,5 @@ crate::on_both_databases!(
     f92_a_team_whose_viber_has_a_great_many_rows_is_deleted_by_short_changes,
     f78_a_long_session_is_deleted_at_once_and_to_its_end,
     f79_a_team_is_deleted_to_its_end_though_the_board_dies,
+    f79_a_team_is_deleted_though_the_tasks_of_a_revoked_viber_cannot_be_ended,
 );

@@ -172,13 +172,9 @@ async fn f48_damage_that_nobody_wrote_is_found_while_the_board_serves() {
     let noted = std::fs::read_to_string(&lock).expect("a lock file");
     let left = state(&path);
     assert!(noted.contains(&left), "it was left in order: {noted}");
-    let mut connection = SqliteConnection::connect(&fixture.board.database_url).await.expect("the file");
-    // Nothing reads comments when a Board starts.
-    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'comments_author'";
-    let page: i64 = sqlx::query_scalar(root).fetch_one(&mut connection).await.expect("a page");
-    connection.close().await.expect("a clean goodbye");
+    let page = unread_page(&fixture.board).await;
     let whole = std::fs::read(&path).expect("the file");
-    damage(&path, &whole, u64::try_from(page - 1).expect("a page") * 4096, 4096);
+    damage(&path, &whole, page * 4096, 4096);
     // A disk that loses bytes does not change the file's times.
     std::fs::write(&lock, noted.replace(&left, &state(&path))).expect("the lock file");
     let said = fixture.board.log().len();
@@ -186,12 +182,69 @@ async fn f48_damage_that_nobody_wrote_is_found_while_the_board_serves() {
     assert_eq!(fixture.board.ended().await.code(), Some(1));
     let log = fixture.board.log()[said..].to_owned();
     assert!(log.contains("serving") && log.contains("damaged") && log.contains("backup"), "{log}");
+    let noted = std::fs::read_to_string(&lock).expect("a lock file");
+    assert!(noted.lines().any(|line| line.starts_with("damaged: ")), "{noted}");
     let (_, said) = refused(&mut fixture.board, "what was found").await;
     assert!(said.contains("damaged") && said.contains("backup"), "{said}");
 
     std::fs::write(&path, &whole).expect("all of it");
     fixture.board.restart().await;
     fixture.board.assert_invariants().await;
+}
+
+/// Damage in a file that is too large for the second that a start has for its check.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_damage_in_a_large_file_is_served_once_and_refused_from_then_on() {
+    let mut fixture = stopped(Engine::Sqlite).await;
+    let path = file(&fixture.board);
+    let page = unread_page(&fixture.board).await;
+    let whole = std::fs::read(&path).expect("the file");
+    damage(&path, &whole, page * 4096, 4096);
+    fixture.board.fail("integrity::question", "1*sleep(1500)").await;
+    let said = fixture.board.log().len();
+    fixture.board.serve();
+    assert_eq!(fixture.board.ended().await.code(), Some(1));
+    let log = fixture.board.log()[said..].to_owned();
+    assert!(log.contains("serving") && log.contains("damaged"), "found while it served: {log}");
+    for turn in ["the next start", "and the one after it"] {
+        let (code, said) = refused(&mut fixture.board, turn).await;
+        assert!(code == 1 && said.contains("damaged") && said.contains("backup"), "{turn}: {said}");
+    }
+    // A file that was mended in its place is checked to its end, and the damage is forgotten.
+    std::fs::write(&path, &whole).expect("all of it");
+    fixture.board.restart().await;
+    let lock = std::fs::read_to_string(path.with_extension("db.lock")).expect("a lock file");
+    assert!(!lock.contains("damaged"), "{lock}");
+    fixture.board.assert_invariants().await;
+}
+
+/// A check that hangs in the disk does not keep the process from ending, and the file is not noted as in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f48_a_stop_does_not_wait_for_the_check_behind() {
+    let mut fixture = stopped(Engine::Sqlite).await;
+    fixture.board.fail("integrity::question", "1*sleep(300000)").await;
+    fixture.board.restart().await;
+    let said = fixture.board.log().len();
+    fixture.board.begin_stop();
+    eventually("it is stopping", || async { fixture.board.log()[said..].contains("asked to stop").then_some(()) })
+        .await;
+    // Eight seconds later it would stop hard by itself.
+    fixture.board.begin_stop();
+    assert!(fixture.board.ended().await.success(), "{}", fixture.board.log());
+    let lock = std::fs::read_to_string(file(&fixture.board).with_extension("db.lock")).expect("a lock file");
+    assert!(!lock.contains("left in order"), "{lock}");
+    fixture.board.heal().await;
+    fixture.board.restart().await;
+    fixture.board.assert_invariants().await;
+}
+
+/// A page that nothing reads when a Board starts, counted from 0: comments are read with their session.
+async fn unread_page(board: &Board) -> u64 {
+    let mut connection = SqliteConnection::connect(&board.database_url).await.expect("the file");
+    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'comments_author'";
+    let page: i64 = sqlx::query_scalar(root).fetch_one(&mut connection).await.expect("a page");
+    connection.close().await.expect("a clean goodbye");
+    u64::try_from(page - 1).expect("a page")
 }
 
 /// How a Board's lock file names the state of the database that it left.

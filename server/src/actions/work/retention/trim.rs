@@ -1,7 +1,7 @@
 //! Trimming: events that are older than their team keeps them give way to a gap. Their parts stay.
 //!
-//! Goes through a team's attempts in the order in which they ended, piece by piece, and rests after each piece. Attempts
-//! with few events, which nearly all are, are trimmed many at once.
+//! Goes through a team's attempts in the order in which they ended, piece by piece, and rests after each piece: less while
+//! it is far behind. Attempts with few events, which nearly all are, are trimmed many at once.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     actions::record,
     db::{
         self, Change,
-        attempts::{EndedPlace, EndedRange, StaleAttempt},
+        attempts::{EndedPlace, EndedRange, EndedRun, StaleAttempt},
     },
     domain::{Attempt, By, Committed, Item, Report, Team, assemble::Assembler},
     error::{Error, Result},
@@ -27,6 +27,11 @@ const MAX_EVENTS_TOGETHER: u64 = 24;
 const MAX_ROWS_TOGETHER: u64 = 180;
 /// How many times as long as a piece took the next one waits: trimming takes a tenth of a core at most.
 const REST_FACTOR: u32 = 9;
+/// The same while trimming is behind: half a core, or a Board whose vibers report more than a tenth can trim would grow for
+/// ever.
+const REST_FACTOR_BEHIND: u32 = 1;
+/// How long the oldest events may have been due before trimming counts as behind, milliseconds.
+const MAX_OVERDUE_MS: i64 = DAY_MS;
 /// Why events are missing.
 const GAP_REASON: &str = "older than the team keeps events";
 
@@ -37,9 +42,9 @@ pub async fn trim_events(board: &Board) -> Result<()> {
         let mut place = EndedPlace::default();
         loop {
             let began = std::time::Instant::now();
-            let Some(next) = trim_some(board, team, place).await? else { break };
-            place = next;
-            if !rest(board, began.elapsed() * REST_FACTOR).await {
+            let Some(piece) = trim_some(board, team, place).await? else { break };
+            place = piece.to;
+            if !rest(board, began.elapsed() * rest_factor(piece.overdue_ms)).await {
                 return Ok(());
             }
         }
@@ -55,33 +60,55 @@ async fn rest(board: &Board, pause: Duration) -> bool {
     }
 }
 
-/// Trims some attempts after a place. Returns where to go on, `None` when there are no more.
-async fn trim_some(board: &Board, team: &Team, after: EndedPlace) -> Result<Option<EndedPlace>> {
+/// How many times as long as a piece took the next one waits, when the oldest events of that piece were due for so long.
+fn rest_factor(overdue_ms: i64) -> u32 {
+    if overdue_ms < MAX_OVERDUE_MS { REST_FACTOR } else { REST_FACTOR_BEHIND }
+}
+
+/// A piece of trimming.
+struct TrimmedPiece {
+    /// Where to go on.
+    to: EndedPlace,
+    /// For how long its oldest attempt was due, milliseconds.
+    overdue_ms: i64,
+}
+
+/// Trims some attempts after a place, `None` when there are no more.
+async fn trim_some(board: &Board, team: &Team, after: EndedPlace) -> Result<Option<TrimmedPiece>> {
     let kept = team.retention_days.saturating_mul(DAY_MS);
     let trimmed = board.piece(&team.id, &By::board(), move |tx| {
-        let mut after = after.clone();
+        let after = after.clone();
         Box::pin(async move {
             let before = Instant(tx.now.0 - kept);
             let stale = db::attempts::stale(tx, before, &after, ATTEMPTS_PER_READ).await?;
-            let together = &stale[..count_together(&stale)];
-            if let Some(last) = together.last() {
-                let range = EndedRange { after, to: last.place() };
-                trim_together(tx, together, &range).await?;
-                return Ok::<_, Error>(Some(range.to));
-            }
-            for attempt in stale.iter().take_while(|attempt| !is_small(attempt)) {
-                if !trim(tx, attempt).await? {
-                    break;
-                }
-                after = attempt.place();
-                if tx.is_full() {
-                    break;
-                }
-            }
-            Ok((!stale.is_empty()).then_some(after))
+            let Some(oldest) = stale.first() else { return Ok::<_, Error>(None) };
+            let overdue_ms = oldest.attempt.ended_at.map_or(0, |ended| before.0.saturating_sub(ended.0));
+            let to = trim_first(tx, &stale, after).await?;
+            Ok(Some(TrimmedPiece { to, overdue_ms }))
         })
     });
     trimmed.await
+}
+
+/// Trims the first of these attempts, as many as fit into one change. Returns where to go on.
+async fn trim_first(tx: &mut Change<'_>, stale: &[StaleAttempt], after: EndedPlace) -> Result<EndedPlace> {
+    let together = &stale[..count_together(stale)];
+    if let Some(last) = together.last() {
+        let range = EndedRange { after, to: last.place() };
+        trim_together(tx, together, &range).await?;
+        return Ok(range.to);
+    }
+    let mut to = after;
+    for attempt in stale.iter().take_while(|attempt| !is_small(attempt)) {
+        if !trim(tx, attempt).await? {
+            break;
+        }
+        to = attempt.place();
+        if tx.is_full() {
+            break;
+        }
+    }
+    Ok(to)
 }
 
 /// Whether an attempt has few events, and all of them have become parts.
@@ -101,8 +128,8 @@ fn count_together(stale: &[StaleAttempt]) -> usize {
     stale.iter().take_while(fits).count()
 }
 
-/// Replaces the events of all attempts in a range. None of them has a gap of ours yet: what is trimmed bit by bit has more
-/// events.
+/// Replaces the events of all attempts in a range. One of them may begin with a gap of ours: it was declared lost and
+/// trimmed, and then its viber reported more.
 async fn trim_together(tx: &mut Change<'_>, stale: &[StaleAttempt], range: &EndedRange) -> Result<()> {
     let mut runs: HashMap<_, Vec<_>> = HashMap::new();
     for run in db::attempts::runs_in(tx, range).await? {
@@ -113,12 +140,16 @@ async fn trim_together(tx: &mut Change<'_>, stale: &[StaleAttempt], range: &Ende
     }
     for stale in stale {
         let (task, number, last) = (&stale.attempt.task_id, stale.attempt.attempt, stale.attempt.last_seq);
-        let runs = runs.remove(&(task.clone(), number)).unwrap_or_default();
-        let Some(newest) = runs.iter().max_by_key(|run| run.from) else { continue };
-        let newest = Committed::parse(task.clone(), number, newest.from, &newest.body, last - 1);
-        let newest = newest.map_err(|error| Error::Internal(format!("events of {task}: {error}")))?;
-        let bytes: u64 = runs.iter().map(|run| run.body.len() as u64).sum();
-        put_gap(tx, stale, (last - 1, bytes), newest.items).await?;
+        let mut runs = runs.remove(&(task.clone(), number)).unwrap_or_default();
+        runs.sort_unstable_by_key(|run| run.from);
+        let (Some(oldest), Some(newest)) = (runs.first(), runs.last()) else { continue };
+        let items = |run: &EndedRun, after| {
+            let run = Committed::parse(task.clone(), number, run.from, &run.body, after);
+            run.map(|run| run.items).map_err(|error| Error::Internal(format!("events of {task}: {error}")))
+        };
+        let counted = oldest_bytes(&items(oldest, 0)?, oldest.body.len() as u64);
+        let bytes = runs[1..].iter().fold(counted, |sum, run| sum.saturating_add(run.body.len() as u64));
+        put_gap(tx, stale, (last - 1, bytes), items(newest, last - 1)?).await?;
     }
     Ok(db::attempts::trimmed_in(tx, range).await?)
 }
@@ -172,9 +203,9 @@ async fn grow_gap(tx: &mut Change<'_>, stale: &StaleAttempt) -> Result<bool> {
     let sizes = db::events::sizes(tx, task, number, db::change_limits::DELETE_BATCH_ROWS).await?;
     let Some((to, _)) = sizes.last().copied() else { return Ok(true) };
     let first = db::events::after(tx, task, number, 0, 1).await?;
-    let so_far = first.first().and_then(|run| run.items.first()).and_then(|item| gap(&item.report()));
-    let grown = so_far.map_or(0, |bytes| bytes.saturating_sub(sizes[0].1));
-    let bytes = sizes.iter().fold(grown, |sum, (_, size)| sum.saturating_add(*size));
+    let items = first.first().map(|run| run.items.as_slice()).unwrap_or_default();
+    let counted = oldest_bytes(items, sizes[0].1);
+    let bytes = sizes[1..].iter().fold(counted, |sum, (_, size)| sum.saturating_add(*size));
     let whole = to >= last;
     let newest = if whole { db::events::after(tx, task, number, last - 1, 1).await? } else { Vec::new() };
     let end = if whole { last - 1 } else { to };
@@ -201,6 +232,13 @@ async fn put_gap(
     Ok(db::events::insert(tx, &run).await?)
 }
 
+/// The bytes that an attempt's oldest run stands for, whose own size this is. A gap of ours stands for what it replaced and
+/// for the event that was left after it; further ones may have joined that run since.
+fn oldest_bytes(items: &[Item], size: u64) -> u64 {
+    let Some(replaced) = items.first().and_then(|item| gap(&item.report())) else { return size };
+    items.iter().skip(2).fold(replaced, |sum, item| sum.saturating_add(item.json.len() as u64))
+}
+
 /// The bytes that a gap made by retention stands for.
 fn gap(report: &Report) -> Option<u64> {
     match &report.body {
@@ -209,5 +247,32 @@ fn gap(report: &Report) -> Option<u64> {
             _ => None,
         },
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trimming_rests_less_while_it_is_a_day_behind() {
+        assert_eq!([0, DAY_MS - 1].map(rest_factor), [REST_FACTOR; 2]);
+        assert_eq!([DAY_MS, i64::MAX].map(rest_factor), [REST_FACTOR_BEHIND; 2]);
+    }
+
+    #[test]
+    fn a_gap_of_ours_counts_as_what_it_stands_for() {
+        let item = |seq: u64, json: String| Item { seq, json: json.into() };
+        let gap = |reason: &str| {
+            let gap = format!(r#""type":"gap","from":1,"to":3,"bytes":700,"reason":"{reason}""#);
+            item(3, format!(r#"{{"seq":3,"type":"task:progress","event":{{"agentId":"default",{gap}}}}}"#))
+        };
+        let accepted = |seq: u64| item(seq, format!(r#"{{"seq":{seq},"type":"task:accepted"}}"#));
+        let joined = accepted(5).json.len() as u64;
+        assert_eq!(oldest_bytes(&[gap(GAP_REASON)], 150), 700);
+        assert_eq!(oldest_bytes(&[gap(GAP_REASON), accepted(4)], 190), 700, "it counts the event that was left");
+        assert_eq!(oldest_bytes(&[gap(GAP_REASON), accepted(4), accepted(5)], 230), 700 + joined);
+        assert_eq!(oldest_bytes(&[gap("damaged on the viber's disk"), accepted(4)], 190), 190, "the viber's own");
+        assert_eq!(oldest_bytes(&[accepted(1)], 40), 40);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{Seek as _, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::fs::{FlockOperation, flock};
@@ -17,13 +18,25 @@ pub const BEFORE_RESTORE_INFIX: &str = ".before-";
 
 /// How the line of a lock file begins that says in which state its last owner left the database.
 const LEFT_IN_ORDER: &str = "left in order: ";
+/// How the line begins that says which file was found damaged, by its inode, and what is wrong with it.
+const FOUND_DAMAGED: &str = "damaged: ";
 
 /// The locked file. It stays when the lock is released: only the lock counts, not the file.
 #[derive(Debug)]
 pub struct LockFile {
-    locked: fs::File,
+    locked: Arc<fs::File>,
     database: PathBuf,
+    /// Its first line: who has it.
+    owner: String,
     is_untouched: bool,
+    was_damaged: bool,
+}
+
+/// Where damage of a database is noted by a task that does not own the lock. The lock lives as long as this value does.
+#[derive(Debug)]
+pub struct DamageNote {
+    locked: Arc<fs::File>,
+    database: PathBuf,
 }
 
 impl LockFile {
@@ -35,7 +48,40 @@ impl LockFile {
     /// Notes in which state the database is left, and releases the lock. Notes nothing while somebody has it open.
     pub(super) fn leave_in_order(self) -> std::io::Result<()> {
         let Some(state) = state(&self.database) else { return Ok(()) };
-        writeln!(&self.locked, "{LEFT_IN_ORDER}{state}")?;
+        writeln!(&*self.locked, "{LEFT_IN_ORDER}{state}")?;
+        self.locked.sync_all()
+    }
+
+    /// Whether damage was found in this very file, and no check has found it sound since.
+    pub(super) fn was_damaged(&self) -> bool {
+        self.was_damaged
+    }
+
+    /// Takes back that damage was found: all of the file was checked, and it is sound.
+    pub(super) fn forget_damage(&mut self) -> std::io::Result<()> {
+        self.was_damaged = false;
+        write_over(&self.locked, &self.owner)
+    }
+
+    /// Where a task beside this one notes damage.
+    pub(super) fn damage_note(&self) -> DamageNote {
+        DamageNote { locked: self.locked.clone(), database: self.database.clone() }
+    }
+}
+
+impl DamageNote {
+    /// Notes what is wrong with the database. Later owners find it, however this process ends.
+    pub fn write(&self, what: &str) {
+        if let Err(error) = self.append(what) {
+            tracing::error!(%error, "the damage cannot be noted in the lock file; the next start may not know of it");
+        }
+    }
+
+    fn append(&self, what: &str) -> std::io::Result<()> {
+        let Some(inode) = inode(&self.database) else { return Ok(()) };
+        // SQLite says it in several lines.
+        let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        (&*self.locked).write_all(format!("{FOUND_DAMAGED}{inode} {what}\n").as_bytes())?;
         self.locked.sync_all()
     }
 }
@@ -45,19 +91,21 @@ pub(super) fn take(database: &Path, verb: &str) -> Result<Result<LockFile, Strin
     let path = beside(database)?;
     let wrong = |error: std::io::Error| DbError::Unavailable(format!("{}: {error}", path.display()));
     let open = fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
-    let mut file = open.map_err(wrong)?;
+    let file = open.map_err(wrong)?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(Err(said(&path)));
     }
-    let left = left(&path);
-    file.set_len(0).map_err(wrong)?;
-    writeln!(file, "{}, since {}", this_process(verb), Clock::System.now()).map_err(wrong)?;
+    let (left, damage) = (noted(&path, LEFT_IN_ORDER), damage(&path, database));
+    let owner = format!("{}, since {}\n", this_process(verb), Clock::System.now());
+    let damage_line = damage.as_ref().map_or_else(String::new, |damage| format!("{FOUND_DAMAGED}{damage}\n"));
+    write_over(&file, &format!("{owner}{damage_line}")).map_err(wrong)?;
     if left.is_some() {
         // Nobody may find that line again once this process has written to the database.
         file.sync_all().map_err(wrong)?;
     }
     let is_untouched = left.is_some() && left == state(database);
-    Ok(Ok(LockFile { locked: file, database: database.to_owned(), is_untouched }))
+    let (locked, database) = (Arc::new(file), database.to_owned());
+    Ok(Ok(LockFile { locked, database, owner, is_untouched, was_damaged: damage.is_some() }))
 }
 
 /// Who has the lock.
@@ -105,10 +153,29 @@ fn kept_by_restore(real: &Path) -> Vec<PathBuf> {
     files.filter(|file| file.file_name().to_string_lossy().starts_with(&prefix)).map(|file| file.path()).collect()
 }
 
-/// In which state the last owner left the database, if it left it in order.
-fn left(lock: &Path) -> Option<String> {
+/// The rest of the line of a lock file that begins with `prefix`.
+fn noted(lock: &Path, prefix: &str) -> Option<String> {
     let text = fs::read_to_string(lock).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(LEFT_IN_ORDER)).map(str::to_owned)
+    text.lines().find_map(|line| line.strip_prefix(prefix)).map(str::to_owned)
+}
+
+/// What was noted of damage in the file that is now the database. Another file in its place knows of none.
+fn damage(lock: &Path, database: &Path) -> Option<String> {
+    let inode = inode(database)?;
+    noted(lock, FOUND_DAMAGED).filter(|noted| noted.split(' ').next() == Some(inode.as_str()))
+}
+
+/// The inode of a database's file, without its device: that may have another number after the machine was started again,
+/// and a file whose damage is forgotten would be served.
+fn inode(database: &Path) -> Option<String> {
+    fs::metadata(database).ok().map(|meta| meta.ino().to_string())
+}
+
+/// Puts `text` in the place of all that is in a file.
+fn write_over(mut file: &fs::File, text: &str) -> std::io::Result<()> {
+    file.rewind()?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 /// The state of a database's file. Whatever writes to it or puts another file in its place changes this, because nobody
@@ -215,5 +282,31 @@ mod tests {
         taken().leave_in_order().expect("nothing to note");
         fs::remove_file(name("board.db-wal")).expect("removed");
         assert!(!taken().is_untouched(), "it was open when it was left");
+    }
+
+    #[test]
+    fn damage_is_known_until_the_file_is_found_sound_or_exchanged() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = |name: &str| folder.path().join(name);
+        let database = name("board.db");
+        let taken = || take(&database, "serve").expect("asked").expect("free");
+        fs::write(&database, "rows").expect("a file");
+        assert!(!taken().was_damaged());
+        taken().damage_note().write("*** in database main ***\nTree 5 page 7: lost");
+        for turn in ["restarted", "and again"] {
+            let lock = taken();
+            assert!(lock.was_damaged() && !lock.is_untouched(), "{turn}");
+            let said = fs::read_to_string(name("board.db.lock")).expect("a lock file");
+            assert!(said.starts_with("viber-board ") && said.lines().count() == 2, "{said}");
+            assert!(said.ends_with(" *** in database main *** Tree 5 page 7: lost\n"), "{said}");
+        }
+        fs::write(&database, "other rows").expect("written");
+        assert!(taken().was_damaged(), "a write mends nothing by itself");
+        taken().forget_damage().expect("taken back");
+        assert!(!taken().was_damaged(), "it was found sound");
+        taken().damage_note().write("lost");
+        fs::copy(&database, name("copy.db")).expect("a copy");
+        fs::rename(name("copy.db"), &database).expect("exchanged");
+        assert!(!taken().was_damaged(), "another file is in its place");
     }
 }

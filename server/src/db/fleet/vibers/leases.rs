@@ -38,6 +38,13 @@ pub async fn connected(tx: &mut Tx) -> Result<Vec<ViberLease>, DbError> {
     tx.rows(sql, &[]).await?.iter().map(lease).collect()
 }
 
+/// The teams that have vibers which are marked as connected and whose credentials are valid; suspended ones, too.
+pub async fn teams_with_connected(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
+    let sql = "SELECT t.team_id FROM teams t WHERE t.deleted_at IS NULL AND EXISTS (SELECT 1 FROM vibers v \
+               WHERE v.team_id = t.team_id AND v.contact = 'connected' AND v.revoked_at IS NULL)";
+    tx.rows(sql, &[]).await?.iter().map(|row| row.parse("team_id")).collect()
+}
+
 fn lease(row: &Row) -> Result<ViberLease, DbError> {
     Ok(ViberLease {
         team: row.parse("team_id")?,
