@@ -342,8 +342,14 @@ impl FakeDaemon {
         self.acked(task, attempt, last).await;
     }
 
-    /// Reports without waiting, to a Board that may have hung up meanwhile.
+    /// Reports without waiting.
     pub async fn report_unacked(&mut self, task: &TaskId, attempt: u32, from: u64, bodies: Vec<EventBody>) {
+        let frame = FromDaemon::Events(events(task, attempt, from, bodies));
+        self.send(&frame).await;
+    }
+
+    /// Reports without waiting, to a Board that may have hung up meanwhile.
+    pub async fn try_report(&mut self, task: &TaskId, attempt: u32, from: u64, bodies: Vec<EventBody>) {
         let frame = FromDaemon::Events(events(task, attempt, from, bodies));
         self.try_send_text(serde_json::to_string(&frame).expect("a frame is JSON")).await;
     }

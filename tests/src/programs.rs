@@ -95,11 +95,12 @@ impl Failpoints {
 
     async fn write(&self, points: &[String], pid: Option<u32>) {
         let Some(pid) = pid else { return };
-        let order = {
+        let (order, is_deadly) = {
             let mut orders = self.orders();
             orders.number += 1;
             let lines = points.iter().filter_map(|point| Some(format!("{point}={}\n", orders.points.get(point)?)));
-            format!("{}\n{}", orders.number, lines.collect::<String>())
+            let lines: String = lines.collect();
+            (format!("{}\n{lines}", orders.number), lines.contains("return(crash)"))
         };
         // Moved into its place whole: the program may look at any moment.
         let draft = self.file.with_extension("draft");
@@ -108,7 +109,7 @@ impl Failpoints {
         crate::eventually("the program knows its faults", || async {
             let known = std::fs::read_to_string(&armed).unwrap_or_default();
             // A crash may come before the program has said that it knows: something else passed the point.
-            (known == order || has_ended(pid)).then_some(())
+            (known == order || is_deadly && has_ended(pid)).then_some(())
         })
         .await;
     }

@@ -69,7 +69,7 @@ async fn f02_a_crash_between_commit_and_ack_doubles_nothing(engine: Engine) {
         let fresh = words[usize::try_from(acked - 2).expect("small")..].to_vec();
         // A commit may also be somebody else's: the crash then comes before these events are in it, which is as good.
         fixture.board.fail(point, "1*return(crash)").await;
-        fixture.viber.report_unacked(&submit.task_id, 1, acked + 1, fresh.clone()).await;
+        fixture.viber.try_report(&submit.task_id, 1, acked + 1, fresh.clone()).await;
         fixture.crashed().await;
         fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
         let last_seq = acked + fresh.len() as u64;
