@@ -179,13 +179,22 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
     Ok(db::audit::append(tx, entry).await?)
 }
 
-/// Writes the words of vibers that have none yet, team by team, unless the Board stops.
+/// Writes the words of vibers that have none yet, team by team, unless the Board stops. A team whose rows cannot be read
+/// does not keep the others from theirs; its error is returned in the end.
 pub async fn write_words(board: &Board) -> Result<()> {
     let teams = db::vibers::teams_without_words(&mut *board.db.reader().await?).await?;
+    let mut result = Ok(());
     for team in teams {
-        let some = || board.piece(&team, &By::board(), |tx| Box::pin(async move { db::vibers::write_words(tx).await }));
-        while some().await? && !board.shutdown.soft.is_cancelled() {}
+        if let Err(error) = write_words_of(board, &team).await {
+            result = Err(error);
+        }
     }
+    result
+}
+
+async fn write_words_of(board: &Board, team: &TeamId) -> Result<()> {
+    let some = || board.piece(team, &By::board(), |tx| Box::pin(async move { db::vibers::write_words(tx).await }));
+    while some().await? && !board.shutdown.soft.is_cancelled() {}
     Ok(())
 }
 

@@ -150,22 +150,31 @@ pub async fn mark_read(board: &Board, team: &TeamId, by: &By, operator: &Operato
 }
 
 /// Adds the titles that are not in the search index yet, team by team, piece by piece, and rests after each piece. Ends
-/// when each team has had its turn, or the Board stops.
+/// when each team has had its turn, or the Board stops. A team whose rows cannot be read does not keep the others from
+/// theirs; its error is returned in the end.
 pub async fn index_titles(board: &Board) -> Result<()> {
     let teams = db::sessions::unindexed(&mut *board.db.reader().await?).await?;
+    let mut result = Ok(());
     for team in teams {
-        let turn = Instant::now();
-        loop {
-            let began = Instant::now();
-            let some = board.piece(&team, &By::board(), |tx| Box::pin(db::sessions::index_titles(tx)));
-            let more = some.await?;
-            tokio::select! {
-                () = board.shutdown.soft.cancelled() => return Ok(()),
-                () = tokio::time::sleep(began.elapsed() * REST_FACTOR) => {}
-            }
-            if !more || turn.elapsed() >= MAX_INDEXING_TURN {
-                break;
-            }
+        if let Err(error) = index_titles_of(board, &team).await {
+            result = Err(error);
+        }
+    }
+    result
+}
+
+async fn index_titles_of(board: &Board, team: &TeamId) -> Result<()> {
+    let turn = Instant::now();
+    while turn.elapsed() < MAX_INDEXING_TURN && !board.shutdown.soft.is_cancelled() {
+        let began = Instant::now();
+        let some = board.piece(team, &By::board(), |tx| Box::pin(db::sessions::index_titles(tx)));
+        let more = some.await?;
+        tokio::select! {
+            () = board.shutdown.soft.cancelled() => {}
+            () = tokio::time::sleep(began.elapsed() * REST_FACTOR) => {}
+        }
+        if !more {
+            break;
         }
     }
     Ok(())
