@@ -1,5 +1,5 @@
 //! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles,
-//! writing the words of vibers.
+//! writing the words of vibers, keeping the database's plans good.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{
     actions::{audit, imports, purge, retention, sessions, vibers},
+    db,
     error::Error,
     measure,
     state::Board,
@@ -30,6 +31,8 @@ const RESUME_PERIOD: Duration = Duration::from_secs(5);
 /// How often new titles are added to the search index, and missing words of vibers written: until then a search reads them
 /// one by one.
 const INDEX_PERIOD: Duration = Duration::from_secs(5);
+/// How often the database looks at the sizes of tables that have grown.
+const STATISTICS_PERIOD: Duration = Duration::from_secs(2);
 
 /// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
 const LOOK_BACK_MS: i64 = 60_000;
@@ -49,6 +52,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
+    board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics));
 }
 
 /// Something that is done periodically.
@@ -165,6 +169,17 @@ impl Duty for ViberWords {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         vibers::write_words(board).await
+    }
+}
+
+/// Keeps the database's plans good while its tables grow.
+struct Statistics;
+
+impl Duty for Statistics {
+    const NAME: &'static str = "statistics";
+
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        Ok(db::statistics::refresh(&board.db).await?)
     }
 }
 

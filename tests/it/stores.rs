@@ -6,6 +6,7 @@
 mod fleet;
 mod lists;
 mod people;
+mod postgres;
 mod titles;
 mod work;
 

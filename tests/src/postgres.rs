@@ -31,13 +31,25 @@ impl Database {
         let allow = sqlx::AssertSqlSafe(format!("ALTER DATABASE {} ALLOW_CONNECTIONS {}", self.name, !refuse));
         connection.execute(allow).await.expect("a changed database");
         if refuse {
-            sqlx::query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1")
-                .bind(&self.name)
-                .execute(&mut connection)
-                .await
-                .expect("ended connections");
+            self.end(&mut connection).await;
         }
         connection.close().await.expect("a clean goodbye");
+    }
+
+    /// Makes the server end all connections to this database.
+    pub async fn end_connections(&self) {
+        let mut connection =
+            PgConnection::connect(&format!("{}/postgres", server())).await.expect("the test PostgreSQL");
+        self.end(&mut connection).await;
+        connection.close().await.expect("a clean goodbye");
+    }
+
+    async fn end(&self, connection: &mut PgConnection) {
+        sqlx::query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1")
+            .bind(&self.name)
+            .execute(connection)
+            .await
+            .expect("ended connections");
     }
 }
 

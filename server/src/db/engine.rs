@@ -3,9 +3,9 @@
 pub mod change_limits;
 pub mod copy;
 pub(in crate::db) mod data_version;
-pub(in crate::db) mod integrity;
 pub(in crate::db) mod migrate;
 pub mod ownership;
+pub mod postgres;
 pub(in crate::db) mod row;
 pub mod settings;
 pub(in crate::db) mod sqlite;
