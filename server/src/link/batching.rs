@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant};
 
 /// Time between two ticks, and so the longest time that a delta waits for its commit: the ack has to come within 150 ms.
 /// The daemon's window has room for the deltas that come meanwhile.
-pub const DELTA_TICK: Duration = Duration::from_millis(100);
+pub const DELTA_TICK: Duration = Duration::from_millis(130);
 /// A batch of this many events is committed at once: they share its cost, and whoever watches a fast stream waits less.
 const MAX_BATCH_EVENTS: usize = 16;
 /// A batch larger than this is committed at once.
