@@ -1,8 +1,9 @@
 //! The load generator: what the Board does in a second, and what a unit of it costs in processor time and memory.
 //!
-//! Each measure starts a Board of its own on a fresh database, SQLite where nothing else is said, over loopback, for a bounded time. Latencies are
-//! seen from outside; processor time and memory are read from `/proc`. Nothing here fails because a figure is missed.
-//! Options come from the environment: `ONLY=idle,page` picks measures, `SCALE=0.1` shrinks counts and times.
+//! Each measure starts a Board of its own on a fresh database, SQLite where nothing else is said, over loopback, for a
+//! bounded time. Latencies are seen from outside; processor time and memory are read from `/proc`. Nothing here fails
+//! because a figure is missed. Options come from the environment: `ONLY=idle,page` picks measures, `SCALE=0.1` shrinks
+//! counts and times.
 
 pub mod client;
 pub mod http;
@@ -14,6 +15,7 @@ pub mod report;
 pub mod stage;
 
 mod artifacts;
+mod burst;
 mod cold;
 mod events;
 mod fan_out;
@@ -41,6 +43,7 @@ const MEASURES: &[Measure] = &[
     ("round-trip", |scale| Box::pin(round_trip::measure(scale))),
     ("postgres", |scale| Box::pin(round_trip::measure_postgres(scale))),
     ("fan-out", |scale| Box::pin(fan_out::measure(scale))),
+    ("burst", |scale| Box::pin(burst::measure(scale))),
     ("events", |scale| Box::pin(events::measure(scale))),
     ("streams", |scale| Box::pin(streams::measure(scale))),
     ("idle", |scale| Box::pin(idle::measure(scale))),

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -72,6 +72,8 @@ pub async fn round_trip(http: &mut Http, target: Target<'_>) -> Result<(Duration
 #[derive(Debug)]
 pub struct Viewer {
     reading: JoinHandle<ViewerResult>,
+    /// The last seq that was shown.
+    reached: Arc<AtomicU64>,
 }
 
 /// What a viewer saw.
@@ -92,11 +94,13 @@ pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<SentEvents
     for n in 0..count {
         let mut http = Http::connect(&stage.host, stage.token(n)).await.expect("the Board listens");
         let head = http.open(&format!("/api/v1/tasks/{task}/events")).await.expect("a stream");
-        let (sent, begun, news) = (sent.clone(), begun.clone(), news.clone());
+        let reached = Arc::new(AtomicU64::new(0));
+        let (sent, begun, news, progress) = (sent.clone(), begun.clone(), news.clone(), reached.clone());
         let reading = tokio::spawn(async move {
             let (mut frames, mut seeing, mut first) = (Frames::default(), ViewerResult::default(), true);
             let read = http.body(head, |piece| {
                 frames.feed(piece, |frame| seeing.frame(frame, &sent));
+                progress.store(seeing.last, Ordering::Relaxed);
                 if std::mem::take(&mut first) {
                     begun.fetch_add(1, Ordering::Relaxed);
                     news.notify_one();
@@ -105,7 +109,7 @@ pub async fn look(stage: &Stage, count: usize, task: &str, sent: &Arc<SentEvents
             read.await.unwrap_or_else(|error| panic!("a viewer's stream broke: {error:?}"));
             seeing
         });
-        viewers.push(Viewer { reading });
+        viewers.push(Viewer { reading, reached });
     }
     while begun.load(Ordering::Relaxed) < count {
         news.notified().await;
@@ -117,6 +121,11 @@ impl Viewer {
     /// Hangs up.
     pub fn leave(self) {
         self.reading.abort();
+    }
+
+    /// The last seq that it has seen so far.
+    pub fn reached(&self) -> u64 {
+        self.reached.load(Ordering::Relaxed)
     }
 
     /// What it saw when the stream has ended.

@@ -14,10 +14,10 @@ use super::{
     stage::Stage,
 };
 
-const VIEWERS: usize = 200;
+pub(super) const VIEWERS: usize = 200;
 const EVENTS_EACH_SECOND: u64 = 200;
 /// Viewers a token may have is 50.
-const TOKENS: usize = 8;
+pub(super) const TOKENS: usize = 8;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let stage = Stage::set(1, TOKENS).await;
@@ -52,10 +52,10 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let deliveries = usize::try_from(seen).unwrap_or(usize::MAX);
     vec![
         Measured::new("200 deltas/s to 200 SSE viewers", "delivery", deliveries, spent)
-            .processor("Board CPU a million", (1e6, 1.0), "s", Bound::AtMost(3.0))
+            .processor("Board CPU a million", (1e6, 1.0), "s", Bound::AtMost(1.0))
             .predecessor(8.5)
             .figure("p50", times.ms(50.0), "ms", None)
-            .figure("p99", times.ms(99.0), "ms", Bound::AtMost(150.0))
+            .figure("p99", times.ms(99.0), "ms", Bound::AtMost(100.0))
             .predecessor(18.0)
             .figure("lost", lost as f64, "", Bound::AtMost(0.0)),
     ]

@@ -26,6 +26,8 @@ pub struct Http {
     stream: TcpStream,
     host: String,
     credential: String,
+    /// The whole `Accept-Encoding` line, or nothing.
+    encoding: String,
     buffer: Vec<u8>,
     at: usize,
 }
@@ -55,7 +57,14 @@ impl Http {
     }
 
     fn on(stream: TcpStream, host: &str, credential: &str) -> Self {
-        let mut http = Self { stream, host: host.to_owned(), credential: String::new(), buffer: Vec::new(), at: 0 };
+        let mut http = Self {
+            stream,
+            host: host.to_owned(),
+            credential: String::new(),
+            encoding: String::new(),
+            buffer: Vec::new(),
+            at: 0,
+        };
         http.show(credential);
         http
     }
@@ -63,6 +72,11 @@ impl Http {
     /// Shows another credential from now on.
     pub fn show(&mut self, credential: &str) {
         self.credential = if credential.is_empty() { String::new() } else { format!("{credential}\r\n") };
+    }
+
+    /// Accepts these codings (`br, gzip`) from now on. Bodies are handed over as they come, compressed.
+    pub fn accept_encoding(&mut self, codings: &str) {
+        self.encoding = format!("Accept-Encoding: {codings}\r\n");
     }
 
     /// Sends a request and reads the whole answer.
@@ -79,13 +93,14 @@ impl Http {
 
     /// Sends a request.
     pub async fn send(&mut self, method: &str, path: &str, accept: &str, json: &str) -> Result<(), ConnectionError> {
-        let (host, credential) = (&self.host, &self.credential);
+        let (host, credential, encoding) = (&self.host, &self.credential, &self.encoding);
         let body = match json.len() {
             0 => String::new(),
             length => format!("Content-Type: application/json\r\nContent-Length: {length}\r\n"),
         };
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n{credential}{body}\r\n{json}");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n{encoding}{credential}{body}\r\n{json}"
+        );
         Ok(self.stream.write_all(request.as_bytes()).await?)
     }
 
@@ -185,7 +200,7 @@ impl Frames {
         self.rest.extend_from_slice(piece);
         let mut start = 0;
         let mut at = 0;
-        while let Some(found) = self.rest[at..].iter().position(|byte| *byte == b'\n') {
+        while let Some(found) = memchr::memchr(b'\n', &self.rest[at..]) {
             at += found + 1;
             if self.rest.get(at) == Some(&b'\n') {
                 frame(&self.rest[start..at]);

@@ -76,9 +76,9 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     let dial = connected.as_secs_f64();
     vec![
         Measured::new("5,000 idle vibers", "heartbeat", usize::try_from(sent).unwrap_or(0), spent)
-            .figure("RSS", spent.rss, "MiB", Bound::AtMost(120.0))
+            .figure("RSS", spent.rss, "MiB", Bound::AtMost(80.0))
             .predecessor(221.0)
-            .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Bound::AtMost(60.0))
+            .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Bound::AtMost(30.0))
             .predecessor(226.0)
             .figure("answer p99", times.ms(99.0), "ms", None)
             .note(format!(

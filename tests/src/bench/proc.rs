@@ -142,6 +142,14 @@ pub fn memory(pid: u32) -> (f64, f64) {
     (field("VmRSS"), field("VmHWM"))
 }
 
+/// GiB that the kernel has of memory.
+pub fn total_memory() -> f64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    kib.unwrap_or(0.0) / MIB / 1024.0
+}
+
 /// The load averages of one, five and fifteen minutes.
 pub fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();

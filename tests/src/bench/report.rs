@@ -14,6 +14,8 @@ use super::{
 pub struct Hardware {
     model: String,
     cores: usize,
+    /// GiB.
+    memory: f64,
     load: String,
     files: u64,
     /// Milliseconds of one write of 4 KiB with fdatasync: the median, and the 99th percentile.
@@ -65,6 +67,7 @@ impl Hardware {
         Self {
             model: proc::model(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory: proc::total_memory(),
             load: proc::load(),
             files,
             sync: sync(),
@@ -74,8 +77,8 @@ impl Hardware {
 
 impl fmt::Display for Hardware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { model, cores, load, files, sync: (p50, p99) } = self;
-        write!(f, "{cores} cores of {model}; load average before {load}; {files} open files; ")?;
+        let Self { model, cores, memory, load, files, sync: (p50, p99) } = self;
+        write!(f, "{cores} cores of {model}, {memory:.1} GiB; load average before {load}; {files} open files; ")?;
         write!(f, "4 KiB + fdatasync: p50 {p50:.2} ms, p99 {p99:.2} ms")
     }
 }
@@ -118,7 +121,13 @@ impl Measured {
     }
 
     /// With the processor time of the Board for `per` units as a figure, in seconds times `scale`.
-    pub fn processor(self, name: &'static str, (per, scale): (f64, f64), word: &'static str, due: Bound) -> Self {
+    pub fn processor(
+        self,
+        name: &'static str,
+        (per, scale): (f64, f64),
+        word: &'static str,
+        due: impl Into<Option<Bound>>,
+    ) -> Self {
         let value = self.spent.board / self.units.max(1.0) * per * scale;
         self.figure(name, value, word, due)
     }
@@ -152,14 +161,16 @@ impl Figure {
 
 /// The table.
 pub fn table(measured: &[Measured]) -> String {
+    let names = measured.iter().flat_map(|one| &one.figures).map(|figure| figure.name.chars().count());
+    let width = names.max().unwrap_or(0).max(25);
     let mut text = format!(
-        "\n{:<36} {:<25} {:>13} {:>8} {:>12}\n{}\n",
+        "\n{:<36} {:<width$} {:>13} {:>8} {:>12}\n{}\n",
         "measure",
         "figure",
         "value",
         "due",
         "predecessor",
-        "-".repeat(107)
+        "-".repeat(82 + width)
     );
     for one in measured {
         for (n, figure) in one.figures.iter().enumerate() {
@@ -172,7 +183,7 @@ pub fn table(measured: &[Measured]) -> String {
             let value = format!("{} {}", number(figure.value), figure.word);
             let before = figure.predecessor.map(number).unwrap_or_default();
             text.push_str(&format!(
-                "{name:<36} {:<25} {value:>13} {due:>8} {before:>12}  {verdict}{}\n",
+                "{name:<36} {:<width$} {value:>13} {due:>8} {before:>12}  {verdict}{}\n",
                 figure.name,
                 figure.growth()
             ));
@@ -246,7 +257,8 @@ pub fn json(machine: &Hardware, scale: f64, measured: &[Measured]) -> Value {
     };
     json!({
         "machine": {
-            "model": machine.model, "cores": machine.cores, "loadAverageBefore": machine.load,
+            "model": machine.model, "cores": machine.cores, "memoryGiB": machine.memory,
+            "loadAverageBefore": machine.load,
             "fdatasyncMs": {"p50": machine.sync.0, "p99": machine.sync.1},
         },
         "scale": scale,

@@ -103,7 +103,7 @@ const AXES: &[Axis] = &[
         calls: &[
             call("home", Kind::Page(""), Some((2.0, 5.0))),
             call("vibers page", Kind::Page("/vibers"), Some((2.0, 5.0))),
-            call("vibers, a rare word", Kind::Page("/vibers?q=machine+77"), None),
+            call("vibers, a rare word", Kind::Page("/vibers?q=machine+77"), Some((2.0, 5.0))),
             call("sessions, first page", Kind::Page("/sessions"), Some((2.0, 5.0))),
             call("session page after a write", Kind::SessionPageAfterWrite, Some((0.8, 5.0))),
             call("round trip by labels", Kind::RoundTripByLabels, None),
