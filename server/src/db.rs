@@ -11,11 +11,9 @@ pub mod people;
 pub mod work;
 
 pub use documents::{artifacts, blobs, edits, files, listings, plans, proposals};
-pub use engine::{change_limits, copy, ownership, postgres::statistics, settings};
+pub use engine::{change_limits, copy, ownership, settings, statistics};
 use engine::{
-    data_version, migrate,
-    postgres::pool::{self, PostgresPool},
-    row,
+    data_version, migrate, row,
     sqlite::{completion, inline_executor, integrity, readers, wal},
     team_tx, tx, writer,
 };
@@ -37,7 +35,8 @@ use std::{
 
 use protocol::{Instant, TeamId};
 use sqlx::{
-    postgres::PgConnectOptions,
+    ConnectOptions as _, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 use tokio::sync::Semaphore;
@@ -54,9 +53,19 @@ pub use row::{Arg, Row};
 pub use team_tx::{Change, TeamTx};
 pub use tx::{Answer, Query, Tx};
 
+/// Connections of a PostgreSQL database, readers and writers together.
+const MAX_POSTGRES_CONNECTIONS: u32 = 16;
+/// How long acquiring a connection may take: a database that does not answer is reported within 3 s.
+const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// How long a SQLite connection waits for another process's lock. A change may wait for the batch before it as well, and
 /// together that stays below ten seconds.
 const SQLITE_BUSY_TIMEOUT: Duration = Duration::from_millis(4000);
+/// Timeouts of every PostgreSQL connection, unless its server sets others: a statement or lock that takes longer fails
+/// (503), and a transaction that a vanished Board left open does not hold its locks for ever.
+const POSTGRES_TIMEOUTS_SQL: &str = "SELECT set_config(name, patience, false) FROM (VALUES ('statement_timeout', '9s'), \
+     ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '30s')) AS told(name, patience) \
+     WHERE current_setting(name) = '0'";
+
 /// Why the database did not do something.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DbError {
@@ -91,7 +100,7 @@ pub struct Db {
 #[derive(Clone)]
 enum Pools {
     Sqlite(Arc<readers::Readers>),
-    Postgres(PostgresPool),
+    Postgres(PgPool),
 }
 
 impl Db {
@@ -114,7 +123,28 @@ impl Db {
         let chain = Arc::<audit::AuditChain>::default();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let options = PgConnectOptions::from_str(url).map_err(DbError::from)?;
-            let pools = Pools::Postgres(PostgresPool::open(options).await?);
+            // Statements that are sent together have many texts.
+            let options = options.statement_cache_capacity(300);
+            let pool = PgPoolOptions::new()
+                .max_connections(MAX_POSTGRES_CONNECTIONS)
+                .acquire_timeout(POSTGRES_ACQUIRE_TIMEOUT)
+                .after_connect(|connection, _| {
+                    Box::pin(async move { sqlx::raw_sql(POSTGRES_TIMEOUTS_SQL).execute(connection).await.map(drop) })
+                })
+                .connect_with(options.clone())
+                .await;
+            let pool = match pool {
+                Ok(pool) => pool,
+                // The pool hides the reason: connect once more to get it.
+                Err(sqlx::Error::PoolTimedOut) => {
+                    let place = format!("PostgreSQL at {}:{}", options.get_host(), options.get_port());
+                    let said = options.connect().await.map(drop);
+                    let why = said.err().map_or_else(|| "it did not answer in time".to_owned(), |why| why.to_string());
+                    return Err(DbError::Unavailable(format!("{place}: {why}")));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let pools = Pools::Postgres(pool);
             return Ok(Self { pools, writer: None, watch: None, fence: None, lane: lane(), chain });
         }
         let options = SqliteConnectOptions::from_str(url)?
@@ -161,7 +191,7 @@ impl Db {
     pub async fn reader(&self) -> Result<Reader<'_>, DbError> {
         match &self.pools {
             Pools::Sqlite(readers) => readers.take().await,
-            Pools::Postgres(pool) => Ok(Reader::postgres(Tx::postgres(pool.take().await?))),
+            Pools::Postgres(pool) => Ok(Reader::postgres(Tx::postgres(pool.acquire().await?))),
         }
     }
 

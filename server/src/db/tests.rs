@@ -1,7 +1,6 @@
 //! The writer's promises on SQLite; the stores are tested on both engines in `tests/`.
 
 use super::*;
-use sqlx::ConnectOptions as _;
 
 async fn fresh() -> (tempfile::TempDir, Db) {
     let folder = tempfile::tempdir().expect("a folder");

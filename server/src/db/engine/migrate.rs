@@ -184,7 +184,7 @@ pub(in crate::db) async fn run(db: &Db) -> Result<(), DbError> {
         }
         Pools::Postgres(pool) => {
             // A migration has no time limit, and neither has waiting for another process's.
-            let mut alone = pool.another().await?;
+            let mut alone = pool.acquire().await?.detach();
             sqlx::raw_sql("SET statement_timeout = 0; SET lock_timeout = 0").execute(&mut alone).await?;
             migrator(|all| all.3).run(&mut alone).await
         }

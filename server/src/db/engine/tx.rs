@@ -13,7 +13,9 @@ use std::{
 
 use futures_util::TryStreamExt as _;
 use protocol::TeamId;
-use sqlx::{AssertSqlSafe, Either, Executor as _, PgConnection, SqlSafeStr as _, SqlStr, SqliteConnection};
+use sqlx::{
+    AssertSqlSafe, Either, Executor as _, Postgres, SqlSafeStr as _, SqlStr, SqliteConnection, pool::PoolConnection,
+};
 
 use crate::db::{
     DbError,
@@ -21,7 +23,6 @@ use crate::db::{
     change_limits::ChangeCost,
     completion::{Completion, CompletionWait},
     ownership::Fence,
-    pool::{PooledConnection, PooledState},
     row::{self, Arg, Row},
 };
 
@@ -54,7 +55,7 @@ pub struct Tx {
 
 enum EngineConnection {
     Sqlite(Box<Sqlite>),
-    Postgres(Box<PooledConnection>),
+    Postgres(PoolConnection<Postgres>),
 }
 
 /// A SQLite connection.
@@ -143,8 +144,8 @@ impl Tx {
         Self::over(EngineConnection::Sqlite(Box::new(connection)))
     }
 
-    pub(in crate::db) fn postgres(connection: PooledConnection) -> Self {
-        Self::over(EngineConnection::Postgres(Box::new(connection)))
+    pub(in crate::db) fn postgres(connection: PoolConnection<Postgres>) -> Self {
+        Self::over(EngineConnection::Postgres(connection))
     }
 
     fn over(connection: EngineConnection) -> Self {
@@ -244,17 +245,10 @@ impl Tx {
         let mut answers: Vec<Answer> = all.iter().map(|_| Answer::default()).collect();
         let done = match &mut self.connection {
             EngineConnection::Sqlite(sqlite) => sqlite.run(&all, &mut answers).await,
-            EngineConnection::Postgres(connection) => {
-                // Whoever waits may be dropped meanwhile.
-                connection.state = PooledState::Busy;
-                let done = if writes.is_empty() {
-                    postgres(connection, &all, &mut answers).await
-                } else {
-                    postgres_together(connection, &all, &mut answers).await
-                };
-                connection.state = state_after(&done);
-                done
+            EngineConnection::Postgres(connection) if writes.is_empty() => {
+                postgres(connection, &all, &mut answers).await
             }
+            EngineConnection::Postgres(connection) => postgres_together(connection, &all, &mut answers).await,
         };
         done.map_err(|error| self.note(error))?;
         for (one, answer) in all.iter().zip(&answers).skip(before - writes.len()) {
@@ -285,9 +279,7 @@ impl Tx {
     pub(in crate::db) async fn begin_postgres(&mut self, fence: Option<&Fence>) -> Result<(), DbError> {
         match (fence, &mut self.connection) {
             (Some(fence), EngineConnection::Postgres(connection)) => {
-                connection.state = PooledState::Busy;
                 let begun = fence.begin(connection).await;
-                connection.state = state_after(&begun);
                 begun.map_err(|error| self.note(error))
             }
             _ => self.execute("BEGIN ISOLATION LEVEL READ COMMITTED", &[]).await.map(drop),
@@ -296,8 +288,8 @@ impl Tx {
 
     /// Discards a connection whose transaction did not end properly, so that nobody else gets it.
     pub(in crate::db) fn forsake(self) {
-        if let EngineConnection::Postgres(mut connection) = self.connection {
-            connection.state = PooledState::Failed;
+        if let EngineConnection::Postgres(connection) = self.connection {
+            drop(connection.detach());
         }
     }
 
@@ -376,7 +368,7 @@ fn shift(text: &mut String, sql: &str, by: usize) {
 }
 
 async fn postgres(
-    connection: &mut PgConnection,
+    connection: &mut PoolConnection<Postgres>,
     statements: &[BoundStatement<'_>],
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
@@ -395,7 +387,7 @@ async fn postgres(
 
 /// Runs writes as the parts of one statement, of which none sees what the others do. The last one may return rows.
 async fn postgres_together(
-    connection: &mut PgConnection,
+    connection: &mut PoolConnection<Postgres>,
     writes: &[BoundStatement<'_>],
     answers: &mut [Answer],
 ) -> Result<(), sqlx::Error> {
@@ -422,17 +414,6 @@ async fn postgres_together(
     let count = others.len();
     answers.iter_mut().take(count).for_each(|answer| answer.touched = 1);
     Ok(())
-}
-
-/// What is known of a connection after a statement. An error that is the server's answer to it leaves the connection good
-/// for the next one, but for those of class 57: the server ends the connection.
-fn state_after<T>(done: &Result<T, sqlx::Error>) -> PooledState {
-    let code = |error: &sqlx::Error| error.as_database_error().and_then(|answer| answer.code().map(String::from));
-    match done.as_ref().err().map(code) {
-        None => PooledState::Ready,
-        Some(Some(code)) if !code.starts_with("57") => PooledState::Ready,
-        Some(_) => PooledState::Failed,
-    }
 }
 
 /// The answers to as many statements as were asked.

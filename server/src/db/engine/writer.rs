@@ -10,7 +10,7 @@ use std::{
 
 use futures_util::FutureExt;
 use metrics::{counter, gauge, histogram};
-use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
+use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -20,7 +20,6 @@ use crate::{
         change_limits::{ChangeCost, MAX_CHANGE_TIME},
         inline_executor,
         ownership::Fence,
-        pool::PostgresPool,
         wal::WriteAheadLog,
     },
     fault, measure,
@@ -330,7 +329,7 @@ async fn total(tx: &mut Tx) -> Result<Option<u64>, DbError> {
 
 /// A change on PostgreSQL, without its work.
 pub(in crate::db) struct PostgresChange {
-    pub(in crate::db) pool: PostgresPool,
+    pub(in crate::db) pool: PgPool,
     pub(in crate::db) fence: Option<Arc<Fence>>,
     pub(in crate::db) chain: Arc<AuditChain>,
     /// Its place in the code.
@@ -358,7 +357,7 @@ impl PostgresChange {
         let mut tries = 1;
         let began = Instant::now();
         loop {
-            let mut tx = Tx::postgres(self.pool.take().await?).writing(&self.chain);
+            let mut tx = Tx::postgres(self.pool.acquire().await.map_err(DbError::from)?).writing(&self.chain);
             if let Err(error) = tx.begin_postgres(self.fence.as_deref()).await {
                 tx.forsake();
                 return Err(error.into());
