@@ -160,3 +160,16 @@ fn what_is_searched_is_taken_literally() {
     assert_eq!(pattern(&fold("50%_OFF!")), "%50!%!_off!!%");
     assert_eq!(fold("ÄÖÜ\0"), "äöü\u{fffd}");
 }
+
+#[tokio::test]
+async fn a_history_is_read_by_its_tasks_however_long_the_session_is() {
+    let (folder, db) = fresh().await;
+    let query = messages::history_query(&protocol::SessionId::new(1), 9, Instant(1), 16);
+    let url = format!("sqlite://{}/board.db", folder.path().display());
+    let mut hand = SqliteConnectOptions::from_str(&url).expect("an address").connect().await.expect("the file");
+    let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", query.sql()));
+    let plan = sqlx::raw_sql(explain).fetch_all(&mut hand).await.expect("a plan");
+    let plan: Vec<String> = plan.iter().map(|row| sqlx::Row::get(row, "detail")).collect();
+    assert!(plan.iter().any(|step| step.contains("messages_task (team_id=? AND task_id=?")), "{plan:#?}");
+    db.close().await;
+}

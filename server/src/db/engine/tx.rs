@@ -133,6 +133,12 @@ impl<T> Query<T> {
         Self { sql, args: args.to_vec(), read }
     }
 
+    /// Its text.
+    #[cfg(test)]
+    pub(in crate::db) fn sql(&self) -> &'static str {
+        self.sql
+    }
+
     pub(in crate::db) fn of<'a>(&'a self, team: &'a Arg) -> BoundStatement<'a> {
         BoundStatement::of(team, self.sql, &self.args)
     }

@@ -232,14 +232,15 @@ pub async fn history(
 
 /// The same as a query, to be sent together with others.
 pub fn history_query(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Query<Vec<HistoryPart>> {
-    // Reasoning is never sent. Texts that follow so much newer text fit no window: they stay where they are.
+    // Reasoning is never sent. Texts that follow so much newer text fit no window: they stay where they are. A question
+    // belongs to attempt 0; named so, SQLite finds a task's messages by their index instead of reading the whole session.
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, CASE WHEN p.kind NOT IN ('text', 'summary') \
                OR SUM(CASE WHEN p.kind IN ('text', 'summary') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
-               OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body FROM (SELECT team_id, session_id, task_id, message_seq, \
-               attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
+               OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
+               FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5 + 0) t \
                JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
-               AND (m.role = 'user' OR m.attempt = t.attempt) \
+               AND m.attempt IN (0, t.attempt) \
                LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
                AND p.kind <> 'reasoning' ORDER BY t.message_seq DESC, m.seq, p.idx";
     Query::new(sql, args![session, below, until, tasks, MAX_HISTORY_TEXT_BYTES], |answer| {
