@@ -94,7 +94,10 @@ pub async fn main() {
             continue;
         }
         eprintln!("measuring {name} …");
-        measured.extend(measure(Scale(scale)).await);
+        let done = measure(Scale(scale)).await;
+        // What is known by now, should a later measure fail.
+        eprintln!("{}", report::table(&done));
+        measured.extend(done);
     }
     println!("{}", report::table(&measured));
     let target = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));

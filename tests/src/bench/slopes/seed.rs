@@ -62,6 +62,12 @@ impl Seed<'_> {
                 for sql in statements {
                     run(connection.execute(AssertSqlSafe(sql.clone())).await, &sql);
                 }
+                // What triggers count.
+                let sql = "INSERT INTO usage (team_id, slot, bytes) SELECT c.team_id, 0, SUM(c.size) FROM \
+                           (SELECT team_id, OCTET_LENGTH(body) AS size FROM events \
+                           UNION ALL SELECT team_id, OCTET_LENGTH(body) FROM parts) c GROUP BY c.team_id \
+                           ON CONFLICT (team_id, slot) DO UPDATE SET bytes = excluded.bytes";
+                run(connection.execute(sql).await, sql);
                 self.index_titles().await;
                 // What autovacuum does in time.
                 let sql = "VACUUM ANALYZE";
