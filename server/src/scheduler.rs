@@ -33,6 +33,8 @@ const RESUME_PERIOD: Duration = Duration::from_secs(5);
 const INDEX_PERIOD: Duration = Duration::from_secs(5);
 /// How often the database looks at the sizes of tables that have grown.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(2);
+/// Rounds of a minute.
+const STATISTICS_REST_ROUNDS: u32 = 30;
 
 /// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
 const LOOK_BACK_MS: i64 = 60_000;
@@ -52,7 +54,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
-    board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics));
+    board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics::default()));
 }
 
 /// Something that is done periodically.
@@ -173,13 +175,23 @@ impl Duty for ViberWords {
 }
 
 /// Keeps the database's plans good while its tables grow.
-struct Statistics;
+#[derive(Default)]
+struct Statistics {
+    /// Rounds that are left out: a database that is too slow for it is not asked again and again.
+    rest: u32,
+}
 
 impl Duty for Statistics {
     const NAME: &'static str = "statistics";
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
-        Ok(db::statistics::refresh(&board.db).await?)
+        if self.rest > 0 {
+            self.rest -= 1;
+            return Ok(());
+        }
+        let looked = db::statistics::refresh(&board.db).await;
+        self.rest = if looked.is_err() { STATISTICS_REST_ROUNDS } else { 0 };
+        Ok(looked?)
     }
 }
 

@@ -194,7 +194,7 @@ pub async fn write_words(board: &Board) -> Result<()> {
 
 async fn write_words_of(board: &Board, team: &TeamId) -> Result<()> {
     let some = || board.piece(team, &By::board(), |tx| Box::pin(async move { db::vibers::write_words(tx).await }));
-    while some().await? && !board.shutdown.soft.is_cancelled() {}
+    while !board.shutdown.soft.is_cancelled() && some().await? {}
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! What SQLite needs beside its driver: readers that stay open, one wake-up per command, a short write-ahead log, and checks of
-//! its file.
+//! What SQLite needs beside its driver: readers that stay open, one wake-up per command, a short write-ahead log, and
+//! checks of its file.
 
 pub(in crate::db) mod completion;
 pub(in crate::db) mod inline_executor;

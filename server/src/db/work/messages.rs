@@ -237,7 +237,8 @@ pub fn history_query(session: &SessionId, below: u64, until: Instant, tasks: u64
     let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, CASE WHEN p.kind NOT IN ('text', 'summary') \
                OR SUM(CASE WHEN p.kind IN ('text', 'summary') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
                OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
-               FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
+               FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks \
+               WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
                ORDER BY message_seq DESC LIMIT $5 + 0) t \
                JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
                AND m.attempt IN (0, t.attempt) \
