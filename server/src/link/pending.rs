@@ -1,8 +1,9 @@
 //! Work of a connection besides recording events. One piece of work runs at a time; pieces of the same kind that wait are
-//! merged into one.
+//! merged into one. What is reported about files stays in order: the report of a file and the outcome of an edit that moved
+//! it mean different things one after the other.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
     pin::Pin,
     time::Duration,
 };
@@ -29,13 +30,16 @@ pub const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// Work in progress.
 pub type BoxedWork<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The work that waits, at most one piece of each kind.
+/// The work that waits.
 #[derive(Debug, Default)]
 pub struct PendingWork {
+    /// At most one piece of each kind besides files.
     waiting: BTreeMap<Kind, Pending>,
+    /// What was reported about files, the oldest first. Neighbours are of two kinds.
+    files: VecDeque<Pending>,
 }
 
-/// The kinds of work, in the order in which they are done.
+/// The kinds of work, in the order in which they are done. The two about files have one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Acked,
@@ -81,22 +85,69 @@ pub enum WorkOutcome {
 impl PendingWork {
     /// Adds work that is newer than all that waits.
     pub fn add(&mut self, newer: Pending) {
-        match self.waiting.entry(newer.kind()) {
-            Entry::Vacant(place) => {
-                place.insert(newer);
-            }
-            Entry::Occupied(mut older) => older.get_mut().merge(newer),
+        match newer.kind() {
+            Kind::Written | Kind::Heard => self.add_about_files(newer),
+            kind => match self.waiting.entry(kind) {
+                Entry::Vacant(place) => {
+                    place.insert(newer);
+                }
+                Entry::Occupied(mut older) => older.get_mut().merge(newer),
+            },
         }
     }
 
     /// Puts back work that has to be retried. What was added meanwhile is newer and takes precedence.
-    pub fn restore(&mut self, older: Pending) {
-        let kind = older.kind();
-        let merged = match self.waiting.remove(&kind) {
-            Some(newer) => older.followed_by(newer),
-            None => older,
-        };
-        self.waiting.insert(kind, merged);
+    pub fn restore(&mut self, mut older: Pending) {
+        match older.kind() {
+            Kind::Written | Kind::Heard => self.restore_about_files(older),
+            kind => {
+                if let Some(newer) = self.waiting.remove(&kind) {
+                    older.merge(newer);
+                }
+                self.waiting.insert(kind, older);
+            }
+        }
+    }
+
+    /// Adds an outcome or reports. Of a file only the newest report waits.
+    fn add_about_files(&mut self, newer: Pending) {
+        if let Pending::Heard(reports) = &newer {
+            for older in self.reports_mut() {
+                older.retain(|path, _| !reports.contains_key(path));
+            }
+        }
+        let room = self.room_for_reports();
+        match (self.files.back_mut(), newer) {
+            (Some(Pending::Written(all)), Pending::Written(newer)) => all.extend(newer),
+            (Some(Pending::Heard(all)), Pending::Heard(newer)) => all.extend(newer.into_iter().take(room)),
+            (_, Pending::Heard(newer)) => self.files.push_back(Pending::Heard(newer.into_iter().take(room).collect())),
+            (_, newer) => self.files.push_back(newer),
+        }
+    }
+
+    fn restore_about_files(&mut self, mut older: Pending) {
+        if let Pending::Heard(reports) = &mut older {
+            for newer in self.reports_mut() {
+                reports.retain(|path, _| !newer.contains_key(path));
+            }
+        }
+        let room = self.room_for_reports();
+        match (self.files.front_mut(), older) {
+            (Some(Pending::Written(all)), Pending::Written(older)) => drop(all.splice(..0, older)),
+            (Some(Pending::Heard(all)), Pending::Heard(older)) => all.extend(older.into_iter().take(room)),
+            (_, Pending::Heard(older)) => self.files.push_front(Pending::Heard(older.into_iter().take(room).collect())),
+            (_, older) => self.files.push_front(older),
+        }
+    }
+
+    fn reports_mut(&mut self) -> impl Iterator<Item = &mut BTreeMap<String, FileReport>> {
+        self.files.iter_mut().filter_map(|one| if let Pending::Heard(reports) = one { Some(reports) } else { None })
+    }
+
+    /// How many more file reports may wait.
+    fn room_for_reports(&self) -> usize {
+        let waiting = self.files.iter().map(|one| if let Pending::Heard(reports) = one { reports.len() } else { 0 });
+        MAX_PENDING_FILES.saturating_sub(waiting.sum())
     }
 
     /// Takes the acknowledged commands, to be stored in a change that is made anyway.
@@ -134,8 +185,12 @@ impl PendingWork {
     }
 
     fn take(&mut self, has_room: bool) -> Option<Pending> {
-        let first = self.waiting.first_entry()?;
-        (has_room || *first.key() != Kind::Commands).then(|| first.remove())
+        match self.waiting.first_entry() {
+            Some(first) if *first.key() < Kind::Written => Some(first.remove()),
+            _ if !self.files.is_empty() => self.files.pop_front(),
+            Some(commands) if has_room => Some(commands.remove()),
+            _ => None,
+        }
     }
 }
 
@@ -157,39 +212,16 @@ impl Pending {
         }
     }
 
-    /// Merges newer work of the same kind into this. File reports beyond [`MAX_PENDING_FILES`] are dropped.
+    /// Merges newer work of the same kind into this.
     fn merge(&mut self, newer: Self) {
         match (self, newer) {
             (Self::Acked(cmd_seq), Self::Acked(newer)) => *cmd_seq = newer.max(*cmd_seq),
             (Self::Lists(lists), Self::Lists(newer)) => replace(lists, *newer),
             (Self::Claims(all), Self::Claims(newer)) | (Self::Settle(all), Self::Settle(newer)) => all.extend(newer),
-            (Self::Written(all), Self::Written(newer)) => all.extend(newer),
-            (Self::Heard(all), Self::Heard(newer)) => {
-                for (path, report) in newer {
-                    if all.len() < MAX_PENDING_FILES || all.contains_key(&path) {
-                        all.insert(path, report);
-                    }
-                }
-            }
-            // Commands are read from the database when it is their turn; two kinds are never merged.
+            // Commands are read from the database when it is their turn; two kinds are never merged, and what is about
+            // files has its own queue.
             _ => {}
         }
-    }
-
-    /// The same for work that has to be retried. No newer file report is dropped: older ones fill the room that is left.
-    fn followed_by(mut self, newer: Self) -> Self {
-        match (&mut self, newer) {
-            (Self::Heard(older), Self::Heard(mut newer)) => {
-                for (path, report) in std::mem::take(older) {
-                    if newer.len() < MAX_PENDING_FILES {
-                        newer.entry(path).or_insert(report);
-                    }
-                }
-                *older = newer;
-            }
-            (older, newer) => older.merge(newer),
-        }
-        self
     }
 
     async fn carry_out(&self, board: &Board, own: &Connection, sent: u64) -> Result<WorkOutcome> {
@@ -225,7 +257,7 @@ fn replace(lists: &mut ViberState, newer: ViberState) {
 
 #[cfg(test)]
 mod tests {
-    use protocol::AgentInfo;
+    use protocol::{AgentInfo, WriteState};
 
     use super::*;
 
@@ -235,8 +267,20 @@ mod tests {
         AttemptRef { task_id: TASK.parse().expect("an id"), attempt }
     }
 
+    fn files(sizes: &[(&str, u64)]) -> Pending {
+        let report =
+            |path: &str, size| FileReport { path: path.into(), hash: None, size, mtime: None, by: "file".into() };
+        Pending::Heard(sizes.iter().map(|(path, size)| ((*path).to_owned(), report(path, *size))).collect())
+    }
+
     fn file(path: &str, size: u64) -> Pending {
-        Pending::heard(FileReport { path: path.into(), hash: None, size, mtime: None, by: "file".into() })
+        files(&[(path, size)])
+    }
+
+    fn written(n: u8) -> Pending {
+        let edit_id = format!("edt_0192d1c7a0f07a3cb1f0c6f8d1f1a2{n:02}").parse().expect("an id");
+        let path = "a".to_owned();
+        Pending::Written(vec![WorkspaceWritten { edit_id, path, state: WriteState::Applied, hash: None, reason: None }])
     }
 
     fn agents(names: &[&str]) -> Option<Vec<AgentInfo>> {
@@ -253,8 +297,8 @@ mod tests {
         let mut pending = PendingWork::default();
         pending.add(Pending::Commands);
         assert_eq!(pending.take(false), None);
+        pending.add(written(1));
         pending.add(file("a", 1));
-        pending.add(Pending::Written(Vec::new()));
         pending.add(Pending::Settle(vec![running(1)]));
         pending.add(Pending::Claims(vec![running(2)]));
         pending.add(Pending::Lists(Box::default()));
@@ -299,13 +343,43 @@ mod tests {
         pending.add(Pending::Settle(vec![running(2)]));
         pending.restore(Pending::Settle(vec![running(1)]));
         pending.add(file("a", 2));
-        let mut older = file("a", 1);
-        older.merge(file("b", 1));
-        pending.restore(older);
-        let mut newest = file("a", 2);
-        newest.merge(file("b", 1));
+        pending.restore(files(&[("a", 1), ("b", 1)]));
+        let newest = files(&[("a", 2), ("b", 1)]);
         let expected = [Pending::Acked(7), Pending::Settle(vec![running(1), running(2)]), newest, Pending::Commands];
         assert_eq!(all(pending), expected);
+    }
+
+    /// A file that was reported before it was moved is not there again afterwards.
+    #[test]
+    fn reports_and_outcomes_of_edits_stay_in_order() {
+        let mut pending = PendingWork::default();
+        for newer in [file("a", 1), file("b", 1), written(1), written(2), file("a", 2), file("a", 3), written(3)] {
+            pending.add(newer);
+        }
+        let first = pending.take(true).expect("reports");
+        assert_eq!(first, file("b", 1), "of a file only the newest report waits");
+        pending.restore(first.clone());
+        assert_eq!(pending.take(true), Some(first));
+        let two = pending.take(true).expect("outcomes");
+        pending.restore(two.clone());
+        let all = all(pending);
+        assert_eq!(all[1..], [file("a", 3), written(3)]);
+        let (Pending::Written(two), Pending::Written(first)) = (&all[0], &written(1)) else { panic!("{all:?}") };
+        assert_eq!((two.len(), &two[0]), (2, &first[0]));
+    }
+
+    #[test]
+    fn outcomes_between_reports_make_no_room_for_more() {
+        let mut pending = PendingWork::default();
+        (0..MAX_PENDING_FILES - 1).for_each(|n| pending.add(file(&n.to_string(), 1)));
+        for more in [written(1), file("x", 1), written(2), file("y", 1), file("x", 2)] {
+            pending.add(more);
+        }
+        pending.restore(file("z", 1));
+        let reports =
+            all(pending).into_iter().filter_map(|one| if let Pending::Heard(all) = one { Some(all) } else { None });
+        let after: Vec<_> = reports.skip(1).flatten().map(|(path, report)| (path, report.size)).collect();
+        assert_eq!(after, [("x".to_owned(), 2)]);
     }
 
     #[test]
@@ -322,8 +396,9 @@ mod tests {
 
     #[test]
     fn newer_reports_stay_when_older_ones_fill_the_queue() {
-        let mut older = file("0", 1);
-        (1..MAX_PENDING_FILES).for_each(|n| older.merge(file(&n.to_string(), 1)));
+        let mut before = PendingWork::default();
+        (0..MAX_PENDING_FILES).for_each(|n| before.add(file(&n.to_string(), 1)));
+        let older = before.take(true).expect("all of them");
         let mut pending = PendingWork::default();
         pending.add(file("new", 2));
         pending.add(file("7", 2));
