@@ -47,6 +47,36 @@ impl DeltaBatch {
     }
 }
 
+/// The last command that a daemon acknowledged, as long as that waits for events to be recorded with: the first events of
+/// its task mostly follow at once, and both take one commit.
+#[derive(Debug, Default)]
+pub struct AckedCommands {
+    waiting: Option<(u64, Instant)>,
+}
+
+impl AckedCommands {
+    /// Adds an acknowledgement. The first one that waits sets until when.
+    pub fn add(&mut self, cmd_seq: u64, until: Instant) {
+        let (before, until) = self.waiting.unwrap_or((0, until));
+        self.waiting = Some((cmd_seq.max(before), until));
+    }
+
+    /// The command to be recorded now, with events.
+    pub fn take(&mut self) -> Option<u64> {
+        self.waiting.take().map(|(cmd_seq, _)| cmd_seq)
+    }
+
+    /// The command to be recorded without events, if it has waited long enough.
+    pub fn take_due(&mut self, now: Instant) -> Option<u64> {
+        if self.until()? <= now { self.take() } else { None }
+    }
+
+    /// Until when it may wait.
+    pub fn until(&self) -> Option<Instant> {
+        self.waiting.map(|(_, until)| until)
+    }
+}
+
 /// Whether an event is a delta: one of many that each add a piece to the same text. An event that cannot be parsed is not,
 /// so that the error is reported at once.
 fn is_delta(item: &str) -> bool {
@@ -74,6 +104,18 @@ mod tests {
     fn events(items: &[&str]) -> Events {
         let raw = |item: &&str| RawValue::from_string((*item).to_owned()).expect("JSON");
         Events { task_id: TaskId::new(1), attempt: 1, from: 1, items: items.iter().map(raw).collect() }
+    }
+
+    #[test]
+    fn acknowledged_commands_wait_for_events_but_not_for_ever() {
+        let (mut acked, now, tick) = (AckedCommands::default(), Instant::now(), Duration::from_millis(10));
+        assert_eq!((acked.until(), acked.take_due(now), acked.take()), (None, None, None));
+        acked.add(5, now + tick);
+        acked.add(4, now + 3 * tick);
+        assert_eq!((acked.until(), acked.take_due(now)), (Some(now + tick), None));
+        assert_eq!((acked.take_due(now + tick), acked.take()), (Some(5), None));
+        acked.add(6, now + tick);
+        assert_eq!((acked.take(), acked.until()), (Some(6), None));
     }
 
     const DELTA: &str = r#"{"seq":4,"type":"task:progress","event":{"agentId":"a","type":"text-delta","content":"x"}}"#;

@@ -241,12 +241,13 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), DbError> {
         TaskError { code: ErrorCode::Lost, message: "silent".into(), retryable: true, suggestion: None, details: None };
     assert!(tasks::fail(&mut tx.change(&home, &By::board(), after(4)), &one.id, 1, &error, false).await?);
     let result = TaskResult { text: "late".into(), ..Default::default() };
+    let completion = |adopted| tasks::TaskCompletion { result: &result, model: Some("other/model"), adopted };
     assert!(
-        !tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, &result, false).await?,
+        !tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, completion(false)).await?,
         "final"
     );
     assert!(
-        tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, &result, true).await?,
+        tasks::complete(&mut tx.change(&home, &By::board(), after(5)), &one.id, 1, completion(true)).await?,
         "adopted"
     );
     let found = tasks::load(&mut tx.of(&home), &one.id).await?.expect("there");

@@ -7,7 +7,7 @@ use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, Te
 
 use crate::{
     actions::{AfterCommit, dispatch},
-    db::{self, Change, TeamTx, attempts::OpenAttempt, audit::Entry},
+    db::{self, Change, TeamTx, attempts::OpenAttempt, audit::Entry, vibers::CommandCounters},
     domain::{By, Connection, TaskState},
     error::{Error, Result},
     state::Board,
@@ -176,21 +176,36 @@ pub async fn ack_commands(board: &Board, connection: &Connection, cmd_seq: u64) 
         let own = connection.clone();
         board.change(&connection.team, &connection.by(), move |tx| {
             let own = own.clone();
-            Box::pin(async move { acked(tx, &own, cmd_seq).await })
+            Box::pin(async move {
+                match db::vibers::command_counters(tx, &own.viber).await?.filter(|viber| viber.epoch == own.epoch) {
+                    Some(counters) => acked(tx, &own, counters, cmd_seq).await,
+                    // A newer connection has said what the daemon has.
+                    None => Ok(true),
+                }
+            })
         })
     };
     while !some().await? {}
     Ok(())
 }
 
-/// Marks some of them. `true`: all are marked, or the connection is outdated.
-pub(in crate::actions) async fn acked(tx: &mut Change<'_>, connection: &Connection, cmd_seq: u64) -> Result<bool> {
-    let Connection { viber, epoch, .. } = connection;
-    let Some(before) = db::vibers::acked(tx, viber, *epoch).await? else { return Ok(true) };
-    let to = cmd_seq.min(before.saturating_add(ACKS_PER_CHANGE));
-    db::commands::ack_over(tx, viber, *epoch, to).await?;
-    let moved = db::vibers::set_acked(tx, viber, *epoch, to).await?;
-    Ok(to == cmd_seq || !moved)
+/// Marks some of them; `viber` is what this change has read. Returns whether all are marked.
+pub(in crate::actions) async fn acked(
+    tx: &mut Change<'_>,
+    connection: &Connection,
+    viber: CommandCounters,
+    cmd_seq: u64,
+) -> Result<bool> {
+    let all = cmd_seq.min(viber.cmd_seq);
+    let to = all.min(viber.acked.saturating_add(ACKS_PER_CHANGE));
+    if to <= viber.acked {
+        return Ok(true);
+    }
+    db::commands::ack_range(tx, &connection.viber, viber.acked, to).await?;
+    if !db::vibers::set_acked(tx, &connection.viber, connection.epoch, to).await? {
+        return Err(Error::conflict("raced", "another connection of the viber has begun"));
+    }
+    Ok(to == all)
 }
 
 /// Stores whole lists that changed on the machine.

@@ -100,16 +100,15 @@ async fn record_share(
             let report = report.clone();
             Box::pin(async move {
                 let (connection, frames) = &*report;
-                if db::vibers::epoch(tx, &connection.viber).await? != Some(connection.epoch) {
-                    return Ok(None);
-                }
+                let viber = db::vibers::command_counters(tx, &connection.viber).await?;
+                let Some(viber) = viber.filter(|viber| viber.epoch == connection.epoch) else { return Ok(None) };
                 let mut book = RecordedChange::default();
                 for of_attempt in by_attempt(frames) {
                     record_attempt(tx, connection, &of_attempt, &mut book).await?;
                 }
                 // Sessions are locked before their viber, here as everywhere.
                 if let Some(cmd_seq) = acked {
-                    book.acked = reconcile::acked(tx, connection, cmd_seq).await?;
+                    book.acked = reconcile::acked(tx, connection, viber, cmd_seq).await?;
                 }
                 Ok::<_, Error>(Some(book))
             })

@@ -86,13 +86,11 @@ pub async fn ack(tx: &mut Change<'_>, viber: &ViberId, cmd_seq: u64, limit: u64)
     tx.execute(sql, args![viber, cmd_seq, tx.now, limit]).await
 }
 
-/// The same for a report of the connection `epoch`; call it before the viber's own counter is moved.
-pub async fn ack_over(tx: &mut Change<'_>, viber: &ViberId, epoch: u64, cmd_seq: u64) -> Result<(), DbError> {
-    // Starts at the viber's counter, not at its first command. An older connection finds no counter.
-    let sql = "UPDATE commands SET acked_at = $5 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq <= $4 \
-               AND cmd_seq > (SELECT v.acked_cmd_seq FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2 \
-               AND v.conn_epoch = $3 AND v.revoked_at IS NULL) AND acked_at IS NULL";
-    tx.execute(sql, args![viber, epoch, cmd_seq, tx.now]).await.map(drop)
+/// Marks the commands after `after` and up to `to` as received, with the writes that follow.
+pub async fn ack_range(tx: &mut Change<'_>, viber: &ViberId, after: u64, to: u64) -> Result<(), DbError> {
+    let sql = "UPDATE commands SET acked_at = $5 WHERE team_id = $1 AND viber_id = $2 AND cmd_seq > $3 AND cmd_seq <= $4 \
+               AND acked_at IS NULL";
+    tx.defer(sql, args![viber, after, to, tx.now]).await
 }
 
 /// The first command that a daemon without a journal needs: one that it was never seen to have, of an open attempt, of a

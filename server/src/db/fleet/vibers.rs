@@ -230,6 +230,29 @@ pub async fn counters(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Connec
     row.map(counters).transpose()
 }
 
+/// A viber's counters, as a change of its connection needs them.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandCounters {
+    /// The newest connection's number.
+    pub epoch: u64,
+    /// The last command that was given to it.
+    pub cmd_seq: u64,
+    /// The last command known to be in the daemon's journal.
+    pub acked: u64,
+}
+
+/// A viber's counters; `None` when it was revoked.
+pub async fn command_counters(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<CommandCounters>, DbError> {
+    let sql = "SELECT conn_epoch, cmd_seq, acked_cmd_seq FROM vibers WHERE team_id = $1 AND viber_id = $2 \
+               AND revoked_at IS NULL";
+    let Some(row) = tx.row(sql, args![id]).await? else { return Ok(None) };
+    Ok(Some(CommandCounters {
+        epoch: row.count("conn_epoch")?,
+        cmd_seq: row.count("cmd_seq")?,
+        acked: row.count("acked_cmd_seq")?,
+    }))
+}
+
 /// The newest connection's number; `None` when the viber was revoked.
 pub async fn epoch(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<u64>, DbError> {
     let sql = "SELECT conn_epoch FROM vibers WHERE team_id = $1 AND viber_id = $2 AND revoked_at IS NULL";
@@ -325,13 +348,6 @@ pub fn next_cmd_seq_query(id: &ViberId) -> Query<Option<(u64, Contact)>> {
 
 fn contact(row: &Row) -> Result<Contact, DbError> {
     Ok(Contact { state: row.parse("contact")?, since: row.instant("contact_since")? })
-}
-
-/// The last command known to be in the daemon's journal; `None` when `epoch` is not its newest connection.
-pub async fn acked(tx: &mut TeamTx<'_>, id: &ViberId, epoch: u64) -> Result<Option<u64>, DbError> {
-    let sql = "SELECT acked_cmd_seq FROM vibers WHERE team_id = $1 AND viber_id = $2 AND conn_epoch = $3 \
-               AND revoked_at IS NULL";
-    tx.row(sql, args![id, epoch]).await?.map(|row| row.count("acked_cmd_seq")).transpose()
 }
 
 /// Records that commands up to `cmd_seq` are in the daemon's journal, as the connection `epoch` reports.

@@ -143,24 +143,34 @@ pub async fn begun_on(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Resul
 }
 
 /// Inserts a session with its `last_seq`; `false` when the id is taken.
-pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, DbError> {
-    let sql = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
-               created_at, active_at, last_seq, plan_policy, memory_policy, approve_first) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
-    let args = args![
-        &session.id,
-        &session.viber_id,
-        &session.agent_id,
-        &session.title,
-        fold(&session.title),
-        &session.created_by,
-        session.created_at,
-        session.last_seq,
-        session.policies.plan.as_str(),
-        session.policies.memory.as_str(),
-        session.policies.approve_first
-    ];
-    Ok(tx.execute(sql, args).await? > 0)
+pub async fn insert_unless_taken(tx: &mut TeamTx<'_>, session: &Session) -> Result<bool, DbError> {
+    Ok(tx.execute(INSERT_SQL, &columns(session)).await? > 0)
+}
+
+/// Inserts a session that its first task follows, with the writes after it. A taken id fails the change: the task would
+/// belong to no session.
+pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<(), DbError> {
+    tx.defer(INSERT_SQL, &columns(session)).await
+}
+
+const INSERT_SQL: &str = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
+     created_at, active_at, last_seq, plan_policy, memory_policy, approve_first) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
+
+fn columns(session: &Session) -> [Arg; 11] {
+    [
+        Arg::from(&session.id),
+        Arg::from(&session.viber_id),
+        Arg::from(&session.agent_id),
+        Arg::from(&session.title),
+        Arg::from(fold(&session.title)),
+        Arg::from(&session.created_by),
+        Arg::from(session.created_at),
+        Arg::from(session.last_seq),
+        Arg::from(session.policies.plan.as_str()),
+        Arg::from(session.policies.memory.as_str()),
+        Arg::from(session.policies.approve_first),
+    ]
 }
 
 /// Reserves `count` seqs and returns the first; marks the session active now, and locks it until the change ends.

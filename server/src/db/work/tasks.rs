@@ -207,33 +207,43 @@ pub async fn is_taken(tx: &mut Tx, id: &TaskId) -> Result<bool, DbError> {
     Ok(tx.row("SELECT 1 AS n FROM tasks WHERE task_id = $1", args![id]).await?.is_some())
 }
 
-/// A new task.
-pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<bool, DbError> {
-    let sql = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, \
-               state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
-               ON CONFLICT DO NOTHING";
-    let args = args![
-        &task.id,
-        &task.session_id,
-        &task.viber_id,
-        &task.agent_id,
-        &task.message_id,
-        task.message_seq,
-        &task.goal,
-        task.state,
-        task.delivery.map(crate::domain::Delivery::as_str),
-        task.attempt,
-        task.stream.as_str(),
-        task.mode.map(protocol::AgentMode::as_str),
-        crate::db::json(&task.limits)?,
-        crate::db::json(&task.payload)?,
-        &task.origin,
-        &task.created_by,
-        tx.now,
-        task.offered_at
-    ];
-    Ok(tx.execute(sql, args).await? > 0)
+/// Inserts a task; `false` when the id is taken.
+pub async fn insert_unless_taken(tx: &mut Change<'_>, task: &Task) -> Result<bool, DbError> {
+    Ok(tx.execute(INSERT_SQL, &columns(task, tx.now)?).await? > 0)
+}
+
+/// Inserts a task that its first attempt follows, with the writes after it. A taken id fails the change: the attempt
+/// would belong to no task.
+pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<(), DbError> {
+    tx.defer(INSERT_SQL, &columns(task, tx.now)?).await
+}
+
+const INSERT_SQL: &str = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, \
+     goal, state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+     ON CONFLICT DO NOTHING";
+
+fn columns(task: &Task, now: Instant) -> Result<[Arg; 18], DbError> {
+    Ok([
+        Arg::from(&task.id),
+        Arg::from(&task.session_id),
+        Arg::from(&task.viber_id),
+        Arg::from(&task.agent_id),
+        Arg::from(&task.message_id),
+        Arg::from(task.message_seq),
+        Arg::from(&task.goal),
+        Arg::from(task.state),
+        Arg::from(task.delivery.map(crate::domain::Delivery::as_str)),
+        Arg::from(task.attempt),
+        Arg::from(task.stream.as_str()),
+        Arg::from(task.mode.map(protocol::AgentMode::as_str)),
+        Arg::from(crate::db::json(&task.limits)?),
+        Arg::from(crate::db::json(&task.payload)?),
+        Arg::from(&task.origin),
+        Arg::from(&task.created_by),
+        Arg::from(now),
+        Arg::from(task.offered_at),
+    ])
 }
 
 fn task(row: &Row) -> Result<Task, DbError> {

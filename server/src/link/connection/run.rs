@@ -29,7 +29,7 @@ use crate::{
     error::{Error, Result},
     hub::{LinkMessage, Registration, Reply, RequestError},
     link::{
-        batching::{DELTA_TICK, DeltaBatch},
+        batching::{AckedCommands, DELTA_TICK, DeltaBatch},
         compose,
         pending::{BoxedWork, Pending, PendingWork, RETRY_AFTER, WorkOutcome},
         send_queue::SendQueue,
@@ -135,6 +135,7 @@ async fn greet(board: Board, socket: &mut Socket, peer: AuthenticatedViber) -> R
         inbox_bytes: 0,
         batch: DeltaBatch::new(Instant::now()),
         recording: None,
+        acked: AckedCommands::default(),
         pending: PendingWork::default(),
         working: None,
         sent: welcomed.cmds_from.saturating_sub(1),
@@ -174,6 +175,7 @@ struct Link {
     inbox_bytes: usize,
     batch: DeltaBatch,
     recording: Option<BoxedWork<RecordOutcome>>,
+    acked: AckedCommands,
     pending: PendingWork,
     /// The piece of pending work in progress.
     working: Option<BoxedWork<WorkOutcome>>,
@@ -206,8 +208,8 @@ impl Link {
                 self.finish(&mut socket.sink).await;
                 return close;
             }
-            let deltas_until = self.start_work();
-            let reads = self.set_alarm(timers.alarm.as_mut(), deltas_until);
+            let waits_until = self.start_work();
+            let reads = self.set_alarm(timers.alarm.as_mut(), waits_until);
             let step = match self.wait(socket, &mut timers, reads).await {
                 Ok(step) => step,
                 Err(close) => return close,
@@ -244,24 +246,27 @@ impl Link {
         None
     }
 
-    /// Starts a recording and a piece of pending work, unless one is in progress. Returns until when the deltas in the
-    /// inbox wait for further ones.
+    /// Starts a recording and a piece of pending work, unless one is in progress. Returns until when something waits for
+    /// what may follow it.
     fn start_work(&mut self) -> Option<Instant> {
-        let mut deltas_until = None;
+        let (now, mut until) = (Instant::now(), None);
         if self.recording.is_none() && !self.inbox.is_empty() {
-            deltas_until = self.batch.waits_until(Instant::now());
-            if deltas_until.is_none() {
+            until = self.batch.waits_until(now);
+            if until.is_none() {
                 self.recording = Some(self.record());
             }
+        }
+        if let Some(cmd_seq) = self.acked.take_due(now) {
+            self.pending.add(Pending::Acked(cmd_seq));
         }
         if self.working.is_none() {
             self.working = self.pending.next(&self.board, &self.connection, self.sent, self.queue.has_room());
         }
-        deltas_until
+        until.into_iter().chain(self.acked.until()).min()
     }
 
     /// Sets the alarm to the next moment at which something is due. Returns whether frames are read until then.
-    fn set_alarm(&mut self, mut alarm: Pin<&mut Sleep>, deltas_until: Option<Instant>) -> bool {
+    fn set_alarm(&mut self, mut alarm: Pin<&mut Sleep>, waits_until: Option<Instant>) -> bool {
         let now = self.now();
         let rest = self.state.rest(now);
         let is_full = self.inbox_bytes >= MAX_INBOX_BYTES;
@@ -270,7 +275,7 @@ impl Link {
             self.state.excuse_silence(now);
         }
         let due = self.due(now, rest);
-        let due = deltas_until.map_or(due, |until| due.min(until));
+        let due = waits_until.map_or(due, |until| due.min(until));
         // Moving an alarm to a later time costs a store; one that fires in vain costs a turn of the loop.
         if due != alarm.deadline() || alarm.is_elapsed() {
             alarm.as_mut().reset(due);
@@ -364,7 +369,9 @@ impl Link {
                 StepEffect::Acked(cmd_seq) if cmd_seq > self.sent => {
                     return Some(CloseReason::new(close::PROTOCOL, "acknowledged a command that was never sent"));
                 }
-                StepEffect::Acked(cmd_seq) => self.pending.add(Pending::Acked(cmd_seq)),
+                StepEffect::Acked(cmd_seq) => {
+                    self.acked.add(cmd_seq, self.board.hub.on_grid(Instant::now() + DELTA_TICK, DELTA_TICK));
+                }
                 StepEffect::Lists(state) => self.pending.add(Pending::Lists(state)),
                 StepEffect::Claims(claims) => self.pending.add(Pending::Claims(claims)),
                 StepEffect::Settle(lost) => self.pending.add(Pending::Settle(lost)),
@@ -385,7 +392,7 @@ impl Link {
     /// Records the whole inbox in one change.
     fn record(&mut self) -> BoxedWork<RecordOutcome> {
         let frames: Arc<[Events]> = std::mem::take(&mut self.inbox).into();
-        let acked = self.pending.take_acked();
+        let acked = self.pending.take_acked().max(self.acked.take());
         self.inbox_bytes = 0;
         self.batch = DeltaBatch::new(self.board.hub.on_grid(Instant::now(), DELTA_TICK));
         let (board, connection) = (self.board.clone(), self.connection.clone());

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     actions::{AfterCommit, tasks::question},
-    db::{self, Change, TeamTx, audit::Entry},
+    db::{self, Change, TeamTx, audit::Entry, tasks::TaskCompletion},
     domain::{
         By, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState,
         logbook::{Ending, LoggedAttempt, LoggedTask},
@@ -184,7 +184,7 @@ impl LogBatch {
             if begun {
                 return Err(Error::NotFound);
             }
-            db::sessions::insert(tx, &fresh).await?;
+            db::sessions::insert_unless_taken(tx, &fresh).await?;
         }
         db::sessions::lock(tx, &self.session).await?;
         let session = db::sessions::load(tx, &self.session).await?;
@@ -361,7 +361,8 @@ impl LogBatch {
         let (outcome, report) = match attempt.end() {
             Ending::Completed(result) => {
                 db::tasks::spend(tx, task, number, &result.usage).await?;
-                db::tasks::complete(&mut tx.at(attempt.to), task, number, &result, false).await?;
+                let completion = TaskCompletion { result: &result, model: None, adopted: false };
+                db::tasks::complete(&mut tx.at(attempt.to), task, number, completion).await?;
                 ("completed", json!(result))
             }
             Ending::Failed(error) => {

@@ -48,7 +48,7 @@ pub(super) async fn announced(
     let known = db::sessions::load(tx, &session_id).await?;
     let ours = match known {
         Some(session) => session.viber_id == connection.viber,
-        None => db::sessions::insert(tx, &fresh).await?,
+        None => db::sessions::insert_unless_taken(tx, &fresh).await?,
     };
     let seq = if ours { db::sessions::reserve_seqs(tx, &session_id, 2).await? } else { None };
     let Some(seq) = seq else { return Ok(None) };

@@ -13,6 +13,7 @@ use crate::{
     db::{
         self,
         attempts::{Advance, AttemptEnd},
+        tasks::TaskCompletion,
     },
     domain::{
         Message, MessageRole, Part, Report, Waiting, WaitingFor,
@@ -33,9 +34,10 @@ impl Recording<'_, '_> {
             Some(EventBody::Started { model, .. }) => Some(db::clean(text::head(model, 200))),
             _ => None,
         });
-        let ends = run.reports.iter().any(is_terminal);
+        let terminal =
+            run.reports.iter().rev().find(|report| is_terminal(report)).and_then(|report| report.body.as_ref());
         let Assembled { parts, parts_seq, open_weight } = self.complete().await?;
-        if !parts.is_empty() || ends || (newest && started.is_some()) {
+        if !parts.is_empty() || terminal.is_some() || (newest && started.is_some()) {
             // The session's row is the lock on its order.
             db::sessions::touch(self.tx, &held.session_id).await?;
         }
@@ -68,11 +70,16 @@ impl Recording<'_, '_> {
         }
         self.record_proposals().await?;
         self.record_context().await?;
+        // A task that is completed in the same change is begun with that.
+        let (begun, completed) = match terminal {
+            Some(EventBody::Completed { .. }) => (None, started.as_deref()),
+            _ => (started.as_deref(), None),
+        };
         if newest {
-            self.move_on(started.as_deref()).await?;
+            self.move_on(begun).await?;
         }
-        if let Some(terminal) = run.reports.iter().rev().find(|report| is_terminal(report)) {
-            self.end(terminal.body.as_ref()).await?;
+        if let Some(terminal) = terminal {
+            self.end(terminal, completed).await?;
         }
         Ok(())
     }
@@ -158,29 +165,31 @@ impl Recording<'_, '_> {
         Ok(())
     }
 
-    /// Applies the attempt's last event: the task ends with it, unless it already did.
-    async fn end(&mut self, terminal: Option<&EventBody>) -> Result<()> {
+    /// Applies the attempt's last event: the task ends with it, unless it already did. `model`: what a completed task began
+    /// with in this change.
+    async fn end(&mut self, terminal: &EventBody, model: Option<&str>) -> Result<()> {
         let Self { task, attempt, held, .. } = *self;
         let newest = self.is_newest();
         // What really happened replaces what the Board declared by itself.
         let adopted = held.outcome.as_deref() == Some("lost");
         let (outcome, report) = match terminal {
-            Some(EventBody::Completed { result }) => {
+            EventBody::Completed { result } => {
                 let result = bounded(result);
-                if newest && !db::tasks::complete(self.tx, task, attempt, &result, adopted).await? {
+                let completion = TaskCompletion { result: &result, model, adopted };
+                if newest && !db::tasks::complete(self.tx, task, attempt, completion).await? {
                     // It was stopped while the result was under way: the stop stays, the result is kept with it.
                     db::tasks::confirm_stop(self.tx, task, attempt, Some(&result)).await?;
                 }
                 ("completed", serde_json::to_string(&result))
             }
-            Some(EventBody::Error { error }) => {
+            EventBody::Error { error } => {
                 let error = bounded_error(error);
                 if newest && !db::tasks::fail(self.tx, task, attempt, &error, adopted).await? {
                     db::tasks::confirm_stop(self.tx, task, attempt, None).await?;
                 }
                 ("error", serde_json::to_string(&error))
             }
-            Some(EventBody::Stopped { reason, killed }) => {
+            EventBody::Stopped { reason, killed } => {
                 let reason = db::clean(text::head(reason, 500));
                 let stop = db::tasks::TaskStop { by: self.connection.viber.as_str(), reason: &reason, confirmed: true };
                 if newest && !db::tasks::confirm_stop(self.tx, task, attempt, None).await? {

@@ -61,7 +61,7 @@ pub async fn create(board: &Board, team: &TeamId, by: &By, start: NewSession) ->
                     active_at: now,
                     policies: Policies::default().with(start.policies),
                 };
-                if !db::sessions::insert(tx, &session).await? {
+                if !db::sessions::insert_unless_taken(tx, &session).await? {
                     return Err(Error::Internal("a new session's id is taken".into()));
                 }
                 if let Some(title) = &title {

@@ -186,9 +186,7 @@ impl NewTask {
             active_at: tx.now,
             policies: Policies::default().with(self.policies),
         };
-        if !db::sessions::insert(tx, &session).await? {
-            return Err(Error::Internal("a new session's id is taken".into()));
-        }
+        db::sessions::insert(tx, &session).await?;
         Ok(session)
     }
 
@@ -255,20 +253,24 @@ impl NewTask {
             parts: vec![Part::text(&task.goal)],
             created_at: tx.now,
         };
-        if !question(tx, &message, task).await? {
-            return Err(Error::Internal("a new task's id is taken".into()));
-        }
-        Ok(())
+        db::tasks::insert(tx, task).await?;
+        Ok(asked(tx, &message, task).await?)
     }
 }
 
-/// Stores a question with its task and first attempt; the answer takes the next seq. `false` when the task's id is taken.
+/// Stores a question with its task and first attempt; the answer takes the next seq. `false` when the task's id, which came
+/// from elsewhere, is taken.
 pub(in crate::actions) async fn question(tx: &mut Change<'_>, message: &Message, task: &Task) -> Result<bool, DbError> {
-    if !db::tasks::insert(tx, task).await? {
-        return Ok(false);
+    let new = db::tasks::insert_unless_taken(tx, task).await?;
+    if new {
+        asked(tx, message, task).await?;
     }
+    Ok(new)
+}
+
+/// Stores a new task's question and first attempt.
+async fn asked(tx: &mut Change<'_>, message: &Message, task: &Task) -> Result<(), DbError> {
     db::messages::insert(tx, message).await?;
     db::messages::append(tx, &message.id, &message.parts).await?;
-    db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1).await?;
-    Ok(true)
+    db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1).await
 }

@@ -43,18 +43,29 @@ pub async fn spend(tx: &mut TeamTx<'_>, id: &TaskId, attempt: u32, usage: &Usage
     tx.execute(sql, args![id, attempt, json(usage)?]).await.map(drop)
 }
 
-/// `pending | running → completed`; also from `error/lost` when `adopted`.
+/// How a task was completed.
+pub struct TaskCompletion<'a> {
+    pub result: &'a TaskResult,
+    /// The model it began with, when it began and ended in one change.
+    pub model: Option<&'a str>,
+    /// Also from `error/lost`.
+    pub adopted: bool,
+}
+
+/// `pending | running → completed`.
 pub async fn complete(
     tx: &mut Change<'_>,
     id: &TaskId,
     attempt: u32,
-    result: &TaskResult,
-    adopted: bool,
+    completion: TaskCompletion<'_>,
 ) -> Result<bool, DbError> {
+    let TaskCompletion { result, model, adopted } = completion;
     let sql = "UPDATE tasks SET state = 'completed', delivery = NULL, waiting = NULL, result = $4, error = NULL, \
-               ended_at = $5 WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               ended_at = $5, model = COALESCE(model, $7), started_at = COALESCE(started_at, $8) \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
                AND (state IN ('pending', 'running') OR ($6 = 1 AND state = 'error'))";
-    Ok(tx.execute(sql, args![id, attempt, json(result)?, tx.now, adopted]).await? > 0)
+    let started_at = model.map(|_| tx.now);
+    Ok(tx.execute(sql, args![id, attempt, json(result)?, tx.now, adopted, model, started_at]).await? > 0)
 }
 
 /// `pending | running → error`; also from `error/lost` when `adopted`.
