@@ -15,7 +15,8 @@ pub use engine::{change_limits, copy, ownership, settings, statistics};
 use engine::{
     data_version, migrate, row,
     sqlite::{completion, inline_executor, integrity, readers, wal},
-    team_tx, tx, writer,
+    team_tx, tx,
+    writer::{self, postgres::PostgresWriter},
 };
 pub use fleet::{commands, join_tokens, vibers};
 pub use people::{audit, invitations, logins, members, operators, teams, tokens, usage};
@@ -87,14 +88,19 @@ pub type TxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone)]
 pub struct Db {
     pools: Pools,
-    writer: Option<Arc<writer::Writer>>,
+    writer: AnyWriter,
     /// Of SQLite.
     watch: Option<Arc<data_version::VersionWatch>>,
-    /// Checked by every change on PostgreSQL, where another Board could take the database unnoticed.
-    fence: Option<Arc<ownership::Fence>>,
     /// Lets one piece of long work run at a time.
     lane: Arc<Semaphore>,
     chain: Arc<audit::AuditChain>,
+}
+
+#[derive(Clone)]
+enum AnyWriter {
+    Sqlite(Arc<writer::Writer>),
+    /// Every change checks the fence: another Board could take the database unnoticed.
+    Postgres(Box<PostgresWriter>),
 }
 
 #[derive(Clone)]
@@ -144,8 +150,8 @@ impl Db {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let pools = Pools::Postgres(pool);
-            return Ok(Self { pools, writer: None, watch: None, fence: None, lane: lane(), chain });
+            let writer = AnyWriter::Postgres(Box::new(PostgresWriter::new(pool.clone(), chain.clone())));
+            return Ok(Self { pools: Pools::Postgres(pool), writer, watch: None, lane: lane(), chain });
         }
         let options = SqliteConnectOptions::from_str(url)?
             .create_if_missing(true)
@@ -168,8 +174,8 @@ impl Db {
         let readers = readers::Readers::open(options, completion).await?;
         let watch = data_version::VersionWatch::new(readers.another().await?);
         let pools = Pools::Sqlite(Arc::new(readers));
-        let (writer, watch) = (Some(Arc::new(writer)), Some(Arc::new(watch)));
-        Ok(Self { pools, writer, watch, fence: None, lane: lane(), chain })
+        let (writer, watch) = (AnyWriter::Sqlite(Arc::new(writer)), Some(Arc::new(watch)));
+        Ok(Self { pools, writer, watch, lane: lane(), chain })
     }
 
     /// The audit's shared state; its keys are set here before the first change.
@@ -179,7 +185,12 @@ impl Db {
 
     /// Refuses changes once another Board has taken the database.
     pub fn behind(self, owner: &Ownership) -> Self {
-        Self { fence: owner.fence(), ..self }
+        match self.writer {
+            AnyWriter::Postgres(writer) => {
+                Self { writer: AnyWriter::Postgres(Box::new(writer.behind(owner.fence()))), ..self }
+            }
+            AnyWriter::Sqlite(_) => self,
+        }
     }
 
     /// Whether this is SQLite: for the few places where the two really differ.
@@ -220,23 +231,18 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + Send + 'static,
     {
-        let from = Location::caller();
-        async move {
-            match &self.writer {
-                Some(writer) => writer.write(work, from).await,
-                None => match &self.pools {
-                    Pools::Postgres(pool) => {
-                        let of = writer::PostgresChange {
-                            pool: pool.clone(),
-                            fence: self.fence.clone(),
-                            chain: self.chain.clone(),
-                            from,
-                        };
-                        of.write(work).await
-                    }
-                    Pools::Sqlite(_) => Err(DbError::Broken("a database without a writer".into()).into()),
-                },
-            }
+        self.writing(None, work, Location::caller())
+    }
+
+    async fn writing<T, E, F>(&self, team: Option<TeamId>, work: F, from: &'static Location<'static>) -> Result<T, E>
+    where
+        F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
+        T: Send + 'static,
+        E: From<DbError> + Send + 'static,
+    {
+        match &self.writer {
+            AnyWriter::Sqlite(writer) => writer.write(work, from).await,
+            AnyWriter::Postgres(writer) => writer.write(team, work, from).await,
         }
     }
 
@@ -254,7 +260,7 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + Send + 'static,
     {
-        self.write(of_team(team, by, now, work))
+        self.writing(Some(team.clone()), of_team(team, by, now, work), Location::caller())
     }
 
     /// A change that is a piece of long work: it ends when [`Tx::is_full`] says so, and the next piece continues. Only one
@@ -266,13 +272,13 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + Send + 'static,
     {
-        let writing = self.write(work);
-        let lane = self.lane.clone();
-        async move {
-            let turn = lane.acquire_owned().await;
-            let _turn = turn.map_err(|_| DbError::Unavailable("the database is closed".into()))?;
-            writing.await
-        }
+        self.in_lane(self.write(work))
+    }
+
+    async fn in_lane<T, E: From<DbError>>(&self, writing: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let turn = self.lane.acquire().await;
+        let _turn = turn.map_err(|_| DbError::Unavailable("the database is closed".into()))?;
+        writing.await
     }
 
     /// A change of a team that is a piece of long work.
@@ -289,12 +295,12 @@ impl Db {
         T: Send + 'static,
         E: From<DbError> + Send + 'static,
     {
-        self.piece(of_team(team, by, now, work))
+        self.in_lane(self.change(team, by, now, work))
     }
 
     /// Closes all connections once the changes under way are done.
     pub async fn close(&self) {
-        if let Some(writer) = &self.writer {
+        if let AnyWriter::Sqlite(writer) = &self.writer {
             writer.close().await;
         }
         if let Some(watch) = &self.watch {

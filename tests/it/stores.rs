@@ -3,6 +3,7 @@
 //! A story plays inside one change, on a database of its own, and says what it expects of each function. Another team
 //! stands beside it all the time and must never be seen.
 
+mod changes;
 mod fleet;
 mod lists;
 mod people;
@@ -28,6 +29,14 @@ fn after(seconds: i64) -> Instant {
 
 /// Plays `story` as one change on a fresh database.
 async fn play(engine: Engine, story: for<'a> fn(&'a mut Tx) -> TxFuture<'a, Result<(), DbError>>) {
+    let (_folder, db) = open(engine).await;
+    let played = db.write(story).await;
+    db.close().await;
+    played.expect("the story's statements");
+}
+
+/// A fresh database, and where it lies on SQLite.
+async fn open(engine: Engine) -> (tempfile::TempDir, Db) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = match engine {
         Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
@@ -35,9 +44,7 @@ async fn play(engine: Engine, story: for<'a> fn(&'a mut Tx) -> TxFuture<'a, Resu
     };
     let db = Db::open(&url).await.expect("a database");
     db.audit_chain().use_keys(audit_keys());
-    let played = db.write(story).await;
-    db.close().await;
-    played.expect("the story's statements");
+    (folder, db)
 }
 
 /// What every story's audit is sealed with.
@@ -109,8 +116,8 @@ async fn session(tx: &mut Tx, team: &TeamId, viber: &ViberId, title: &str, at: I
         active_at: at,
         policies: Policies::default(),
     };
-    assert!(db::sessions::insert(&mut tx.of(team), &session).await?);
-    assert!(!db::sessions::insert(&mut tx.of(team), &session).await?, "an id is given once");
+    assert!(db::sessions::insert_unless_taken(&mut tx.of(team), &session).await?);
+    assert!(!db::sessions::insert_unless_taken(&mut tx.of(team), &session).await?, "an id is given once");
     Ok(session.id)
 }
 
@@ -162,8 +169,11 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
     db::messages::insert(&mut tx.of(team), &message).await?;
     let said = server::domain::Part::text(goal);
     db::messages::append(&mut tx.change(team, &By::board(), at), &message.id, &[said]).await?;
-    assert!(db::tasks::insert(&mut tx.change(team, &By::board(), at), &task).await?);
-    assert!(!db::tasks::insert(&mut tx.change(team, &By::board(), at), &task).await?, "an id is given once");
+    assert!(db::tasks::insert_unless_taken(&mut tx.change(team, &By::board(), at), &task).await?);
+    assert!(
+        !db::tasks::insert_unless_taken(&mut tx.change(team, &By::board(), at), &task).await?,
+        "an id is given once"
+    );
     db::attempts::insert(&mut tx.change(team, &By::board(), at), (&task.id, 1), &task.viber_id, seq + 1).await?;
     Ok(task)
 }

@@ -49,6 +49,8 @@ pub struct Tx {
     pub(in crate::db) raced: bool,
     /// The connection cannot be used any more.
     pub(in crate::db) broken: bool,
+    /// The last error of a statement: PostgreSQL commits nothing of a transaction that had one.
+    pub(in crate::db) refused: Option<DbError>,
     /// What the change has written so far.
     pub(in crate::db) spent: ChangeCost,
 }
@@ -164,6 +166,7 @@ impl Tx {
             audit_ends: HashMap::new(),
             raced: false,
             broken: false,
+            refused: None,
             spent: ChangeCost::new(),
         }
     }
@@ -314,7 +317,9 @@ impl Tx {
         let code = error.as_database_error().and_then(|database| database.code());
         self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
         self.broken |= matches!(error, sqlx::Error::WorkerCrashed);
-        error.into()
+        let error = DbError::from(error);
+        self.refused = Some(error.clone());
+        error
     }
 }
 

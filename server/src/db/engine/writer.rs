@@ -1,5 +1,7 @@
-//! Writing. SQLite: one task owns the one write connection and commits waiting changes together, so that one fsync serves
-//! many. PostgreSQL: each change has its own transaction and is repeated when the database asks for it.
+//! Writing on SQLite: one task owns the one write connection and commits waiting changes together, so that one fsync serves
+//! many. PostgreSQL has a writer of its own.
+
+pub(in crate::db) mod postgres;
 
 use std::{
     collections::VecDeque,
@@ -10,7 +12,7 @@ use std::{
 
 use futures_util::FutureExt;
 use metrics::{counter, gauge, histogram};
-use sqlx::{ConnectOptions as _, PgPool, sqlite::SqliteConnectOptions};
+use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -19,7 +21,6 @@ use crate::{
         audit::AuditChain,
         change_limits::{ChangeCost, MAX_CHANGE_TIME},
         inline_executor,
-        ownership::Fence,
         wal::WriteAheadLog,
     },
     fault, measure,
@@ -30,8 +31,6 @@ const MAX_QUEUED_CHANGES: usize = 1024;
 /// Changes in one commit. There is no timer: changes gather while a commit is in progress. After [`MAX_CHANGE_TIME`] a
 /// batch takes no further change, so that no caller waits for all that came later.
 const MAX_BATCH_CHANGES: usize = 256;
-/// How often a PostgreSQL change is attempted that loses a serialization race or a deadlock.
-const MAX_POSTGRES_ATTEMPTS: u32 = 4;
 /// After this long without a write the write-ahead log is truncated: a copy of the file alone is then nearly complete.
 const IDLE_BEFORE_TRUNCATE: Duration = Duration::from_secs(20);
 
@@ -325,75 +324,4 @@ async fn total(tx: &mut Tx) -> Result<Option<u64>, DbError> {
     }
     let sql = "SELECT total_changes() - 2 * (SELECT n FROM temp.counters) AS n";
     tx.row(sql, &[]).await?.map(|row| row.count("n")).transpose()
-}
-
-/// A change on PostgreSQL, without its work.
-pub(in crate::db) struct PostgresChange {
-    pub(in crate::db) pool: PgPool,
-    pub(in crate::db) fence: Option<Arc<Fence>>,
-    pub(in crate::db) chain: Arc<AuditChain>,
-    /// Its place in the code.
-    pub(in crate::db) from: &'static Location<'static>,
-}
-
-impl PostgresChange {
-    /// Runs `work` in a transaction of its own, to its end even when the caller is gone.
-    pub(in crate::db) async fn write<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
-        T: Send + 'static,
-        E: From<DbError> + Send + 'static,
-    {
-        let done = tokio::spawn(self.run(work));
-        done.await.map_err(|_| DbError::Unavailable("the change was cut off".into()))?
-    }
-
-    async fn run<T, E, F>(self, work: F) -> Result<T, E>
-    where
-        F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync + 'static,
-        T: Send + 'static,
-        E: From<DbError> + Send + 'static,
-    {
-        let mut tries = 1;
-        let began = Instant::now();
-        loop {
-            let mut tx = Tx::postgres(self.pool.acquire().await.map_err(DbError::from)?).writing(&self.chain);
-            if let Err(error) = tx.begin_postgres(self.fence.as_deref()).await {
-                tx.forsake();
-                return Err(error.into());
-            }
-            tx.spent = ChangeCost::new();
-            let outcome = attempt(&work, &mut tx).await;
-            tx.spent.judge(None, self.from);
-            let keep = outcome.is_ok();
-            if keep && fault::at("db::before_commit") {
-                tx.forsake();
-                return Err(DbError::Unavailable("a test".into()).into());
-            }
-            let ended = tx.execute(if keep { "COMMIT" } else { "ROLLBACK" }, &[]).await;
-            if keep {
-                fault::at("db::after_commit");
-            }
-            tx.report_audit_growth();
-            let raced = tx.raced;
-            if ended.is_err() {
-                tx.forsake();
-            } else {
-                drop(tx);
-            }
-            if raced && (!keep || ended.is_err()) && tries < MAX_POSTGRES_ATTEMPTS {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(5 << tries)).await;
-                continue;
-            }
-            let word = if keep && ended.is_ok() { "committed" } else { "failed" };
-            counter!(measure::WRITES, "outcome" => word).increment(1);
-            histogram!(measure::COMMIT_SIZE).record(1.0);
-            histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
-            if keep {
-                ended?;
-            }
-            return outcome;
-        }
-    }
 }
