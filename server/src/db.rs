@@ -220,7 +220,7 @@ impl Db {
     }
 
     /// A change: everything that `work` does happens, or nothing does. `work` touches nothing but its transaction, because
-    /// it may run again (PostgreSQL, after a serialization failure or deadlock) or be rolled back. Returns after the commit
+    /// it may run again (PostgreSQL: after a serialization failure or deadlock, or when another change of its transaction failed) or be rolled back. Returns after the commit
     /// is durable.
     ///
     /// It writes at most [`change_limits::MAX_CHANGE_ROWS`] rows: larger work is done by repeated [`Db::piece`]s.

@@ -29,17 +29,18 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 const MAX_TEAMS: u64 = 10_000;
 
 /// Records when vibers were last heard.
-pub async fn seen(board: &Board, heard: Vec<(TeamId, ViberId, Instant)>) -> Result<()> {
-    if heard.is_empty() {
-        return Ok(());
-    }
-    for some in heard.chunks(ROWS_PER_CHANGE as usize) {
-        let some = some.to_vec();
-        let written = board.db.piece(move |tx| {
-            let some = some.clone();
+pub async fn seen(board: &Board, mut heard: Vec<(TeamId, ViberId, Instant)>) -> Result<()> {
+    heard.sort();
+    // On PostgreSQL, locks of one team's rows are taken in its queue, so that no two changes wait for each other.
+    let together = board.db.is_sqlite();
+    let of_teams = heard.chunk_by(|one, next| together || one.0 == next.0);
+    for some in of_teams.flat_map(|of_team| of_team.chunks(ROWS_PER_CHANGE as usize)) {
+        let rows = some.to_vec();
+        let written = board.piece(&rows[0].0.clone(), &By::board(), move |tx| {
+            let rows = rows.clone();
             Box::pin(async move {
-                for (team, viber, at) in &some {
-                    db::vibers::seen(&mut tx.of(team), viber, *at).await?;
+                for (team, viber, at) in &rows {
+                    db::vibers::seen(&mut tx.without_team().of(team), viber, *at).await?;
                 }
                 Ok::<_, Error>(())
             })

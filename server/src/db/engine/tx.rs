@@ -49,8 +49,10 @@ pub struct Tx {
     pub(in crate::db) raced: bool,
     /// The connection cannot be used any more.
     pub(in crate::db) broken: bool,
-    /// The last error of a statement: PostgreSQL commits nothing of a transaction that had one.
+    /// The first error of a statement: PostgreSQL commits nothing of a transaction that had one.
     pub(in crate::db) refused: Option<DbError>,
+    /// It was the connection or the server that failed.
+    pub(in crate::db) lost: bool,
     /// What the change has written so far.
     pub(in crate::db) spent: ChangeCost,
 }
@@ -167,6 +169,7 @@ impl Tx {
             raced: false,
             broken: false,
             refused: None,
+            lost: false,
             spent: ChangeCost::new(),
         }
     }
@@ -317,8 +320,15 @@ impl Tx {
         let code = error.as_database_error().and_then(|database| database.code());
         self.raced |= matches!(code.as_deref(), Some("40001" | "40P01"));
         self.broken |= matches!(error, sqlx::Error::WorkerCrashed);
+        // Also PostgreSQL's connection_exception, its shutdowns, and idle_in_transaction_session_timeout.
+        let is_gone =
+            |code: &str| code.len() == 5 && (code.starts_with("08") || code.starts_with("57P") || code == "25P03");
+        self.lost |= code.as_deref().is_some_and(is_gone)
+            || matches!(error, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::WorkerCrashed);
         let error = DbError::from(error);
-        self.refused = Some(error.clone());
+        if self.refused.is_none() {
+            self.refused = Some(error.clone());
+        }
         error
     }
 }

@@ -2,12 +2,13 @@
 //! its commit and its locks serve many. Teams do not wait for each other. A change that belongs to no team has a
 //! transaction of its own.
 //!
-//! No savepoint lies between the changes of a transaction: when one fails, all of them are undone, and each runs by itself.
-//! When it is the database that fails, everybody who waits is told at once.
+//! No savepoint lies between the changes of a transaction. When one fails, all of them are undone: those before it run
+//! again without it, and it runs by itself. When it is the database that fails, everybody who waits is told.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     panic::Location,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -15,12 +16,12 @@ use std::{
 use metrics::{counter, histogram};
 use protocol::TeamId;
 use sqlx::PgPool;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::attempt;
 use crate::{
     db::{
-        DbError, Tx, TxFuture,
+        DbError, POSTGRES_ACQUIRE_TIMEOUT, Tx, TxFuture,
         audit::AuditChain,
         change_limits::{ChangeCost, MAX_CHANGE_TIME},
         ownership::Fence,
@@ -32,9 +33,10 @@ use crate::{
 const MAX_SHARED_CHANGES: usize = 16;
 /// How often a change is attempted that loses a serialization race or a deadlock.
 const MAX_ATTEMPTS: u32 = 4;
-
-/// The changes that wait, of each team for which a task runs them.
-type Queues = Mutex<HashMap<TeamId, VecDeque<Box<dyn WaitingChange>>>>;
+/// Changes of a team that may wait; further ones are refused.
+const MAX_QUEUED_CHANGES: usize = 1024;
+/// How often a queue that does not move is looked at.
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What writes to a PostgreSQL database. Cheap to clone.
 #[derive(Clone)]
@@ -45,21 +47,36 @@ pub(in crate::db) struct PostgresWriter {
     queues: Arc<Queues>,
 }
 
+/// The changes that wait, of each team for which a task runs them.
+#[derive(Default)]
+struct Queues {
+    of_teams: Mutex<HashMap<TeamId, VecDeque<BoxedChange>>>,
+}
+
+type BoxedChange = Box<dyn WaitingChange>;
+
 /// A change with its types erased.
 trait WaitingChange: Send {
     /// Runs it; returns whether it is to be kept. It may be run again.
     fn attempt<'a>(&'a mut self, tx: &'a mut Tx) -> TxFuture<'a, bool>;
+
+    /// Forgets the outcome of its last attempt, which was undone.
+    fn forget(&mut self);
 
     /// Tells its caller how the last attempt ended, or why its transaction failed.
     fn finish(self: Box<Self>, ended: Result<(), DbError>);
 
     /// Its place in the code.
     fn from(&self) -> &'static Location<'static>;
+
+    /// Since when it waits.
+    fn since(&self) -> Instant;
 }
 
 struct TypedChange<T, E, F> {
     work: F,
     from: &'static Location<'static>,
+    since: Instant,
     outcome: Option<Result<T, E>>,
     tell: oneshot::Sender<Result<T, E>>,
 }
@@ -78,16 +95,13 @@ struct TransactionEnd {
 /// The database does not begin transactions for now.
 struct NotBegun(DbError);
 
-/// Ends a team's queue when the task that runs it ends too early: whoever waits is told, and the next change begins anew.
-struct QueueOnDrop<'a> {
-    queues: &'a Queues,
-    team: &'a TeamId,
-}
-
-impl Drop for QueueOnDrop<'_> {
-    fn drop(&mut self) {
-        lock(self.queues).remove(self.team);
-    }
+/// The task that runs a team's queue. When it ends too early, the queue ends: whoever waits is told, and the next change
+/// begins a new one.
+struct QueueRunner {
+    writer: PostgresWriter,
+    team: TeamId,
+    /// The queue was empty and is gone.
+    done: bool,
 }
 
 impl PostgresWriter {
@@ -95,9 +109,9 @@ impl PostgresWriter {
         Self { pool, fence: None, chain, queues: Arc::default() }
     }
 
-    /// The same behind a fence.
+    /// The same behind a fence, with queues of its own.
     pub(in crate::db) fn behind(&self, fence: Option<Arc<Fence>>) -> Self {
-        Self { fence, ..self.clone() }
+        Self { fence, queues: Arc::default(), ..self.clone() }
     }
 
     /// Runs `work`, after the changes of its team that came before, to its end even when the caller is gone.
@@ -113,75 +127,63 @@ impl PostgresWriter {
         E: From<DbError> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
-        let change = Box::new(TypedChange { work, from, outcome: None, tell });
+        let change = Box::new(TypedChange { work, from, since: Instant::now(), outcome: None, tell });
         match team {
-            Some(team) => self.queue(team, change),
+            Some(team) => {
+                if self.queues.add(&team, change) {
+                    let mut runner = QueueRunner { writer: self.clone(), team, done: false };
+                    tokio::spawn(async move { runner.run().await });
+                }
+            }
             None => {
                 let writer = self.clone();
-                tokio::spawn(async move { writer.run(vec![change]).await.ok() });
+                // Its caller is told in any case.
+                tokio::spawn(async move { writer.run(vec![change], &mut || None).await.ok() });
             }
         }
         told.await.map_err(|_| DbError::Unavailable("the change was cut off".into()))?
     }
 
-    fn queue(&self, team: TeamId, change: Box<dyn WaitingChange>) {
-        match lock(&self.queues).entry(team) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push_back(change),
-            Entry::Vacant(place) => {
-                let (writer, team) = (self.clone(), place.key().clone());
-                place.insert(VecDeque::from([change]));
-                tokio::spawn(async move { writer.run_queue(&team).await });
-            }
-        }
-    }
-
-    /// Runs a team's changes until none waits.
-    async fn run_queue(&self, team: &TeamId) {
-        let ends = QueueOnDrop { queues: &self.queues, team };
-        while let Some(changes) = self.next(team, MAX_SHARED_CHANGES) {
-            let Err(NotBegun(error)) = self.run(changes).await else { continue };
-            // Those that came meanwhile do not wait for the same again.
-            let Some(others) = self.next(team, usize::MAX) else { break };
-            others.into_iter().for_each(|change| change.finish(Err(error.clone())));
-        }
-        // The queue is gone; there may be a new one, which another task runs.
-        std::mem::forget(ends);
-    }
-
-    /// The next changes of a team. When none waits, its queue is gone.
-    fn next(&self, team: &TeamId, most: usize) -> Option<Vec<Box<dyn WaitingChange>>> {
-        let mut queues = lock(&self.queues);
-        let waiting = queues.get_mut(team)?;
-        if waiting.is_empty() {
-            queues.remove(team);
-            return None;
-        }
-        let count = waiting.len().min(most);
-        Some(waiting.drain(..count).collect())
-    }
-
-    /// Runs changes in as few transactions as possible, and tells their callers.
-    async fn run(&self, mut changes: Vec<Box<dyn WaitingChange>>) -> Result<(), NotBegun> {
-        let (mut alone, mut tries) = (false, 1);
-        while !changes.is_empty() {
+    /// Runs changes, and those that `more` gives as long as there is room, in as few transactions as possible; tells their
+    /// callers.
+    async fn run(
+        &self,
+        first: Vec<BoxedChange>,
+        more: &mut (dyn FnMut() -> Option<BoxedChange> + Send),
+    ) -> Result<(), NotBegun> {
+        let mut groups = VecDeque::from([first]);
+        let (mut is_first, mut tries) = (true, 1);
+        while let Some(mut group) = groups.pop_front() {
             let began = Instant::now();
-            let most = if alone { 1 } else { changes.len() };
-            let TransactionEnd { count, failed, raced, ended } = match self.transaction(&mut changes[..most]).await {
+            let done = if std::mem::take(&mut is_first) {
+                self.transaction(&mut group, more).await
+            } else {
+                self.transaction(&mut group, &mut || None).await
+            };
+            let TransactionEnd { count, failed, raced, ended } = match done {
                 Ok(end) => end,
                 Err(NotBegun(error)) => {
-                    counter!(measure::WRITES, "outcome" => "failed").increment(changes.len() as u64);
-                    changes.into_iter().for_each(|change| change.finish(Err(error.clone())));
+                    let all = group.into_iter().chain(groups.into_iter().flatten());
+                    all.for_each(|change| change.finish(Err(error.clone())));
                     return Err(NotBegun(error));
                 }
             };
+            let later = group.split_off(count);
+            if !later.is_empty() {
+                groups.push_front(later);
+            }
             let undone = failed || (raced && ended.is_err());
             if undone && count > 1 {
-                alone = true;
+                group.iter_mut().for_each(|change| change.forget());
+                let last = group.split_off(count - 1);
+                groups.push_front(last);
+                groups.push_front(group);
                 continue;
             }
             if undone && raced && tries < MAX_ATTEMPTS {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(5 << tries)).await;
+                groups.push_front(group);
                 continue;
             }
             tries = 1;
@@ -189,15 +191,19 @@ impl PostgresWriter {
             counter!(measure::WRITES, "outcome" => word).increment(count as u64);
             histogram!(measure::COMMIT_SIZE).record(count as f64);
             histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
-            for change in changes.drain(..count) {
+            for change in group {
                 change.finish(if failed { Ok(()) } else { ended.clone() });
             }
         }
         Ok(())
     }
 
-    /// Runs changes in one transaction, as long as they succeed and there is time.
-    async fn transaction(&self, changes: &mut [Box<dyn WaitingChange>]) -> Result<TransactionEnd, NotBegun> {
+    /// Runs changes in one transaction, as long as they succeed and there is time; adds to them what `more` gives.
+    async fn transaction(
+        &self,
+        changes: &mut Vec<BoxedChange>,
+        more: &mut (dyn FnMut() -> Option<BoxedChange> + Send),
+    ) -> Result<TransactionEnd, NotBegun> {
         let connection = self.pool.acquire().await.map_err(|error| NotBegun(error.into()))?;
         let mut tx = Tx::postgres(connection).writing(&self.chain);
         if let Err(error) = tx.begin_postgres(self.fence.as_deref()).await {
@@ -205,7 +211,11 @@ impl PostgresWriter {
             return Err(NotBegun(error));
         }
         let (began, mut count, mut failed) = (Instant::now(), 0, false);
-        for change in changes {
+        while count < MAX_SHARED_CHANGES {
+            if count == changes.len() {
+                changes.extend(more());
+            }
+            let Some(change) = changes.get_mut(count) else { break };
             tx.spent = ChangeCost::new();
             failed = !change.attempt(&mut tx).await;
             tx.spent.judge(None, change.from());
@@ -215,15 +225,17 @@ impl PostgresWriter {
             }
         }
         let raced = tx.raced;
+        let mut lost = None;
         match tx.refused.take() {
-            // It is not a change that failed.
-            Some(error @ DbError::Unavailable(_)) if !raced && count > 1 => {
-                tx.forsake();
-                return Ok(TransactionEnd { count, failed: false, raced, ended: Err(error) });
-            }
-            // A change may do without what was refused, but PostgreSQL would keep nothing of those before it either.
-            Some(_) if count > 1 => failed = true,
+            Some(error) if tx.lost => lost = Some(error),
+            // PostgreSQL keeps nothing of a transaction that refused a statement, whatever its changes made of that.
+            Some(_) if !failed && count > 1 => failed = true,
+            Some(error) if !failed => lost = Some(error),
             _ => {}
+        }
+        if let Some(error) = lost {
+            tx.forsake();
+            return Ok(TransactionEnd { count, failed: false, raced, ended: Err(error) });
         }
         if !failed && fault::at("db::before_commit") {
             tx.forsake();
@@ -243,6 +255,92 @@ impl PostgresWriter {
     }
 }
 
+impl QueueRunner {
+    /// Runs the team's changes until none waits.
+    async fn run(&mut self) {
+        while self.writer.queues.has_more(&self.team) {
+            let began = Instant::now();
+            let mut turn = pin!(self.turn());
+            while timeout(STALL_CHECK_INTERVAL, &mut turn).await.is_err() {
+                // A database that does not answer is reported in time.
+                if began.elapsed() >= POSTGRES_ACQUIRE_TIMEOUT {
+                    let error = DbError::Unavailable("the team's changes before this one have not ended yet".into());
+                    self.writer.queues.refuse(&self.team, POSTGRES_ACQUIRE_TIMEOUT, &error);
+                }
+            }
+        }
+        self.done = true;
+    }
+
+    async fn turn(&self) {
+        let Self { writer, team, .. } = self;
+        if let Err(NotBegun(error)) = writer.run(Vec::new(), &mut || writer.queues.next(team)).await {
+            // Nobody waits for the same again.
+            writer.queues.refuse(team, Duration::ZERO, &error);
+        }
+    }
+}
+
+impl Drop for QueueRunner {
+    fn drop(&mut self) {
+        if !self.done {
+            // Dropped when the lock is free again.
+            let waiting = self.writer.queues.lock().remove(&self.team);
+            drop(waiting);
+        }
+    }
+}
+
+impl Queues {
+    /// Adds a change; returns whether its queue is new and has to be run.
+    fn add(&self, team: &TeamId, change: BoxedChange) -> bool {
+        let refused = match self.lock().entry(team.clone()) {
+            Entry::Occupied(waiting) if waiting.get().len() >= MAX_QUEUED_CHANGES => change,
+            Entry::Occupied(mut waiting) => {
+                waiting.get_mut().push_back(change);
+                return false;
+            }
+            Entry::Vacant(place) => {
+                place.insert(VecDeque::from([change]));
+                return true;
+            }
+        };
+        refused.finish(Err(DbError::Unavailable("too many changes of the team wait".into())));
+        false
+    }
+
+    /// Whether a change of a team waits. If not, its queue is gone.
+    fn has_more(&self, team: &TeamId) -> bool {
+        let mut queues = self.lock();
+        let waits = queues.get(team).is_some_and(|waiting| !waiting.is_empty());
+        if !waits {
+            queues.remove(team);
+        }
+        waits
+    }
+
+    /// Takes the next change of a team.
+    fn next(&self, team: &TeamId) -> Option<BoxedChange> {
+        self.lock().get_mut(team)?.pop_front()
+    }
+
+    /// Refuses the changes of a team that have waited for this long. Nothing of them has begun.
+    fn refuse(&self, team: &TeamId, waited: Duration, error: &DbError) {
+        let refused: Vec<BoxedChange> = {
+            let mut queues = self.lock();
+            let Some(waiting) = queues.get_mut(team) else { return };
+            let count = waiting.iter().take_while(|change| change.since().elapsed() >= waited).count();
+            waiting.drain(..count).collect()
+        };
+        counter!(measure::WRITES, "outcome" => "failed").increment(refused.len() as u64);
+        refused.into_iter().for_each(|change| change.finish(Err(error.clone())));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TeamId, VecDeque<BoxedChange>>> {
+        self.of_teams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<T, E, F> WaitingChange for TypedChange<T, E, F>
 where
     F: for<'a> Fn(&'a mut Tx) -> TxFuture<'a, Result<T, E>> + Send + Sync,
@@ -254,6 +352,10 @@ where
             let outcome = attempt(&self.work, tx).await;
             self.outcome.insert(outcome).is_ok()
         })
+    }
+
+    fn forget(&mut self) {
+        self.outcome = None;
     }
 
     fn finish(self: Box<Self>, ended: Result<(), DbError>) {
@@ -270,8 +372,8 @@ where
     fn from(&self) -> &'static Location<'static> {
         self.from
     }
-}
 
-fn lock(queues: &Queues) -> MutexGuard<'_, HashMap<TeamId, VecDeque<Box<dyn WaitingChange>>>> {
-    queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn since(&self) -> Instant {
+        self.since
+    }
 }

@@ -1,4 +1,4 @@
-//! Entries that wait for their number and seal. On PostgreSQL changes of a team run side by side: if each numbered its own
+//! Entries that wait for their number and seal. On PostgreSQL a team is changed from several sides: if each numbered its own
 //! entry, they would wait for each other until their commits are durable. So a change leaves its entry here, with a
 //! seal of its own, and [`seal`] moves what is committed into the chain, many at a time.
 
