@@ -66,6 +66,8 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("vibers::stopping", "what was begun goes on after a crash, whoever's it is"),
     ("vibers::abandoned", "the same of revoked vibers"),
     ("vibers::teams_without_words", "the words of vibers are written for each team in turn"),
+    ("audit::newest_of_teams", "a Board that starts looks at the end of each team's audit at once"),
+    ("audit::unsettled", "the same: the teams for which that is not enough"),
     ("purge::sessions", "what was deleted goes on to be taken away, whoever's it was"),
     ("purge::teams", "the same of whole teams"),
     ("imports::stalled", "logs that are taken over go on after a crash, whoever asked"),

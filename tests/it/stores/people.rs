@@ -287,9 +287,17 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), DbError> {
                 1
             }
         );
+        assert_eq!(audit::unsettled(tx).await?.contains(&team.id), !tx.is_sqlite() && *team == home);
         while audit::seal(&mut tx.change(&team.id, &By::board(), after(3)), 2).await? > 0 {}
         assert!(!audit::is_pending(&mut tx.of(&team.id)).await?);
     }
+    assert!(audit::unsettled(tx).await?.is_empty());
+    let mut newest = audit::newest_of_teams(tx, 10).await?;
+    newest.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.seq));
+    let home_end = audit::newest(&mut tx.of(&home.id)).await?.expect("an entry");
+    let far_end = audit::newest(&mut tx.of(&far.id)).await?.expect("an entry");
+    let ends = [(home.id.clone(), home_end), (far.id.clone(), far_end)];
+    assert_eq!(newest, ends, "the end of each team's audit");
     // PostgreSQL has a clock of its own; SQLite knows what was written.
     assert!(
         server::db::settings::newest_instant(tx).await?.is_some_and(|newest| !tx.is_sqlite() || newest == after(2))
@@ -344,6 +352,7 @@ async fn the_audit_is_a_chain(tx: &mut Tx) -> Result<(), DbError> {
     purge::team_row(&mut tx.of(&far.id)).await?;
     assert!(!audit::is_team_deleted(&mut tx.of(&far.id), &keys).await?);
     audit::mark_team_deleted(&mut tx.change(&far.id, &By::board(), after(9))).await?;
+    assert_eq!(audit::unsettled(tx).await?, [far.id.clone()].into());
     assert!(
         audit::is_team_deleted(&mut tx.of(&far.id), &keys).await?
             && !audit::is_team_deleted(&mut tx.of(&home.id), &keys).await?

@@ -81,9 +81,27 @@ pub async fn follow_all(board: &Board) -> Result<()> {
     restoring::finish(&board.db, &folder(board)).await?;
     let mut all: BTreeSet<TeamId> = teams(&board.db).await?.into_iter().map(|team| team.id).collect();
     let keys = board.db.audit_chain().keys()?;
-    // Deleted teams still have heads.
-    all.extend(folder(board).heads(&keys).ok().flatten().into_iter().flat_map(|heads| heads.0.into_keys()));
+    if let Some(heads) = folder(board).heads(&keys).ok().flatten() {
+        // Deleted teams still have heads.
+        all.extend(heads.0.keys().cloned());
+        for team in unmoved(&board.db, &heads, &keys).await? {
+            all.remove(&team);
+        }
+    }
     move_heads(board, &all).await
+}
+
+/// Teams for which nothing is to be done: their head names the last row of their audit, which bears its seal. Two queries
+/// tell that of all teams, so that a start costs about the same however many there are.
+async fn unmoved(db: &Db, heads: &ChainHeads, keys: &AuditKeys) -> Result<Vec<TeamId>> {
+    let mut tx = db.reader().await?;
+    let unsettled = db::audit::unsettled(&mut tx).await?;
+    let newest = db::audit::newest_of_teams(&mut tx, MAX_TEAMS).await?;
+    let is_unmoved = |team: &TeamId, row: &SealedEntry| {
+        let is_head = heads.0.get(team).is_some_and(|head| head.seq == row.seq && head.hash == row.hash);
+        is_head && !unsettled.contains(team) && row.sealed(team, Some(keys)) == Some(SealCheck::Good)
+    };
+    Ok(newest.into_iter().filter(|(team, row)| is_unmoved(team, row)).map(|(team, _)| team).collect())
 }
 
 /// Accepts the audit as it is, when somebody knows why `doctor` complains: adds a row to every team's audit that says so.

@@ -6,13 +6,13 @@ mod chain;
 mod pending;
 mod verify;
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use protocol::{Instant, TeamId};
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx},
+    db::{Change, DbError, Row, TeamTx, Tx},
     secret::{
         self,
         audit_keys::{AuditKeys, SealCheck},
@@ -23,6 +23,8 @@ pub use chain::AuditChain;
 pub use pending::{adopt, is_pending, seal};
 pub use verify::{ChainFault, ChainReport, RESTORE_ACTION, verify};
 
+/// What a deleted team's id follows, in the key of the record of its deletion.
+const DELETION_PREFIX: &str = "deleted_team.";
 /// The `prev_hash` of the first row.
 const FIRST_PREV_HASH: &str = "";
 
@@ -206,6 +208,27 @@ pub async fn newest(tx: &mut TeamTx<'_>) -> Result<Option<SealedEntry>, DbError>
     Ok(page(tx, None, 1).await?.pop())
 }
 
+/// The newest row of each team that has one, at most `limit` teams.
+pub async fn newest_of_teams(tx: &mut Tx, limit: u64) -> Result<Vec<(TeamId, SealedEntry)>, DbError> {
+    let sql = "SELECT a.team_id, a.seq, a.at, a.actor, a.actor_name, a.address, a.action, a.object, a.detail, \
+               a.before_hash, a.after_hash, a.prev_hash, a.hash FROM (SELECT t.team_id, (SELECT x.seq FROM audit x \
+               WHERE x.team_id = t.team_id AND x.seq > 0 ORDER BY x.seq DESC LIMIT 1) AS seq FROM teams t \
+               ORDER BY t.team_id LIMIT $1 + 0) n CROSS JOIN audit a WHERE a.team_id = n.team_id AND a.seq = n.seq";
+    tx.rows(sql, args![limit]).await?.iter().map(|row| Ok((row.parse("team_id")?, entry(row)?))).collect()
+}
+
+/// Teams whose audit has entries that wait for their number, or whose deletion is recorded.
+pub async fn unsettled(tx: &mut Tx) -> Result<BTreeSet<TeamId>, DbError> {
+    let waiting = tx.rows("SELECT DISTINCT team_id FROM audit_pending", &[]).await?;
+    let sql = "SELECT key FROM board WHERE key LIKE 'deleted!_team.%' ESCAPE '!'";
+    let deleted = tx.rows(sql, &[]).await?;
+    let mut teams: BTreeSet<TeamId> = waiting.iter().map(|row| row.parse("team_id")).collect::<Result<_, _>>()?;
+    for row in &deleted {
+        teams.extend(row.text("key")?.strip_prefix(DELETION_PREFIX).and_then(|id| id.parse().ok()));
+    }
+    Ok(teams)
+}
+
 /// The hash of one row.
 pub async fn hash_at(tx: &mut TeamTx<'_>, seq: u64) -> Result<Option<String>, DbError> {
     let row = tx.row("SELECT hash FROM audit WHERE team_id = $1 AND seq = $2", args![seq]).await?;
@@ -233,7 +256,7 @@ pub async fn is_team_deleted(tx: &mut TeamTx<'_>, keys: &AuditKeys) -> Result<bo
 }
 
 fn deletion_key(team: &TeamId) -> String {
-    format!("deleted_team.{team}")
+    format!("{DELETION_PREFIX}{team}")
 }
 
 fn deletion(team: &TeamId, at: Instant) -> String {
