@@ -299,11 +299,15 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
         open_weight: 7,
         message_id: Some(&message),
         started_at: Some(after(2)),
+        end: None,
     };
-    assert!(attempts::advance(&mut tx.of(&home), &work.id, 1, &step(1, 3)).await?);
-    assert!(!attempts::advance(&mut tx.of(&home), &work.id, 1, &step(1, 3)).await?, "a duplicate");
-    assert!(!attempts::advance(&mut tx.of(&home), &work.id, 1, &step(5, 6)).await?, "a gap");
-    assert!(attempts::advance(&mut tx.of(&home), &work.id, 1, &step(4, 4)).await?);
+    assert!(attempts::advance(&mut tx.change(&home, &By::board(), NOW), &work.id, 1, step(1, 3)).await?);
+    assert!(
+        !attempts::advance(&mut tx.change(&home, &By::board(), NOW), &work.id, 1, step(1, 3)).await?,
+        "a duplicate"
+    );
+    assert!(!attempts::advance(&mut tx.change(&home, &By::board(), NOW), &work.id, 1, step(5, 6)).await?, "a gap");
+    assert!(attempts::advance(&mut tx.change(&home, &By::board(), NOW), &work.id, 1, step(4, 4)).await?);
     let held = attempts::load_with_task(&mut tx.of(&home), &work.id, 1).await?.expect("there");
     assert_eq!((held.last_seq, held.parts_seq, held.newest, held.viber_id), (4, 3, 1, lab.clone()));
     assert_eq!(held.open_weight, 7);
@@ -318,6 +322,8 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
         "adopted"
     );
     assert!(!attempts::end(&mut tx.change(&home, &By::board(), after(5)), &work.id, 1, end("error")).await?, "final");
+    let to_end = |from, to| attempts::Advance { end: Some(end("stopped")), ..step(from, to) };
+    assert!(!attempts::advance(&mut tx.change(&home, &By::board(), NOW), &work.id, 1, to_end(5, 5)).await?, "final");
     attempts::insert(&mut tx.change(&home, &By::board(), after(6)), (&work.id, 2), &lab, 9).await?;
     let all = attempts::list(&mut tx.of(&home), &work.id).await?;
     assert_eq!(all.iter().map(|attempt| attempt.outcome.as_deref()).collect::<Vec<_>>(), [Some("completed"), None]);
@@ -342,6 +348,9 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(attempts::runs_in(&mut tx.of(&home), &range).await?.is_empty());
     attempts::trimmed_in(&mut tx.change(&home, &By::board(), after(101)), &range).await?;
     assert!(attempts::stale(&mut tx.of(&home), after(200), &begin, 10).await?.is_empty());
+    assert!(attempts::advance(&mut tx.change(&home, &By::board(), after(200)), &work.id, 2, to_end(1, 2)).await?);
+    let second = attempts::load(&mut tx.of(&home), &work.id, 2).await?.expect("there");
+    assert_eq!((second.last_seq, second.outcome.as_deref(), second.ended_at), (2, Some("stopped"), Some(after(200))));
     Ok(())
 }
 

@@ -160,19 +160,44 @@ pub struct Advance<'a> {
     pub open_weight: u64,
     pub message_id: Option<&'a MessageId>,
     pub started_at: Option<Instant>,
+    /// It ends with that; it is open, or was only declared lost.
+    pub end: Option<AttemptEnd<'a>>,
 }
 
 /// Moves an attempt from seq `from - 1` to `to`; `false` when another change did meanwhile.
-pub async fn advance(tx: &mut TeamTx<'_>, task: &TaskId, number: u32, by: &Advance<'_>) -> Result<bool, DbError> {
-    let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
-               started_at = COALESCE(started_at, $8), open_weight = $9 \
-               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4";
+pub async fn advance(tx: &mut Change<'_>, task: &TaskId, number: u32, by: Advance<'_>) -> Result<bool, DbError> {
     let before = by.from - 1;
-    let args = args![task, number, before, by.to, by.parts_seq, by.message_id, by.started_at, by.open_weight];
+    let Some(end) = by.end else {
+        let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
+                   started_at = COALESCE(started_at, $8), open_weight = $9 \
+                   WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4";
+        let args = args![task, number, before, by.to, by.parts_seq, by.message_id, by.started_at, by.open_weight];
+        return Ok(tx.execute(sql, args).await? > 0);
+    };
+    let sql = "UPDATE attempts SET last_seq = $5, parts_seq = $6, message_id = COALESCE($7, message_id), \
+               started_at = COALESCE(started_at, $8), open_weight = $9, outcome = $10, superseded = $11, \
+               report = COALESCE($12, report), ended_at = $13, trimmed_at = NULL \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND last_seq = $4 \
+               AND (outcome IS NULL OR outcome = 'lost')";
+    let args = args![
+        task,
+        number,
+        before,
+        by.to,
+        by.parts_seq,
+        by.message_id,
+        by.started_at,
+        by.open_weight,
+        end.outcome,
+        end.superseded,
+        end.report,
+        tx.now
+    ];
     Ok(tx.execute(sql, args).await? > 0)
 }
 
 /// How an attempt ended.
+#[derive(Clone, Debug)]
 pub struct AttemptEnd<'a> {
     /// `completed`, `error`, `stopped`; `lost` when the Board declared it.
     pub outcome: &'a str,

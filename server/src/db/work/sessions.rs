@@ -147,8 +147,7 @@ pub async fn insert_unless_taken(tx: &mut TeamTx<'_>, session: &Session) -> Resu
     Ok(tx.execute(INSERT_SQL, &columns(session)).await? > 0)
 }
 
-/// Inserts a session that its first task follows, with the writes after it. A taken id fails the change: the task would
-/// belong to no session.
+/// Inserts a session under a new id, with the writes of its first task after it. Should the id be taken, those fail.
 pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<(), DbError> {
     tx.defer(INSERT_SQL, &columns(session)).await
 }
@@ -187,12 +186,18 @@ pub fn reserve_seqs_query(id: &SessionId, count: u64, now: Instant) -> Query<Opt
     Query::new(sql, args![id, count, now], |answer| answer.row().map(|row| row.count("last_seq")).transpose())
 }
 
+const TOUCH_SQL: &str = "UPDATE sessions SET version = version + 1, \
+     active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
+     WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+
 /// Marks a session active now; locks it until the change ends.
 pub async fn touch(tx: &mut Change<'_>, id: &SessionId) -> Result<bool, DbError> {
-    let sql = "UPDATE sessions SET version = version + 1, \
-               active_at = CASE WHEN active_at < $3 THEN $3 ELSE active_at END \
-               WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
-    Ok(tx.execute(sql, args![id, tx.now]).await? > 0)
+    Ok(tx.execute(TOUCH_SQL, args![id, tx.now]).await? > 0)
+}
+
+/// The same with the writes that follow.
+pub async fn touch_deferred(tx: &mut Change<'_>, id: &SessionId) -> Result<(), DbError> {
+    tx.defer(TOUCH_SQL, args![id, tx.now]).await
 }
 
 /// Sets a title chosen by a person.

@@ -212,8 +212,7 @@ pub async fn insert_unless_taken(tx: &mut Change<'_>, task: &Task) -> Result<boo
     Ok(tx.execute(INSERT_SQL, &columns(task, tx.now)?).await? > 0)
 }
 
-/// Inserts a task that its first attempt follows, with the writes after it. A taken id fails the change: the attempt
-/// would belong to no task.
+/// Inserts a task under a new id, with the writes of its first attempt after it. Should the id be taken, those fail.
 pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<(), DbError> {
     tx.defer(INSERT_SQL, &columns(task, tx.now)?).await
 }

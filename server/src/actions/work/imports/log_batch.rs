@@ -355,8 +355,9 @@ impl LogBatch {
             open_weight: 0,
             message_id: said.map(|said| &said.id),
             started_at: Some(attempt.from),
+            end: None,
         };
-        db::attempts::advance(tx, task, number, &advance).await?;
+        db::attempts::advance(tx, task, number, advance).await?;
         db::imports::mark_running(tx, task, attempt.model.as_deref(), attempt.from).await?;
         let (outcome, report) = match attempt.end() {
             Ending::Completed(result) => {

@@ -38,8 +38,7 @@ impl Recording<'_, '_> {
             run.reports.iter().rev().find(|report| is_terminal(report)).and_then(|report| report.body.as_ref());
         let Assembled { parts, parts_seq, open_weight } = self.complete().await?;
         if !parts.is_empty() || terminal.is_some() || (newest && started.is_some()) {
-            // The session's row is the lock on its order.
-            db::sessions::touch(self.tx, &held.session_id).await?;
+            db::sessions::touch_deferred(self.tx, &held.session_id).await?;
         }
         let message = self.record_parts(&parts).await?;
         for row in run.rows(task, attempt) {
@@ -50,6 +49,10 @@ impl Recording<'_, '_> {
             self.book.runs.push((task.clone(), Arc::new(row)));
         }
         let started_at = started.as_ref().map(|_| self.tx.now);
+        // One that ended otherwise keeps its outcome.
+        let is_open = held.outcome.as_deref().is_none_or(|outcome| outcome == "lost");
+        let end = terminal.filter(|_| is_open).and_then(attempt_end).transpose()?;
+        let end = end.map(|(outcome, report)| AttemptEnd { outcome, superseded: !newest, report: Some(report) });
         let advance = Advance {
             from: run.from,
             to: run.next() - 1,
@@ -57,8 +60,9 @@ impl Recording<'_, '_> {
             open_weight,
             message_id: message.as_ref(),
             started_at,
+            end,
         };
-        if !db::attempts::advance(self.tx, task, attempt, &advance).await? {
+        if !db::attempts::advance(self.tx, task, attempt, advance).await? {
             return Err(Error::conflict("raced", "another connection recorded the same attempt"));
         }
         if !parts.is_empty() {
@@ -172,7 +176,7 @@ impl Recording<'_, '_> {
         let newest = self.is_newest();
         // What really happened replaces what the Board declared by itself.
         let adopted = held.outcome.as_deref() == Some("lost");
-        let (outcome, report) = match terminal {
+        match terminal {
             EventBody::Completed { result } => {
                 let result = bounded(result);
                 let completion = TaskCompletion { result: &result, model, adopted };
@@ -180,27 +184,21 @@ impl Recording<'_, '_> {
                     // It was stopped while the result was under way: the stop stays, the result is kept with it.
                     db::tasks::confirm_stop(self.tx, task, attempt, Some(&result)).await?;
                 }
-                ("completed", serde_json::to_string(&result))
             }
             EventBody::Error { error } => {
-                let error = bounded_error(error);
-                if newest && !db::tasks::fail(self.tx, task, attempt, &error, adopted).await? {
+                if newest && !db::tasks::fail(self.tx, task, attempt, &bounded_error(error), adopted).await? {
                     db::tasks::confirm_stop(self.tx, task, attempt, None).await?;
                 }
-                ("error", serde_json::to_string(&error))
             }
-            EventBody::Stopped { reason, killed } => {
-                let reason = db::clean(text::head(reason, 500));
+            EventBody::Stopped { reason, .. } => {
+                let reason = stop_reason(reason);
                 let stop = db::tasks::TaskStop { by: self.connection.viber.as_str(), reason: &reason, confirmed: true };
                 if newest && !db::tasks::confirm_stop(self.tx, task, attempt, None).await? {
                     db::tasks::stop(self.tx, task, attempt, stop).await?;
                 }
-                ("stopped", serde_json::to_string(&json!({ "reason": reason, "killed": killed })))
             }
             _ => return Ok(()),
-        };
-        let report = Some(report.map_err(|error| Error::Internal(error.to_string()))?);
-        db::attempts::end(self.tx, task, attempt, AttemptEnd { outcome, superseded: !newest, report }).await?;
+        }
         dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
         self.book.answers.ended.push(AttemptRef { task_id: task.clone(), attempt });
         self.book.after.task(&held.session_id, task);
@@ -211,6 +209,23 @@ impl Recording<'_, '_> {
 
 fn is_terminal(report: &Report) -> bool {
     report.body.as_ref().is_some_and(EventBody::is_terminal)
+}
+
+/// How an attempt ends with its last event, and what that event says, JSON. `None` for other events.
+fn attempt_end(terminal: &EventBody) -> Option<Result<(&'static str, String)>> {
+    let (outcome, report) = match terminal {
+        EventBody::Completed { result } => ("completed", serde_json::to_string(&bounded(result))),
+        EventBody::Error { error } => ("error", serde_json::to_string(&bounded_error(error))),
+        EventBody::Stopped { reason, killed } => {
+            ("stopped", serde_json::to_string(&json!({ "reason": stop_reason(reason), "killed": killed })))
+        }
+        _ => return None,
+    };
+    Some(report.map(|report| (outcome, report)).map_err(|error| Error::Internal(error.to_string())))
+}
+
+fn stop_reason(said: &str) -> String {
+    db::clean(text::head(said, 500))
 }
 
 fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {

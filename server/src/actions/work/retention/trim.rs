@@ -192,8 +192,9 @@ async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
         open_weight: 0,
         message_id: None,
         started_at: None,
+        end: None,
     };
-    db::attempts::advance(tx, task, number, &advance).await?;
+    db::attempts::advance(tx, task, number, advance).await?;
     Ok(())
 }
 
