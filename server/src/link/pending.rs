@@ -113,7 +113,7 @@ impl PendingWork {
     fn add_about_files(&mut self, newer: Pending) {
         if let Pending::Heard(reports) = &newer {
             for older in self.reports_mut() {
-                older.retain(|path, _| !reports.contains_key(path));
+                reports.keys().for_each(|path| drop(older.remove(path)));
             }
         }
         let room = self.room_for_reports();

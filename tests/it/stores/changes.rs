@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use board_tests::Engine;
+use board_tests::{Engine, postgres::Database};
 use futures_util::future::join_all;
 use protocol::TeamId;
 use server::{
@@ -13,6 +13,7 @@ use server::{
     db::{Db, DbError},
     domain::By,
 };
+use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Semaphore;
 
 use super::{NOW, open, team};
@@ -177,6 +178,52 @@ async fn nobody_waits_for_long_behind_a_change_that_hangs() {
     assert!(took < Duration::from_secs(4), "{took:?}");
     assert_eq!(keys(&db).await, [""; 0], "what was refused is not made later");
     add(&db, &home, "k9".into(), Then::Nothing).await.expect("a change");
+    db.close().await;
+}
+
+/// A connection that was cut off on its way is silent for ever; others are not.
+#[tokio::test]
+async fn a_change_that_never_ends_is_given_up() {
+    let (_folder, db, home) = fresh(Engine::Postgres).await;
+    let never = db.change(&home, &By::board(), NOW, move |tx| {
+        Box::pin(async move {
+            tx.without_team().execute("INSERT INTO board (key, value) VALUES ('k1', 'x')", &[]).await?;
+            std::future::pending::<Result<(), DbError>>().await
+        })
+    });
+    assert!(matches!(never.await, Err(DbError::Unavailable(_))));
+    add(&db, &home, "k2".into(), Then::Nothing).await.expect("a change");
+    assert_eq!(keys(&db).await, ["k2"]);
+    db.close().await;
+}
+
+/// A race that is lost among others.
+#[tokio::test]
+async fn a_lost_race_costs_no_change() {
+    let database = Database::create().await;
+    let db = Db::open(&database.url).await.expect("a database");
+    let home =
+        db.write(|tx| Box::pin(async move { Ok::<_, DbError>(team(tx, "home").await?.id) })).await.expect("a team");
+    let mut server = PgConnection::connect(&database.url).await.expect("the server");
+    let racing = "CREATE SEQUENCE races; CREATE FUNCTION race() RETURNS BIGINT LANGUAGE plpgsql AS $$ BEGIN \
+                  IF nextval('races') % 3 = 1 THEN RAISE EXCEPTION 'lost' USING ERRCODE = '40P01'; END IF; RETURN 1; END $$";
+    sqlx::raw_sql(racing).execute(&mut server).await.expect("a function");
+    let race = |n: usize| {
+        db.change(&home, &By::board(), NOW, move |tx| {
+            Box::pin(async move {
+                let tx = tx.without_team();
+                let sql = "INSERT INTO board (key, value) VALUES ($1, 'x')";
+                let added = tx.execute(sql, args![format!("k{n:02}")]).await?;
+                if n % 8 == 5 {
+                    tx.row("SELECT race() AS n", &[]).await?;
+                }
+                Ok::<_, DbError>(added)
+            })
+        })
+    };
+    let done = join_all((0..40).map(race)).await;
+    assert!(done.iter().all(|one| matches!(one, Ok(1))), "{done:?}");
+    assert_eq!(keys(&db).await.len(), 40);
     db.close().await;
 }
 

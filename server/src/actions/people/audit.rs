@@ -155,8 +155,13 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     if grown.is_empty() {
         return Ok(());
     }
+    // Teams do not hold up each other.
+    let (mut sealed, mut failed) = (BTreeSet::new(), None);
     for team in grown {
-        seal(&board.db, board.clock.now(), team).await?;
+        match seal(&board.db, board.clock.now(), team).await {
+            Ok(()) => drop(sealed.insert(team)),
+            Err(error) => failed = Some(error),
+        }
     }
     crate::fault::at("audit::before_head");
     let folder = folder(board);
@@ -168,7 +173,7 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
         return Err(Error::Internal("the audit's head is missing: see `viber-board doctor`".into()));
     };
     let mut heads = was.clone();
-    for team in grown {
+    for team in sealed {
         let moved = match heads.0.get(team) {
             Some(old) => after(board, team, old, &keys).await?,
             None => {
@@ -188,7 +193,7 @@ async fn move_heads(board: &Board, grown: &BTreeSet<TeamId>) -> Result<()> {
     if heads != was {
         folder.put(&heads, &keys, &lock).map_err(broken)?;
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// How a head changes.

@@ -34,6 +34,7 @@ pub async fn seen(board: &Board, mut heard: Vec<(TeamId, ViberId, Instant)>) -> 
     // On PostgreSQL, locks of one team's rows are taken in its queue, so that no two changes wait for each other.
     let together = board.db.is_sqlite();
     let of_teams = heard.chunk_by(|one, next| together || one.0 == next.0);
+    let mut failed = None;
     for some in of_teams.flat_map(|of_team| of_team.chunks(ROWS_PER_CHANGE as usize)) {
         let rows = some.to_vec();
         let written = board.piece(&rows[0].0.clone(), &By::board(), move |tx| {
@@ -45,9 +46,10 @@ pub async fn seen(board: &Board, mut heard: Vec<(TeamId, ViberId, Instant)>) -> 
                 Ok::<_, Error>(())
             })
         });
-        written.await?;
+        // Teams do not hold up each other.
+        failed = written.await.err().or(failed);
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Removes answers to calls with an `Idempotency-Key` after 24 hours.

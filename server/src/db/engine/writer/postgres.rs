@@ -37,6 +37,11 @@ const MAX_ATTEMPTS: u32 = 4;
 const MAX_QUEUED_CHANGES: usize = 1024;
 /// How often a queue that does not move is looked at.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a change may wait in a queue that moves, but slowly.
+const MAX_QUEUE_WAIT: Duration = Duration::from_secs(8);
+/// How long a change, a begin or a commit may take. The server ends each statement long before, if it can still be heard:
+/// a connection that was cut off somewhere on its way is silent for ever.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What writes to a PostgreSQL database. Cheap to clone.
 #[derive(Clone)]
@@ -206,7 +211,7 @@ impl PostgresWriter {
     ) -> Result<TransactionEnd, NotBegun> {
         let connection = self.pool.acquire().await.map_err(|error| NotBegun(error.into()))?;
         let mut tx = Tx::postgres(connection).writing(&self.chain);
-        if let Err(error) = tx.begin_postgres(self.fence.as_deref()).await {
+        if let Err(error) = in_time(tx.begin_postgres(self.fence.as_deref())).await {
             tx.forsake();
             return Err(NotBegun(error));
         }
@@ -217,9 +222,15 @@ impl PostgresWriter {
             }
             let Some(change) = changes.get_mut(count) else { break };
             tx.spent = ChangeCost::new();
-            failed = !change.attempt(&mut tx).await;
-            tx.spent.judge(None, change.from());
             count += 1;
+            match in_time(async { Ok(change.attempt(&mut tx).await) }).await {
+                Ok(keep) => failed = !keep,
+                Err(error) => {
+                    tx.forsake();
+                    return Ok(TransactionEnd { count, failed: false, raced: false, ended: Err(error) });
+                }
+            }
+            tx.spent.judge(None, change.from());
             if failed || tx.refused.is_some() || began.elapsed() >= MAX_CHANGE_TIME {
                 break;
             }
@@ -242,7 +253,7 @@ impl PostgresWriter {
             let ended = Err(DbError::Unavailable("a test".into()));
             return Ok(TransactionEnd { count, failed, raced, ended });
         }
-        let ended = tx.execute(if failed { "ROLLBACK" } else { "COMMIT" }, &[]).await.map(drop);
+        let ended = in_time(tx.execute(if failed { "ROLLBACK" } else { "COMMIT" }, &[])).await.map(drop);
         if !failed {
             fault::at("db::after_commit");
         }
@@ -258,14 +269,16 @@ impl PostgresWriter {
 impl QueueRunner {
     /// Runs the team's changes until none waits.
     async fn run(&mut self) {
-        while self.writer.queues.has_more(&self.team) {
+        let late = DbError::Unavailable("the team's changes before this one have not ended yet".into());
+        let queues = self.writer.queues.clone();
+        while queues.has_more(&self.team) {
+            queues.refuse(&self.team, MAX_QUEUE_WAIT, &late);
             let began = Instant::now();
             let mut turn = pin!(self.turn());
             while timeout(STALL_CHECK_INTERVAL, &mut turn).await.is_err() {
                 // A database that does not answer is reported in time.
                 if began.elapsed() >= POSTGRES_ACQUIRE_TIMEOUT {
-                    let error = DbError::Unavailable("the team's changes before this one have not ended yet".into());
-                    self.writer.queues.refuse(&self.team, POSTGRES_ACQUIRE_TIMEOUT, &error);
+                    queues.refuse(&self.team, POSTGRES_ACQUIRE_TIMEOUT, &late);
                 }
             }
         }
@@ -279,6 +292,12 @@ impl QueueRunner {
             writer.queues.refuse(team, Duration::ZERO, &error);
         }
     }
+}
+
+/// What a connection that is still heard says.
+async fn in_time<T>(said: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {
+    let silent = || DbError::Unavailable("the database does not answer".into());
+    timeout(SILENCE_TIMEOUT, said).await.unwrap_or_else(|_| Err(silent()))
 }
 
 impl Drop for QueueRunner {
