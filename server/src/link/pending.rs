@@ -23,6 +23,8 @@ use crate::{
 
 /// File reports that may wait. More are dropped: the Board asks for a file when somebody looks at it.
 const MAX_PENDING_FILES: usize = 10_000;
+/// Turns of reports and outcomes that may wait: no daemon takes that many turns, and each of them costs a look.
+const MAX_PENDING_TURNS: usize = 200;
 
 /// Work that the database could not do for now is retried after this time.
 pub const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -116,10 +118,11 @@ impl PendingWork {
                 reports.keys().for_each(|path| drop(older.remove(path)));
             }
         }
-        let room = self.room_for_reports();
+        let (room, turns) = (self.room_for_reports(), self.files.len());
         match (self.files.back_mut(), newer) {
             (Some(Pending::Written(all)), Pending::Written(newer)) => all.extend(newer),
             (Some(Pending::Heard(all)), Pending::Heard(newer)) => all.extend(newer.into_iter().take(room)),
+            (_, Pending::Heard(_)) if room == 0 || turns >= MAX_PENDING_TURNS => {}
             (_, Pending::Heard(newer)) => self.files.push_back(Pending::Heard(newer.into_iter().take(room).collect())),
             (_, newer) => self.files.push_back(newer),
         }
@@ -380,6 +383,20 @@ mod tests {
             all(pending).into_iter().filter_map(|one| if let Pending::Heard(all) = one { Some(all) } else { None });
         let after: Vec<_> = reports.skip(1).flatten().map(|(path, report)| (path, report.size)).collect();
         assert_eq!(after, [("x".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn reports_and_outcomes_in_turns_do_not_pile_up() {
+        let mut pending = PendingWork::default();
+        for n in 0..MAX_PENDING_TURNS {
+            pending.add(written(1));
+            pending.add(file(&n.to_string(), 1));
+        }
+        let all = all(pending);
+        assert_eq!(all.len(), MAX_PENDING_TURNS + 1);
+        let outcomes = all.iter().map(|one| if let Pending::Written(some) = one { some.len() } else { 0 });
+        assert_eq!(outcomes.sum::<usize>(), MAX_PENDING_TURNS, "no outcome is dropped");
+        assert_eq!(all[MAX_PENDING_TURNS - 1], file(&(MAX_PENDING_TURNS / 2 - 1).to_string(), 1));
     }
 
     #[test]
