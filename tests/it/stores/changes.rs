@@ -65,6 +65,19 @@ async fn add(db: &Db, team: &TeamId, key: String, then: Then) -> Result<u64, DbE
     change.await
 }
 
+/// A change that lasts until `held` is released.
+async fn wait(db: &Db, team: &TeamId, held: &Arc<Semaphore>) -> Result<(), DbError> {
+    let held = held.clone();
+    let change = db.change(team, &By::board(), NOW, move |_| {
+        let held = held.clone();
+        Box::pin(async move {
+            drop(held.acquire().await);
+            Ok::<_, DbError>(())
+        })
+    });
+    change.await
+}
+
 async fn keys(db: &Db) -> Vec<String> {
     let mut tx = db.reader().await.expect("a reader");
     let rows = tx.rows("SELECT key FROM board WHERE key LIKE 'k%' ORDER BY key", &[]).await.expect("rows");
@@ -137,10 +150,8 @@ async fn changes_of_a_team_run_in_their_order(engine: Engine) {
         })
     };
     let all = async { tokio::join!(first, join_all((0..26).map(append))) };
-    let release = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        held.add_permits(1);
-    };
+    // All of them wait before this is polled.
+    let release = async { held.add_permits(1) };
     let ((first, others), ()) = tokio::join!(all, release);
     first.expect("a change");
     assert!(others.iter().all(|touched| matches!(touched, Ok(1))), "{others:?}");
@@ -156,16 +167,7 @@ async fn changes_of_a_team_run_in_their_order(engine: Engine) {
 async fn nobody_waits_for_long_behind_a_change_that_hangs() {
     let (_folder, db, home) = fresh(Engine::Postgres).await;
     let held = Arc::new(Semaphore::new(0));
-    let hangs = {
-        let held = held.clone();
-        db.change(&home, &By::board(), NOW, move |_| {
-            let held = held.clone();
-            Box::pin(async move {
-                drop(held.acquire().await);
-                Ok::<_, DbError>(())
-            })
-        })
-    };
+    let hangs = wait(&db, &home, &held);
     let behind = async {
         let began = Instant::now();
         let outcomes = join_all((0..3).map(|n| add(&db, &home, format!("k{n}"), Then::Nothing))).await;
@@ -234,16 +236,7 @@ async fn a_team_does_not_wait_for_another_teams_change() {
     let far =
         db.write(|tx| Box::pin(async move { Ok::<_, DbError>(team(tx, "far").await?.id) })).await.expect("a team");
     let held = Arc::new(Semaphore::new(0));
-    let stuck = {
-        let held = held.clone();
-        db.change(&home, &By::board(), NOW, move |_| {
-            let held = held.clone();
-            Box::pin(async move {
-                drop(held.acquire().await);
-                Ok::<_, DbError>(())
-            })
-        })
-    };
+    let stuck = wait(&db, &home, &held);
     let other = async {
         let added = add(&db, &far, "k1".into(), Then::Nothing).await;
         held.add_permits(1);
