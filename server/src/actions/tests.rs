@@ -64,9 +64,9 @@ impl Lab {
             "bootId": protocol::BootId::new(1), "version": "1", "platform": "linux", "hostname": "kiln",
             "lastCmdSeq": last_cmd_seq}))
         .expect("a hello");
-        let welcomed = reconcile::welcome(&self.board, &self.connection, &hello, false).await.expect("a welcome");
-        self.connection.epoch = welcomed.epoch;
-        welcomed
+        let accepted = reconcile::accept(&self.board, &self.connection, &hello, false).await;
+        self.connection.epoch = accepted.expect("an epoch");
+        reconcile::welcome(&self.board, &self.connection, &hello).await.expect("a welcome")
     }
 
     async fn submit(&self, goal: &str) -> Task {

@@ -42,17 +42,20 @@ pub struct Welcomed {
     pub cmds_from: u64,
 }
 
-/// Accepts a connection: assigns its epoch and compares what both sides know. `cloned`: two boots alternate.
-pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello, cloned: bool) -> Result<Welcomed> {
+/// Accepts a connection and returns its epoch: from here on the viber is shown as connected. `cloned`: two boots alternate.
+pub async fn accept(board: &Board, connection: &Connection, hello: &Hello, cloned: bool) -> Result<u64> {
     ack_before(board, connection, hello.last_cmd_seq).await?;
     let report = Arc::new((connection.viber.clone(), hello.clone()));
-    let epoch = board
-        .change(&connection.team, &connection.by(), move |tx| {
-            let report = report.clone();
-            Box::pin(async move { accept(tx, &report.0, &report.1, cloned).await })
-        })
-        .await?;
-    // Read afterwards: older connections can no longer change anything of this viber, and this one waits for the answer.
+    let accepted = board.change(&connection.team, &connection.by(), move |tx| {
+        let report = report.clone();
+        Box::pin(async move { begin_epoch(tx, &report.0, &report.1, cloned).await })
+    });
+    accepted.await
+}
+
+/// Compares what the viber of an accepted connection and the Board know. Older connections can no longer change anything
+/// of it, and this one waits for the answer.
+pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello) -> Result<Welcomed> {
     let compared = {
         let mut tx = board.db.reader_of(&connection.team).await?;
         let open = db::attempts::open_of_viber(&mut tx, &connection.viber).await?;
@@ -61,10 +64,10 @@ pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello, clon
             0 => db::commands::oldest_needed(&mut tx, &connection.viber).await?,
             last => last + 1,
         };
-        Welcomed { cmds_from, ..compared }
+        Welcomed { epoch: connection.epoch, cmds_from, ..compared }
     };
     publish_contact(board, &connection.team, &connection.viber).await;
-    Ok(Welcomed { epoch, ..compared })
+    Ok(compared)
 }
 
 /// Marks commands as received that the daemon has on disk, some at a time.
@@ -80,7 +83,7 @@ async fn ack_before(board: &Board, connection: &Connection, cmd_seq: u64) -> Res
     Ok(())
 }
 
-async fn accept(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: bool) -> Result<u64> {
+async fn begin_epoch(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned: bool) -> Result<u64> {
     let found = db::vibers::counters(tx, viber).await?.ok_or(Error::Unauthenticated)?;
     let epoch = found.conn_epoch + 1;
     let object = viber.as_str();

@@ -6,6 +6,8 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use futures_util::{SinkExt, stream::SplitSink};
 use protocol::{ViberId, limits::close};
 
+use crate::error::Error;
+
 /// How long a close frame may take to leave.
 pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest delay that a draining Board asks for, seconds: daemons come back spread over this time.
@@ -35,6 +37,18 @@ impl CloseReason {
     pub fn draining(viber: &ViberId) -> Self {
         let mixed = viber.as_str().bytes().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         Self::new(close::DRAINING, format!("retry-after={}", 1 + mixed % MAX_RETRY_AFTER_SECONDS))
+    }
+
+    /// A hello could not be answered.
+    pub fn of_refusal(viber: &ViberId, error: Error) -> Self {
+        match error {
+            Error::Unauthenticated => Self::new(close::AUTH, "the viber was revoked"),
+            Error::Unavailable { retry_after, .. } => Self::new(close::DRAINING, format!("retry-after={retry_after}")),
+            other => {
+                tracing::error!(viber.id = %viber, error = %other, "a hello could not be answered");
+                Self::new(close::DRAINING, "retry-after=30")
+            }
+        }
     }
 
     /// A frame could not be read or sent. A violation of RFC 6455 is answered with a code of RFC 6455 (section 7.4.1).

@@ -109,20 +109,15 @@ async fn greet(board: Board, socket: &mut Socket, peer: AuthenticatedViber) -> R
     let wall = board.clock.now();
     let cloned = board.hub.note_boot(&peer.viber, &hello.boot_id, board.hub.lease_time(board.clock.monotonic()));
     let AuthenticatedViber { team, viber, name, address } = peer;
-    let mut connection = Connection { team, viber, name, address, epoch: 0 };
-    let welcomed = reconcile::welcome(&board, &connection, &hello, cloned).await.map_err(|error| match error {
-        Error::Unauthenticated => CloseReason::new(close::AUTH, "the viber was revoked"),
-        Error::Unavailable { retry_after, .. } => {
-            CloseReason::new(close::DRAINING, format!("retry-after={retry_after}"))
-        }
-        other => {
-            tracing::error!(viber.id = %connection.viber, error = %other, "a hello could not be answered");
-            CloseReason::new(close::DRAINING, "retry-after=30")
-        }
-    })?;
-    connection.epoch = welcomed.epoch;
-    let registration = board.hub.register(&connection.team, &connection.viber, welcomed.epoch, wall.0);
+    let connection = Connection { team, viber, name, address, epoch: 0 };
+    let epoch = reconcile::accept(&board, &connection, &hello, cloned).await;
+    let epoch = epoch.map_err(|error| CloseReason::of_refusal(&connection.viber, error))?;
+    // At once: who sees the viber connected may ask it something, which waits for the welcome.
+    let registration = board.hub.register(&connection.team, &connection.viber, epoch, wall.0);
     let registration = registration.ok_or_else(|| CloseReason::new(close::SUPERSEDED, "a newer connection is here"))?;
+    let connection = Connection { epoch, ..connection };
+    let welcomed = reconcile::welcome(&board, &connection, &hello).await;
+    let welcomed = welcomed.map_err(|error| CloseReason::of_refusal(&connection.viber, error))?;
     let now = board.hub.lease_time(board.clock.monotonic());
     let (state, welcome) = ConnectionState::new(&hello, &welcomed, now, wall);
     let mut link = Box::new(Link {
