@@ -11,6 +11,7 @@ use super::{NOW, after, session, stories, task, team, viber};
 stories!(
     vibers_are_kept,
     contact_follows_the_newest_connection,
+    vibers_are_counted,
     join_tokens_work_once,
     commands_are_numbered,
     old_changes_of_files_are_forgotten,
@@ -194,6 +195,41 @@ fn hello(id: &protocol::ViberId) -> Hello {
         running: Vec::new(),
         outbox: Vec::new(),
     }
+}
+
+async fn vibers_are_counted(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (0, 0));
+    let (one, two) = (viber(tx, &home, "one").await?, viber(tx, &home, "two").await?);
+    viber(tx, &far, "theirs").await?;
+    for id in [&one, &two] {
+        vibers::connect(&mut tx.change(&home, &By::board(), NOW), &hello(id), 1, (0, 0)).await?;
+        vibers::connect(&mut tx.change(&home, &By::board(), NOW), &hello(id), 2, (0, 0)).await?;
+    }
+    assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (2, 2), "each once");
+    vibers::revoke(&mut tx.change(&home, &By::board(), NOW), &one).await?;
+    assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 1));
+    assert_eq!(vibers::forget_contact(&mut tx.change(&home, &By::board(), NOW), 10).await?, 1);
+    assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (1, 0));
+    assert_eq!(vibers::connectivity(&mut tx.of(&far)).await?, (1, 0));
+    for (goes, left) in [
+        ("DELETE FROM vibers WHERE team_id = $1 AND revoked_at IS NOT NULL", 1),
+        ("DELETE FROM vibers WHERE team_id = $1", 0),
+    ] {
+        tx.of(&home).execute(goes, &[]).await?;
+        assert_eq!(vibers::connectivity(&mut tx.of(&home)).await?, (left, 0), "{goes}");
+    }
+
+    // Counters that somebody changed by hand are found and set right; until then they break nothing.
+    for wrong in ["UPDATE viber_counts SET vibers = vibers - 5, connected = 7", "DELETE FROM viber_counts"] {
+        tx.execute(wrong, &[]).await?;
+        assert_eq!(vibers::connectivity(&mut tx.of(&far)).await?, (0, 0), "{wrong}");
+        assert!(!vibers::is_counted(&mut tx.of(&far)).await?);
+        vibers::recount(&mut tx.of(&far)).await?;
+        assert!(vibers::is_counted(&mut tx.of(&far)).await?);
+        assert_eq!(vibers::connectivity(&mut tx.of(&far)).await?, (1, 0));
+    }
+    Ok(())
 }
 
 async fn contact_follows_the_newest_connection(tx: &mut Tx) -> Result<(), DbError> {

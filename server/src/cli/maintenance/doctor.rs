@@ -234,6 +234,12 @@ async fn storage(db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let teams = db::teams::all(&mut *db.reader().await?, 100_000).await?;
     let mut wrong = 0;
     for team in teams {
+        let is_counted = async { db::vibers::is_counted(&mut db.reader_of(&team.id).await?).await };
+        if !is_counted.await? {
+            wrong += 1;
+            let advice = format_args!("run viber-board team quota {} --recount", team.slug);
+            found.bad("vibers", format_args!("the vibers counted for {} are not those it has; {advice}", team.slug));
+        }
         let drift = async { db::usage::drift(&mut db.reader_of(&team.id).await?).await };
         match drift.await {
             Ok(0) => {}
@@ -253,7 +259,7 @@ async fn storage(db: &Db, found: &mut Findings) -> Result<(), DbError> {
         }
     }
     if wrong == 0 {
-        found.good("storage", "the counted usage is correct");
+        found.good("storage", "the counted usage and vibers are correct");
     }
     Ok(())
 }

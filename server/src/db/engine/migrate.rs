@@ -93,6 +93,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0013_viber_search.sql"),
         include_str!("../../../../migrations/postgres/0013_viber_search.sql"),
     ),
+    (
+        14,
+        "viber_counts",
+        include_str!("../../../../migrations/sqlite/0014_viber_counts.sql"),
+        include_str!("../../../../migrations/postgres/0014_viber_counts.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -299,7 +299,7 @@ async fn changes(
     Ok(())
 }
 
-/// In the tests' builds: counts how often this connection changes a counter of table `usage`, for [`total`].
+/// In the tests' builds: counts how often this connection changes a counter that triggers keep, for [`total`].
 async fn count_counters(tx: &mut Tx) -> Result<(), DbError> {
     if !cfg!(feature = "failpoints") {
         return Ok(());
@@ -307,8 +307,10 @@ async fn count_counters(tx: &mut Tx) -> Result<(), DbError> {
     let counting = [
         "CREATE TEMP TABLE counters (n BIGINT NOT NULL)",
         "INSERT INTO temp.counters (n) VALUES (0)",
-        "CREATE TEMP TRIGGER counter_added AFTER INSERT ON main.usage BEGIN UPDATE counters SET n = n + 1; END",
-        "CREATE TEMP TRIGGER counter_changed AFTER UPDATE ON main.usage BEGIN UPDATE counters SET n = n + 1; END",
+        "CREATE TEMP TRIGGER usage_added AFTER INSERT ON main.usage BEGIN UPDATE counters SET n = n + 1; END",
+        "CREATE TEMP TRIGGER usage_changed AFTER UPDATE ON main.usage BEGIN UPDATE counters SET n = n + 1; END",
+        "CREATE TEMP TRIGGER vibers_added AFTER INSERT ON main.viber_counts BEGIN UPDATE counters SET n = n + 1; END",
+        "CREATE TEMP TRIGGER vibers_changed AFTER UPDATE ON main.viber_counts BEGIN UPDATE counters SET n = n + 1; END",
     ];
     for sql in counting {
         tx.execute(sql, &[]).await?;
@@ -316,8 +318,8 @@ async fn count_counters(tx: &mut Tx) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Rows that this connection has written, including cascades and without the counters of table `usage` (each counts twice:
-/// itself, and its count). Only in the tests' builds.
+/// Rows that this connection has written, including cascades and without the counters that triggers keep (each counts
+/// twice: itself, and its count). Only in the tests' builds.
 async fn total(tx: &mut Tx) -> Result<Option<u64>, DbError> {
     if !cfg!(feature = "failpoints") {
         return Ok(None);

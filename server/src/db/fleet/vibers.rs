@@ -73,13 +73,43 @@ pub async fn with_commands_before(
     tx.rows(sql, args).await?.iter().map(|row| row.parse("viber_id")).collect()
 }
 
-/// How many vibers the team has, and how many of them are connected.
+/// How many vibers the team has, and how many of them are connected. Triggers count them
+/// (`migrations/*/0014_viber_counts.sql`).
 pub async fn connectivity(tx: &mut TeamTx<'_>) -> Result<(usize, usize), DbError> {
-    let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN contact = 'connected' THEN 1 END) AS connected FROM vibers \
-               WHERE team_id = $1 AND revoked_at IS NULL";
+    let sql = "SELECT CAST(COALESCE(SUM(vibers), 0) AS BIGINT) AS n, \
+               CAST(COALESCE(SUM(connected), 0) AS BIGINT) AS connected FROM viber_counts WHERE team_id = $1";
     let Some(row) = tx.row(sql, &[]).await? else { return Ok((0, 0)) };
-    let count = |column| row.count(column).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-    Ok((count("n")?, count("connected")?))
+    // A counter that somebody changed by hand may be anything until it is recounted.
+    let count = |column| row.int(column).map(|n| usize::try_from(n).unwrap_or(0));
+    let all = count("n")?;
+    Ok((all, count("connected")?.min(all)))
+}
+
+/// By how much the counters of [`connectivity`] are wrong, as of one moment: a query of `vibers` and `connected`.
+macro_rules! drift {
+    () => {
+        "SELECT CAST(a.vibers - c.vibers AS BIGINT) AS vibers, CAST(a.connected - c.connected AS BIGINT) AS connected \
+         FROM (SELECT COUNT(*) AS vibers, COUNT(CASE WHEN contact = 'connected' THEN 1 END) AS connected FROM vibers \
+         WHERE team_id = $1 AND revoked_at IS NULL) a CROSS JOIN (SELECT COALESCE(SUM(vibers), 0) AS vibers, \
+         COALESCE(SUM(connected), 0) AS connected FROM viber_counts WHERE team_id = $1) c"
+    };
+}
+
+/// Whether the counters of [`connectivity`] are right. Reads all vibers of the team.
+pub async fn is_counted(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+    let Some(row) = tx.row(drift!(), &[]).await? else { return Ok(true) };
+    Ok((row.int("vibers")?, row.int("connected")?) == (0, 0))
+}
+
+/// Adds to the counters what they lack, so that they are right whatever is counted meanwhile.
+pub async fn recount(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
+    let sql = concat!(
+        "INSERT INTO viber_counts (team_id, slot, vibers, connected) SELECT $1, 0, d.vibers, d.connected FROM (",
+        drift!(),
+        ") d WHERE d.vibers <> 0 OR d.connected <> 0 ON CONFLICT (team_id, slot) DO UPDATE SET \
+         vibers = viber_counts.vibers + excluded.vibers, connected = viber_counts.connected + excluded.connected"
+    );
+    tx.execute(sql, &[]).await.map(drop)
 }
 
 fn viber(row: &Row) -> Result<Viber, DbError> {

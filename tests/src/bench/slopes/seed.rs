@@ -68,6 +68,9 @@ impl Seed<'_> {
                            UNION ALL SELECT team_id, OCTET_LENGTH(body) FROM parts) c GROUP BY c.team_id \
                            ON CONFLICT (team_id, slot) DO UPDATE SET bytes = excluded.bytes";
                 run(connection.execute(sql).await, sql);
+                let sql = "UPDATE viber_counts SET vibers = (SELECT COUNT(*) FROM vibers v \
+                           WHERE v.team_id = viber_counts.team_id AND v.revoked_at IS NULL)";
+                run(connection.execute(sql).await, sql);
                 self.index_titles().await;
                 // What autovacuum does in time.
                 let sql = "VACUUM ANALYZE";

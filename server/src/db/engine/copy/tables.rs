@@ -5,7 +5,8 @@ use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use crate::db::{DbError, migrate};
 
 /// Tables that are derived from others, or belong to one engine: the database fills them, or the Board does.
-pub(super) const DERIVED_TABLES: &[&str] = &["_sqlx_migrations", "usage", "session_titles", "unindexed_titles"];
+pub(super) const DERIVED_TABLES: &[&str] =
+    &["_sqlx_migrations", "usage", "viber_counts", "session_titles", "unindexed_titles"];
 /// What SQLite's index of titles consists of begins like this.
 const TITLE_INDEX_PREFIX: &str = "session_title_trigrams";
 
