@@ -8,7 +8,7 @@
 
 pub mod restoring;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{Instant, TeamId};
 
@@ -84,24 +84,26 @@ pub async fn follow_all(board: &Board) -> Result<()> {
     if let Some(heads) = folder(board).heads(&keys).ok().flatten() {
         // Deleted teams still have heads.
         all.extend(heads.0.keys().cloned());
-        for team in unmoved(&board.db, &heads, &keys).await? {
-            all.remove(&team);
-        }
+        all = moved(&board.db, &heads, &keys, all).await?;
     }
     move_heads(board, &all).await
 }
 
-/// Teams for which nothing is to be done: their head names the last row of their audit, which bears its seal. Two queries
-/// tell that of all teams, so that a start costs about the same however many there are.
-async fn unmoved(db: &Db, heads: &ChainHeads, keys: &AuditKeys) -> Result<Vec<TeamId>> {
+/// Those of `teams` for which something is to be done. For the others the head names the last row of their audit, which
+/// bears its seal, or there is neither a head nor a row. Two queries tell that of all teams, so that a start costs about the
+/// same however many there are.
+async fn moved(db: &Db, heads: &ChainHeads, keys: &AuditKeys, teams: BTreeSet<TeamId>) -> Result<BTreeSet<TeamId>> {
     let mut tx = db.reader().await?;
     let unsettled = db::audit::unsettled(&mut tx).await?;
-    let newest = db::audit::newest_of_teams(&mut tx, MAX_TEAMS).await?;
-    let is_unmoved = |team: &TeamId, row: &SealedEntry| {
-        let is_head = heads.0.get(team).is_some_and(|head| head.seq == row.seq && head.hash == row.hash);
-        is_head && !unsettled.contains(team) && row.sealed(team, Some(keys)) == Some(SealCheck::Good)
+    let newest: BTreeMap<_, _> = db::audit::newest_of_teams(&mut tx, MAX_TEAMS).await?.into_iter().collect();
+    let is_moved = |team: &TeamId| match (heads.0.get(team), newest.get(team)) {
+        (Some(head), Some(row)) => {
+            head.seq != row.seq || head.hash != row.hash || row.sealed(team, Some(keys)) != Some(SealCheck::Good)
+        }
+        (None, None) => false,
+        _ => true,
     };
-    Ok(newest.into_iter().filter(|(team, row)| is_unmoved(team, row)).map(|(team, _)| team).collect())
+    Ok(teams.into_iter().filter(|team| unsettled.contains(team) || is_moved(team)).collect())
 }
 
 /// Accepts the audit as it is, when somebody knows why `doctor` complains: adds a row to every team's audit that says so.
