@@ -37,7 +37,7 @@ pub async fn quota(board: &Board, args: QuotaArgs) -> Result<(), CliError> {
     let team = find_team(board, args.team.slug()).await?;
     if args.recount {
         let drift = quota::recount(board, &team.id).await?;
-        remark(format_args!("the counter was off by {drift} bytes"));
+        remark(format_args!("the vibers were counted again; the usage was off by {drift} bytes"));
     }
     if let Some(bytes) = args.storage {
         quota::set(board, &By::console(), &team, bytes).await?;

@@ -276,6 +276,11 @@ impl Registration {
         }
     }
 
+    /// Drops the commands that wait here: they are in the database too.
+    pub fn forget_inline(&self) {
+        self.mailbox.messages().inline.clear();
+    }
+
     /// Replaces the machine's metrics by newer ones.
     pub fn set_metrics(&self, metrics: Metrics, now: i64) {
         if let Some(entry) = self.hub.connections().get_mut(&self.viber).filter(|entry| entry.epoch == self.epoch) {

@@ -145,7 +145,7 @@ pub(in crate::actions) fn refused(error: RequestError) -> Error {
     match error {
         RequestError::Disconnected => Error::conflict(files::VIBER_AWAY, "the viber is away; only it can tell"),
         RequestError::TimedOut => Error::conflict("viber_silent", "the viber did not answer in time"),
-        RequestError::Busy => Error::conflict("viber_busy", "the viber has too much to answer right now"),
+        RequestError::Busy => Error::conflict(files::VIBER_BUSY, "the viber has too much to answer right now"),
         RequestError::Refused(told) if told.starts_with("not_found") => Error::NotFound,
         RequestError::Refused(told) => Error::unacceptable("viber_refused", head(&told, 300)),
     }

@@ -100,7 +100,8 @@ async fn moved(db: &Db, heads: &ChainHeads, keys: &AuditKeys, teams: BTreeSet<Te
         (Some(head), Some(row)) => {
             head.seq != row.seq || head.hash != row.hash || row.sealed(team, Some(keys)) != Some(SealCheck::Good)
         }
-        (None, None) => false,
+        // Those of more teams were not read.
+        (None, None) => newest.len() as u64 >= MAX_TEAMS,
         _ => true,
     };
     Ok(teams.into_iter().filter(|team| unsettled.contains(team) || is_moved(team)).collect())

@@ -45,10 +45,10 @@ pub async fn set(board: &Board, by: &By, team: &Team, bytes: u64) -> Result<()> 
 
 /// Recounts what a team uses, and its vibers, and corrects the counters; returns by how many bytes they were wrong.
 pub async fn recount(board: &Board, team: &TeamId) -> Result<i64> {
+    board.change(team, &By::board(), |tx| Box::pin(db::vibers::recount(tx))).await?;
     let drift = db::usage::drift(&mut board.db.reader_of(team).await?).await?;
     if drift != 0 {
         board.change(team, &By::board(), move |tx| Box::pin(db::usage::correct(tx, drift))).await?;
     }
-    board.change(team, &By::board(), |tx| Box::pin(db::vibers::recount(tx))).await?;
     Ok(drift)
 }

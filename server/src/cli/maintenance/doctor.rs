@@ -234,16 +234,18 @@ async fn storage(db: &Db, found: &mut Findings) -> Result<(), DbError> {
     let teams = db::teams::all(&mut *db.reader().await?, 100_000).await?;
     let mut wrong = 0;
     for team in teams {
-        let is_counted = async { db::vibers::is_counted(&mut db.reader_of(&team.id).await?).await };
-        if !is_counted.await? {
-            wrong += 1;
-            let advice = format_args!("run viber-board team quota {} --recount", team.slug);
-            found.bad("vibers", format_args!("the vibers counted for {} are not those it has; {advice}", team.slug));
-        }
         let drift = async { db::usage::drift(&mut db.reader_of(&team.id).await?).await };
-        match drift.await {
-            Ok(0) => {}
-            Ok(drift) => {
+        let is_counted = async { db::vibers::is_counted(&mut db.reader_of(&team.id).await?).await };
+        let counted = async { Ok((is_counted.await?, drift.await?)) };
+        match counted.await {
+            Ok((true, 0)) => {}
+            Ok((false, _)) => {
+                wrong += 1;
+                let advice = format_args!("run viber-board team quota {} --recount", team.slug);
+                found
+                    .bad("vibers", format_args!("the vibers counted for {} are not those it has; {advice}", team.slug));
+            }
+            Ok((true, drift)) => {
                 wrong += 1;
                 let advice = format_args!("run viber-board team quota {} --recount", team.slug);
                 found.bad(

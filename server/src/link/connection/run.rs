@@ -89,11 +89,14 @@ pub async fn serve(board: Board, socket: WebSocket, peer: AuthenticatedViber) {
 
 /// Gives up the connection's registration, says goodbye, and records that contact is lost.
 async fn part(link: Box<Link>, socket: Socket, close: &CloseReason) {
-    let (board, Connection { team, viber, epoch, .. }) = (link.board.clone(), link.connection.clone());
+    let (board, connection) = (link.board.clone(), link.connection.clone());
     drop(link);
-    let disconnected = reconcile::disconnected(&board, &team, &viber, epoch);
-    if let ((), Err(error)) = tokio::join!(goodbye(socket.sink, close), disconnected) {
-        // The scheduler does it later.
+    tokio::join!(goodbye(socket.sink, close), lost(&board, &connection));
+}
+
+/// Records that contact is lost; otherwise the scheduler does it later.
+async fn lost(board: &Board, Connection { team, viber, epoch, .. }: &Connection) {
+    if let Err(error) = reconcile::disconnected(board, team, viber, *epoch).await {
         tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be recorded");
     }
 }
@@ -113,11 +116,16 @@ async fn greet(board: Board, socket: &mut Socket, peer: AuthenticatedViber) -> R
     let epoch = reconcile::accept(&board, &connection, &hello, cloned).await;
     let epoch = epoch.map_err(|error| CloseReason::of_refusal(&connection.viber, error))?;
     // At once: who sees the viber connected may ask it something, which waits for the welcome.
+    let connection = Connection { epoch, ..connection };
     let registration = board.hub.register(&connection.team, &connection.viber, epoch, wall.0);
     let registration = registration.ok_or_else(|| CloseReason::new(close::SUPERSEDED, "a newer connection is here"))?;
-    let connection = Connection { epoch, ..connection };
     let welcomed = reconcile::welcome(&board, &connection, &hello).await;
+    if welcomed.is_err() {
+        lost(&board, &connection).await;
+    }
     let welcomed = welcomed.map_err(|error| CloseReason::of_refusal(&connection.viber, error))?;
+    // The link reads its first commands: one of these may have been withdrawn meanwhile.
+    registration.forget_inline();
     let now = board.hub.lease_time(board.clock.monotonic());
     let (state, welcome) = ConnectionState::new(&hello, &welcomed, now, wall);
     let mut link = Box::new(Link {
@@ -461,7 +469,8 @@ impl Link {
             }
             LinkMessage::Request { method, params, reply } => {
                 self.requests.retain(|_, reply| !reply.is_closed());
-                if self.requests.len() >= MAX_OPEN_REQUESTS {
+                // Nobody hears the answer when whoever asked has gone.
+                if reply.is_closed() || self.requests.len() >= MAX_OPEN_REQUESTS {
                     drop(reply.send(Err(RequestError::Busy)));
                     return ConnectionStep::default();
                 }

@@ -16,6 +16,8 @@ use crate::{
 
 /// The conflict code when a viber is away and the Board remembers nothing to show.
 pub const VIBER_AWAY: &str = "viber_away";
+/// The conflict code when a viber is asked more at once than it answers.
+pub const VIBER_BUSY: &str = "viber_busy";
 /// How long a viber may take to answer before the remembered version is shown.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often a file that changes while it is read is read again.

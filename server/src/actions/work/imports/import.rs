@@ -12,7 +12,10 @@ use super::{
     ours, piece, viber,
 };
 use crate::{
-    actions::plan,
+    actions::{
+        files::{VIBER_AWAY, VIBER_BUSY},
+        plan,
+    },
     db,
     domain::{By, logbook::Logbook},
     error::{Error, Result},
@@ -102,6 +105,8 @@ impl LogImport<'_> {
         match self.run(tally, until).await {
             Ok(_) | Err(Error::Unavailable { .. }) => {}
             Err(_) if !self.board.hub.is_connected(self.viber) => {}
+            // It has dialled in anew meanwhile, or is asked much at once.
+            Err(Error::Conflict { code: VIBER_AWAY | VIBER_BUSY, .. }) => {}
             Err(error) => {
                 tracing::warn!(session.id = %self.session, %error, "a log is not taken over to its end");
                 if let Err(error) = self.set_requested(false, 0).await {
