@@ -338,13 +338,14 @@ async fn a168_two_commands_do_not_vouch_for_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a169_what_a_command_wrote_before_a_kill_is_put_back_at_the_next_start() {
     let mut fixture = bare().await;
-    // It goes on writing while it is asked to end.
+    // It goes on writing while it is asked to end, and adds to the file: the kill may come at any time.
     let command = "cd ../home/workspace; trap '' TERM; touch ../../space/here; \
                    for d in sessions/*; do echo '# Slipped in' > $d/task.md; done 2>/dev/null; \
-                   while true; do echo '- Slipped in.' > MEMORY.md; sleep 0.05; done";
+                   while true; do echo '- Slipped in.' >> MEMORY.md; sleep 0.05; done";
     let task = fixture.begin(vec![Reply::call("shell", json!({ "command": command }))], proposing()).await;
     let memory = fixture.viber.home().join("workspace/MEMORY.md");
-    eventually("the command wrote", async || memory.exists().then_some(())).await;
+    let wrote = || std::fs::read_to_string(&memory).is_ok_and(|text| !text.is_empty());
+    eventually("the command wrote", async || wrote().then_some(())).await;
     fixture.viber.kill9();
     fixture.viber.run();
     let over = |task: &Value| task["state"] == "error";
