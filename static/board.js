@@ -25,7 +25,8 @@
     const text = {
       clock: () => clock.format(at),
       full: () => full.format(at),
-      ago: () => span(Math.max(0, now - at)),
+      ago: () => now - at < 1000 ? "just now" : `${span(now - at)} ago`,
+      since: () => span(Math.max(0, now - at)),
       left: () => span(Math.max(0, at - now)),
       short: () => (at >= midnight ? clock : midnight - at < 6 * day ? week : date).format(at),
     }[el.dataset.as];
@@ -35,7 +36,9 @@
     if (!el.title) el.title = full.format(at);
   };
   setInterval(() => {
-    if (!document.hidden) each(document, 'time[data-as="ago"], time[data-as="left"], time[data-as="short"]', write);
+    if (!document.hidden) each(document, 'time:is([data-as="ago"], [data-as="left"], [data-as="short"])', write);
+    // What is at work is not known while the Board is away.
+    if (!document.hidden && !document.body.hasAttribute("data-lost")) each(document, 'time[data-as="since"]', write);
   }, 1000);
 
   // Copying: buttons that make no sense without a script are hidden until one is here.

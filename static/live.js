@@ -96,7 +96,9 @@
   for (const name of ["focusout", "toggle", "change"]) document.addEventListener(name, release, true);
   // In place, so that nothing moves under the pointer.
   const morph = (old, fresh) => {
-    if (!window.htmx || fresh.tagName === "TR") return replace(old, fresh);
+    // What htmx would take for its own tags is none of ours: in some browsers such words leave their attribute.
+    const text = fresh.outerHTML;
+    if (!window.htmx || fresh.tagName === "TR" || /<\/?(hx-|head[\s>])/i.test(text)) return replace(old, fresh);
     unfold(fresh, folds(old));
     window.htmx.swap({ target: old, text: fresh.outerHTML, swap: "outerMorph" });
   };
@@ -150,21 +152,46 @@
       if (samp) samp.textContent = (samp.textContent + piece.textContent).slice(-6000);
       return;
     }
-    const kind = (el) => el?.dataset?.open || el?.querySelector?.("[data-open]")?.dataset.open;
-    const last = open.lastElementChild;
-    if (kind(last) && kind(last) === kind(piece)) {
-      const into = last.dataset.open ? last : last.querySelector("[data-open]");
-      into.append((piece.dataset.open ? piece : piece.querySelector("[data-open]")).textContent);
-    } else open.append(piece);
+    if (piece.dataset.words || piece.dataset.blocks) grow(open, piece);
+  };
+  // A text grows by words behind its last one, or by blocks: finished ones stay, the one that is being written is another.
+  const grow = (open, piece) => {
+    const lane = piece.dataset.words || piece.dataset.blocks;
+    const text = [...open.querySelectorAll(`[data-open="${CSS.escape(lane)}"]`)].pop();
+    if (text?.dataset.finished !== piece.dataset.from) return reset();
+    const growing = text.querySelector(":scope > .growing");
+    if (piece.dataset.blocks) {
+      growing?.remove();
+      text.append(...piece.childNodes);
+      text.dataset.finished = piece.dataset.to;
+    } else if (!growing) {
+      reset();
+    } else {
+      const code = growing.lastElementChild?.matches("pre, .code-box") && growing.lastElementChild.querySelector("code");
+      let end = code || growing;
+      while (!code && end.lastElementChild && !after(end.lastElementChild)) end = end.lastElementChild;
+      end.lastChild?.nodeType === Node.TEXT_NODE ? end.lastChild.appendData(piece.textContent) : end.append(piece.textContent);
+    }
+  };
+  const after = (el) => {
+    for (let next = el.nextSibling; next; next = next.nextSibling) if (next.textContent.trim()) return true;
+    return false;
   };
   const lanes = (piece) => {
     const open = document.querySelector(`#${CSS.escape(piece.dataset.lanes)} > .message-body`);
     if (!open) return;
     const from = Number(piece.dataset.from);
     const known = new Map();
+    const first = piece.firstElementChild;
     for (const lane of [...open.children]) {
       if (lane.matches(".message-head, .older")) continue;
       if (lane.dataset.lane !== undefined && Number(lane.dataset.lane) < from) continue;
+      // A text that is being read stays where it is.
+      if (window.htmx && first?.matches(".prose") && lane.matches(".prose") && lane.dataset.lane === first.dataset.lane) {
+        first.remove();
+        morph(lane, first);
+        continue;
+      }
       folds(lane, known);
       lane.remove();
     }
@@ -176,7 +203,7 @@
   const entry = (piece) => {
     const entries = document.getElementById("entries");
     const old = document.getElementById(piece.id);
-    if (old) return replace(old, piece);
+    if (old) return old.dataset.openMessage === undefined ? replace(old, piece) : morph(old, piece);
     if (!entries) return;
     const seq = Number(piece.dataset.seq);
     const first = entries.querySelector(":scope > article.message");
@@ -211,10 +238,17 @@
     jump(false);
   });
 
-  // The stream cannot continue from this page's cursor: the page is fetched anew.
-  const reset = async () => {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } }).catch(() => undefined);
-    if (!answer?.ok) return location.reload();
+  // The stream cannot continue from this page's cursor: the page is fetched anew, once at a time and not all the time.
+  let resetting, resetAt = 0;
+  const reset = () => {
+    close();
+    clearTimeout(retry);
+    resetting ??= new Promise((done) => setTimeout(done, Math.max(0, resetAt + 2000 - Date.now())))
+      .then(fetched).catch(() => location.reload()).finally(() => { resetting = undefined; resetAt = Date.now(); });
+  };
+  const fetched = async () => {
+    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+    if (!answer.ok) return location.reload();
     if (!document.getElementById("entries")) return location.reload();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     cursor = fresh.body.dataset.cursor || "";

@@ -3,6 +3,7 @@
 mod commands;
 mod endings;
 mod events;
+mod growing_text;
 mod handshake;
 mod large_messages;
 mod lies;

@@ -10,7 +10,7 @@ const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name con
   hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
   aria-hidden aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
   data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread
-  data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-copy data-touched
+  data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-finished data-copy data-touched
   data-task-state data-waiting data-focus data-draft data-drafting data-enter data-tone data-label data-as data-step data-audit
   data-view data-tab data-hold data-artifact data-step-id data-proposal data-path data-hash data-beside data-approval data-place-words
   data-member data-token data-invitation data-device data-scripted data-htmx-powered`);
@@ -21,8 +21,8 @@ const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|fin
 // Where templates put foreign texts into attributes, and between which tags.
 const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/vibers?'], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, .chip, a.cut,
-  span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .told, .cnc span, .writing, .cause,
-  .where a, .where .agent, .prose, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt`;
+  span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .told, .cnc span, .cause,
+  .where a, .where .agent, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt`;
 
 const wrong = [];
 const say = (what, el) => { if (wrong.length < 30) wrong.push(`${what}: ${el.outerHTML?.slice(0, 240)}`); };
@@ -31,8 +31,8 @@ const own = (el) => [...el.childNodes].filter((node) => node.nodeType === 3).map
 
 for (const el of document.querySelectorAll("*")) {
   const tag = el.localName;
-  const prose = el.parentElement?.closest(".prose:not(.writing)");
-  const ours = el.closest(".code-box > button") || el.matches("div.code-box");
+  const prose = el.parentElement?.closest(".prose");
+  const ours = el.closest(".code-box > button") || el.matches("div.code-box, [data-open] > div.growing");
   if (prose && !ours) {
     if (!PROSE_TAGS.has(tag) || el.namespaceURI !== "http://www.w3.org/1999/xhtml") say("unexpected tag in prose", el);
     for (const { name, value } of el.attributes) {

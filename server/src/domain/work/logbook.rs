@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::domain::{Message, MessageRole, Part};
 
 /// Largest text of a part, bytes.
-const MAX_PART_TEXT_BYTES: usize = 256 * 1024;
+pub const MAX_PART_TEXT_BYTES: usize = 256 * 1024;
 /// Parts of one attempt; a notice replaces further ones.
 const MAX_PARTS_PER_ATTEMPT: usize = 5_000;
 /// Size of one attempt, bytes; a notice replaces the rest.

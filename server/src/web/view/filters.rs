@@ -38,7 +38,13 @@ pub fn full(at: &Instant, _: &dyn Values) -> Result<Safe<Time>> {
     Ok(Safe(Time { at: *at, how: TimeFormat::Full }))
 }
 
-/// How long ago: `4 min`.
+/// How long since: `4 min`.
+#[askama::filter_fn]
+pub fn since(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
+    Ok(Safe(Time { at: *at, how: TimeFormat::Since(*now) }))
+}
+
+/// How long ago: `4 min ago`.
 #[askama::filter_fn]
 pub fn ago(at: &Instant, _: &dyn Values, now: &Instant) -> Result<Safe<Time>> {
     Ok(Safe(Time { at: *at, how: TimeFormat::Ago(*now) }))

@@ -4,7 +4,12 @@
 //! Nothing is loaded from elsewhere: an image becomes a link that a reader may follow.
 
 mod cache;
+mod closing;
+mod growing;
 mod highlight;
+mod pieces;
+
+pub use growing::{GrowingText, Growth};
 
 use std::{
     collections::{HashMap, HashSet},
@@ -105,13 +110,19 @@ pub fn warm() {
 
 fn convert(source: &str, by: TextAuthor) -> String {
     let cut = text::head(source, MAX_SOURCE_BYTES);
-    let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by)) };
+    let mut html = if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, by, true)) };
     if cut.len() < source.len() {
         html.push_str(
             "<p class=\"meta\">Truncated: a page shows the first 200 kB of a text. The transcript has all of it.</p>",
         );
     }
     html
+}
+
+/// A block that still grows: code has no colours yet.
+fn convert_open(source: &str) -> String {
+    let cut = text::head(source, MAX_SOURCE_BYTES);
+    if too_deep(cut) { plain(cut) } else { sanitise(&to_html(cut, TextAuthor::Agent, false)) }
 }
 
 /// Text without Markdown, when it is nested too deeply to be rendered.
@@ -129,7 +140,8 @@ fn too_deep(source: &str) -> bool {
     })
 }
 
-fn to_html(source: &str, by: TextAuthor) -> String {
+/// The Markdown that is understood.
+fn options(by: TextAuthor) -> Options<'static> {
     let mut options = Options::default();
     options.extension.strikethrough = true;
     options.extension.table = true;
@@ -138,6 +150,11 @@ fn to_html(source: &str, by: TextAuthor) -> String {
     options.render.escape = true;
     options.render.github_pre_lang = true;
     options.render.hardbreaks = by == TextAuthor::Person;
+    options
+}
+
+fn to_html(source: &str, by: TextAuthor, colours: bool) -> String {
+    let options = options(by);
     let arena = Arena::new();
     let root = comrak::parse_document(&arena, source, &options);
     for node in root.descendants() {
@@ -146,7 +163,7 @@ fn to_html(source: &str, by: TextAuthor) -> String {
     for node in root.descendants().collect::<Vec<_>>() {
         quote_memory_suggestion(&arena, node);
     }
-    let highlighter = highlight::Highlighter::new();
+    let highlighter = highlight::Highlighter::new(colours);
     let mut plugins = Plugins::default();
     plugins.render.codefence_syntax_highlighter = Some(&highlighter);
     let mut html = String::with_capacity(source.len() * 2);

@@ -12,8 +12,10 @@ pub enum TimeFormat {
     Clock,
     /// `20 Nov 2026, 14:09`.
     Full,
-    /// How long ago, in the largest fitting unit: `38 s`, `4 min`, `3 h`, `2 d`.
+    /// How long ago, in the largest fitting unit: `just now`, `38 s ago`, `4 min ago`, `3 h ago`, `2 d ago`.
     Ago(Instant),
+    /// How long since, the same way: `38 s`.
+    Since(Instant),
     /// How long still, the same way.
     Left(Instant),
     /// The clock today, the day within a week, the date before.
@@ -34,7 +36,8 @@ impl fmt::Display for Time {
         let (how, text) = match self.how {
             TimeFormat::Clock => ("clock", zoned.strftime("%H:%M UTC").to_string()),
             TimeFormat::Full => ("full", zoned.strftime("%-d %b %Y, %H:%M UTC").to_string()),
-            TimeFormat::Ago(now) => ("ago", span((now.millis() - self.at.millis()).max(0))),
+            TimeFormat::Ago(now) => ("ago", ago(now.millis() - self.at.millis())),
+            TimeFormat::Since(now) => ("since", span((now.millis() - self.at.millis()).max(0))),
             TimeFormat::Left(now) => ("left", span((self.at.millis() - now.millis()).max(0))),
             TimeFormat::Short(now) => {
                 let today = Timestamp::from_millisecond(now.millis()).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -62,6 +65,11 @@ pub fn span(millis: i64) -> String {
     }
 }
 
+/// How long ago something was: `just now` below a second.
+fn ago(millis: i64) -> String {
+    if millis < 1_000 { "just now".to_owned() } else { format!("{} ago", span(millis)) }
+}
+
 /// How long something took: `12 ms`, `1.4 s`, `3 min 6 s`, `2 h 5 min`.
 pub fn took(millis: u64) -> String {
     match millis {
@@ -80,6 +88,7 @@ mod tests {
     fn ages_use_the_largest_unit_that_fits() {
         let words: Vec<_> = [0, 999, 38_000, 240_000, 7_200_000, 200_000_000].map(span).into();
         assert_eq!(words, ["now", "now", "38 s", "4 min", "2 h", "2 d"]);
+        assert_eq!([-5, 999, 38_000].map(ago), ["just now", "just now", "38 s ago"]);
         assert_eq!([340, 12_400, 186_000, 7_500_000].map(took), ["340 ms", "12.4 s", "3 min 6 s", "2 h 5 min"]);
     }
 

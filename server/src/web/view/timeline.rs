@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     domain::{Part, committed::Report},
-    web::markdown::{self, TextAuthor},
+    web::markdown::{self, GrowingText, TextAuthor},
 };
 
 /// Parts whose calls form one group. A group is sent again whenever one of its calls changes.
@@ -47,14 +47,14 @@ pub enum EntryContent {
         text: String,
         bytes: usize,
     },
-    /// Text that still grows: shown as text.
-    Writing(String),
+    /// Text that still grows.
+    Writing(OpenText),
     Reasoning {
         html: Arc<str>,
         duration_ms: u64,
     },
     /// Reasoning that still grows.
-    Thinking(String),
+    Thinking(OpenText),
     Calls(CallGroup),
     Notice {
         level: NoticeLevel,
@@ -71,6 +71,18 @@ pub enum EntryContent {
         title: String,
         kind: String,
     },
+}
+
+/// A text that still grows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenText {
+    /// Collected until it is rendered.
+    source: String,
+    pub text: GrowingText,
+    /// What a page shows of it: of a long text its newest part.
+    pub html: Arc<str>,
+    /// How many pieces of it are finished.
+    pub finished: usize,
 }
 
 /// A run of tool calls with nothing said between them.
@@ -132,6 +144,28 @@ impl CallGroup {
     }
 }
 
+impl OpenText {
+    fn begun(source: &str) -> Self {
+        Self { source: source.to_owned(), ..Self::default() }
+    }
+
+    fn render(&mut self) {
+        self.text = GrowingText::new(std::mem::take(&mut self.source));
+        let text = &self.text;
+        let first = if text.source().len() > MAX_RENDERED_BYTES { text.last_within(EXCERPT_BYTES) } else { 0 };
+        let html = format!(r#"{}<div class="growing">{}</div>"#, text.blocks(first..text.finished()), text.open());
+        self.html = if html.len() <= MAX_PART_HTML_BYTES {
+            html.into()
+        } else {
+            let open = if text.open().len() <= MAX_PART_HTML_BYTES - 6 * EXCERPT_BYTES { text.open() } else { "" };
+            let words = if open.is_empty() { text.source() } else { text.complete() };
+            let words = super::escape(tail(words, EXCERPT_BYTES));
+            format!(r#"<p>{words}</p><div class="growing">{open}</div>"#).into()
+        };
+        self.finished = text.finished();
+    }
+}
+
 impl TimelineEntry {
     /// How many bytes of HTML it takes at most.
     pub fn weight(&self) -> usize {
@@ -139,7 +173,7 @@ impl TimelineEntry {
             EntryContent::Prose(html) => 100 + html.len(),
             EntryContent::Reasoning { html, .. } => 400 + html.len(),
             EntryContent::Long { text, .. } => 700 + escaped(text),
-            EntryContent::Writing(text) | EntryContent::Thinking(text) => 400 + escaped(text),
+            EntryContent::Writing(text) | EntryContent::Thinking(text) => 400 + text.html.len(),
             EntryContent::Calls(group) => GROUP_FRAME_BYTES + group.calls.iter().map(Call::weight).sum::<usize>(),
             EntryContent::Notice { text, .. } => 400 + escaped(text),
             EntryContent::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
@@ -284,13 +318,13 @@ impl TimelineBuilder {
         let Some(EventBody::Progress { event }) = &report.body else { return };
         match &event.event {
             AgentStreamEvent::TextDelta { content } => match self.entries.last_mut().map(|entry| &mut entry.body) {
-                Some(EntryContent::Writing(text)) => text.push_str(content),
-                _ => self.push(EntryContent::Writing(content.clone())),
+                Some(EntryContent::Writing(text)) => text.source.push_str(content),
+                _ => self.push(EntryContent::Writing(OpenText::begun(content))),
             },
             AgentStreamEvent::ReasoningDelta { content } => {
                 match self.entries.last_mut().map(|entry| &mut entry.body) {
-                    Some(EntryContent::Thinking(text)) => text.push_str(content),
-                    _ => self.push(EntryContent::Thinking(content.clone())),
+                    Some(EntryContent::Thinking(text)) => text.source.push_str(content),
+                    _ => self.push(EntryContent::Thinking(OpenText::begun(content))),
                 }
             }
             AgentStreamEvent::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
@@ -328,18 +362,18 @@ impl TimelineBuilder {
 
     /// The entries. `ended`: no more events come, so a call without a result never gets one.
     pub fn finish(mut self, ended: bool) -> Vec<TimelineEntry> {
-        for entry in &mut self.entries {
+        let last = self.entries.len().wrapping_sub(1);
+        for (n, entry) in self.entries.iter_mut().enumerate() {
+            // What has something after it does not grow any more.
+            let closed = ended || n != last;
             match &mut entry.body {
                 EntryContent::Calls(group) if ended => {
                     let open = group.calls.iter_mut().filter(|call| call.outcome == CallOutcome::Working);
                     open.for_each(|call| call.outcome = CallOutcome::Unanswered);
                 }
-                EntryContent::Writing(text) if ended => entry.body = prose(text, TextAuthor::Agent),
-                EntryContent::Thinking(text) if ended => entry.body = reasoning(text, 0),
-                // The newest part of it: the whole is shown when it is complete.
-                EntryContent::Writing(text) | EntryContent::Thinking(text) if escaped(text) > MAX_PART_HTML_BYTES => {
-                    *text = tail(text, EXCERPT_BYTES).to_owned();
-                }
+                EntryContent::Writing(text) if closed => entry.body = prose(&text.source, TextAuthor::Agent),
+                EntryContent::Thinking(text) if closed => entry.body = reasoning(&text.source, 0),
+                EntryContent::Writing(text) | EntryContent::Thinking(text) => text.render(),
                 _ => {}
             }
         }

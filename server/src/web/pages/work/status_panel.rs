@@ -52,6 +52,8 @@ pub enum Cause {
     Words(String),
     /// How long ago.
     Ago(Instant),
+    /// How long it has lasted.
+    Since(Instant),
     /// The time that is left.
     Left(Instant),
     Clock(Instant),
@@ -175,7 +177,7 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
         TaskState::Pending => match task.delivery {
             Some(Delivery::Accepted) => vec![
                 words(format!("Waiting for a free slot on {viber}, for ")),
-                Cause::Ago(task.offered_at.unwrap_or(task.created_at)),
+                Cause::Since(task.offered_at.unwrap_or(task.created_at)),
             ],
             Some(Delivery::Offered) => vec![words(format!("Sent to {viber}, not confirmed yet"))],
             _ => vec![words("Behind the session's other tasks")],
@@ -184,19 +186,19 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
             vec![
                 words(format!("{viber} was last heard ")),
                 Cause::Ago(task.contact.since),
-                words(" ago. It may still be working, and reports when it reconnects."),
+                words(". It may still be working, and reports when it reconnects."),
             ]
         }
         TaskState::Running => match &task.waiting {
             Some(waiting) if waiting.cause == WaitingFor::Approval => {
-                vec![words("The agent has a question, and continues when somebody answers.")]
+                vec![words("The agent asks for an approval, and continues when somebody decides.")]
             }
             Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
                 Some(until) => vec![words("Waiting for the provider; next attempt in "), Cause::Left(until)],
                 None => vec![words("Waiting for the provider")],
             },
             _ => {
-                let since = Cause::Ago(task.started_at.unwrap_or(task.created_at));
+                let since = Cause::Since(task.started_at.unwrap_or(task.created_at));
                 vec![words(format!("{} · ", activity(conversation))), since, words(" so far")]
             }
         },

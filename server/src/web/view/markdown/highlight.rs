@@ -46,13 +46,17 @@ static CLASS_BY_SCOPE: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
 
 /// Highlights the blocks of one text within one budget of time.
 pub(super) struct Highlighter {
+    colours: bool,
     until: Instant,
 }
 
 impl Highlighter {
-    pub(super) fn new() -> Self {
-        LazyLock::force(&SYNTAXES);
-        Self { until: Instant::now() + TIME_BUDGET }
+    /// Without `colours` code stays plain.
+    pub(super) fn new(colours: bool) -> Self {
+        if colours {
+            LazyLock::force(&SYNTAXES);
+        }
+        Self { colours, until: Instant::now() + TIME_BUDGET }
     }
 
     fn block(&self, out: &mut dyn Write, syntax: &SyntaxReference, code: &str) -> fmt::Result {
@@ -140,7 +144,7 @@ fn label(lang: &str) -> &str {
 
 impl SyntaxHighlighterAdapter for Highlighter {
     fn write_highlighted(&self, out: &mut dyn Write, lang: Option<&str>, code: &str) -> fmt::Result {
-        match lang.map(label).and_then(syntax) {
+        match lang.map(label).filter(|_| self.colours).and_then(syntax) {
             Some(syntax) if code.len() <= MAX_BLOCK_BYTES => self.block(out, syntax, code),
             _ => escape(out, code),
         }

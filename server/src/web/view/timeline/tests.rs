@@ -47,7 +47,8 @@ fn the_open_tail_continues_the_parts() {
     else {
         panic!("{entries:?}")
     };
-    assert_eq!((group.calls[0].output.as_str(), text.as_str()), ("half", "so far"));
+    assert_eq!((group.calls[0].output.as_str(), text.text.source()), ("half", "so far"));
+    assert_eq!(&*text.html, "<div class=\"growing\"><p>so far</p></div>");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
     pin::Pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,13 +19,16 @@ use crate::{
     state::Board,
     web::pages::{
         conversation::{Conversation, MAX_CONVERSATION_BYTES, ShownConversation, place},
-        patches::{self, RunPatch},
+        patches::{self, OpenLane, RunPatch, SharedText, ViewedText},
         session::SessionHost,
         status_panel::StatusPanel,
     },
     web::{
         extract::Caller,
-        view::message::{MessageView, TimelineView},
+        view::{
+            message::{MessageView, TimelineView},
+            timeline::{EntryContent, OpenText, TimelineEntry},
+        },
     },
 };
 
@@ -39,6 +43,8 @@ pub struct WatchedConversation {
     /// The task that is followed, and its frames until they end.
     task: Option<TaskId>,
     frames: Option<Frames>,
+    /// The text at its end, as all who watch it see it.
+    text: Arc<SharedText>,
     /// The cursor that the tab came with, until it was checked.
     came: Option<(TaskId, Cursor)>,
     /// The tab came with a cursor that cannot be read.
@@ -72,6 +78,8 @@ struct OpenMessage {
     from: usize,
     /// Place and hash of its entries.
     entries: Vec<(usize, u64)>,
+    /// The text at its end that still grows.
+    text: Option<ViewedText>,
 }
 
 /// What a look brought.
@@ -106,6 +114,7 @@ impl WatchedConversation {
             id,
             task: None,
             frames: None,
+            text: Arc::default(),
             lost: came.is_none() && !cursor.is_empty(),
             came,
             at: Cursor::START,
@@ -135,20 +144,20 @@ impl WatchedConversation {
                 if run.attempt < self.at.attempt || (run.attempt == self.at.attempt && run.to <= covered) {
                     return None;
                 }
-                if self.changed || run.attempt != self.at.attempt || self.open.is_none() {
+                let Some(open) = self.open.as_mut().filter(|_| !self.changed && run.attempt == self.at.attempt) else {
                     self.changed = true;
                     return None;
-                }
-                match patches::tell(&run, after.max(covered)) {
-                    RunPatch::Adds(bytes) if bytes.len() <= MAX_CONVERSATION_BYTES => {
-                        self.at.seq = run.to;
+                };
+                match patches::tell(&run, after.max(covered), &self.text, &mut open.text) {
+                    RunPatch::Adds(bytes, seq) if bytes.len() <= MAX_CONVERSATION_BYTES => {
+                        self.at.seq = seq;
                         // The last entry grew: it is sent anew when it is complete.
-                        if let Some(last) = self.open.as_mut().and_then(|open| open.entries.last_mut()) {
+                        if let Some(last) = open.entries.last_mut() {
                             last.1 = 0;
                         }
                         Some(bytes)
                     }
-                    RunPatch::Adds(_) | RunPatch::Changes => {
+                    RunPatch::Adds(..) | RunPatch::Changes => {
                         self.changed = true;
                         None
                     }
@@ -198,6 +207,9 @@ impl WatchedConversation {
     fn follow(&mut self, board: &Board, caller: &Caller, conversation: &Conversation) {
         let Some(task) = &conversation.current else { return };
         let other = self.task.as_ref() != Some(&task.id);
+        if other || self.first {
+            self.text = SharedText::of(&task.id);
+        }
         if other || task.attempt != self.at.attempt {
             self.at = Cursor { attempt: task.attempt, seq: 0 };
         }
@@ -219,7 +231,15 @@ impl WatchedConversation {
         let (mut room, mut pieces) = (MAX_CONVERSATION_BYTES, Vec::new());
         if let Some(growing) = &conversation.growing {
             let view = conversation.open_view(caller, growing);
+            let text = open_text(&view).and_then(|(lane, entry, open)| {
+                let at = (growing.message.attempt, conversation.seq);
+                let generation = self.text.read(at, (lane, entry), &open.text)?;
+                Some(ViewedText { lane, entry, finished: open.finished, generation })
+            });
             pieces.extend(self.note_open(view, place(growing.from), current));
+            if let Some(open) = &mut self.open {
+                open.text = text;
+            }
         } else {
             self.open = None;
         }
@@ -273,8 +293,7 @@ impl WatchedConversation {
             view.fit(MAX_CONVERSATION_BYTES / 2);
         }
         let from = if view.earlier.is_some() { view.entries.first().map_or(0, |entry| entry.index) } else { 0 };
-        let entries: Vec<(usize, u64)> =
-            view.entries.iter().map(|entry| (entry.index, hash(&format!("{entry:?}")))).collect();
+        let entries: Vec<(usize, u64)> = view.entries.iter().map(|entry| (entry.index, entry_hash(entry))).collect();
         let html = match known.filter(|_| !long) {
             Some(open) => {
                 let same = open.entries.iter().zip(&entries).take_while(|(a, b)| a == b).count();
@@ -287,7 +306,7 @@ impl WatchedConversation {
             }
             None => (!current || long || jumps).then(|| view.to_string()),
         };
-        self.open = Some(OpenMessage { seq: view.seq, from, entries });
+        self.open = Some(OpenMessage { seq: view.seq, from, entries, text: None });
         html
     }
 
@@ -300,6 +319,24 @@ impl WatchedConversation {
         self.read = Some(conversation.session.active_at);
         actions::sessions::mark_read(board, &caller.team.id, &caller.by, &operator.id, &self.id).await?;
         Ok(true)
+    }
+}
+
+/// The text that still grows: its lane, and the place of its entry.
+fn open_text(view: &MessageView) -> Option<(OpenLane, usize, &OpenText)> {
+    let last = view.entries.last()?;
+    match &last.body {
+        EntryContent::Writing(text) => Some((OpenLane::Text, last.index, text)),
+        EntryContent::Thinking(text) => Some((OpenLane::Reasoning, last.index, text)),
+        _ => None,
+    }
+}
+
+fn entry_hash(entry: &TimelineEntry) -> u64 {
+    match &entry.body {
+        EntryContent::Writing(text) => hash(&text.html),
+        EntryContent::Thinking(text) => !hash(&text.html),
+        _ => hash(&format!("{entry:?}")),
     }
 }
 

@@ -1,0 +1,108 @@
+//! An agent's text while it is being written, in a browser.
+
+use board_tests::{
+    Browser, Engine, FakeDaemon, Fixture,
+    browser::Scripts,
+    eventually,
+    fake_daemon::{completed, progress, text},
+};
+use serde_json::{Value, json};
+
+const PROSE_CSS: &str = "[data-open-message] [data-open=text]";
+
+/// What the page shows of the open text, without what the script adds to it.
+const SHOWN_TEXT_SCRIPT: &str = "const copy = document.querySelector('[data-open=text]')?.cloneNode(true); \
+    copy?.querySelectorAll('.code-box').forEach((box) => box.replaceWith(box.querySelector('pre'))); \
+    copy?.normalize(); return copy?.innerHTML ?? ''";
+
+async fn tell(fixture: &mut Fixture<FakeDaemon>, words: &str) {
+    fixture.tell(vec![text(words)]).await;
+}
+
+async fn until(browser: &Browser, what: &str, script: &str) {
+    eventually(what, || async { (browser.run(script, Value::Null).await == json!(true)).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_markdown_while_it_is_written() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Write a report").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    let page = format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session());
+    browser.go(&page).await;
+    fixture.tell(vec![progress(&json!({"type": "reasoning-delta", "content": "I **think** that"}))]).await;
+    browser.sees("[data-open=reasoning] strong", "think").await;
+    browser.sees("#dock-state", "Reasoning").await;
+
+    // Blocks take shape at once, and words join them.
+    tell(&mut fixture, "# The whole report of the year\n\nIt is **very").await;
+    browser.sees(&format!("{PROSE_CSS} .growing strong"), "very").await;
+    browser.sees("#dock-state", "Writing").await;
+    assert!(!browser.has("[data-open=reasoning]").await, "what was thought is complete");
+    tell(&mut fixture, " good** and").await;
+    tell(&mut fixture, " so it").await;
+    browser.sees(&format!("{PROSE_CSS} p"), "It is very good and so it").await;
+    tell(&mut fixture, " goes on.\n\n```rust\nlet a = 1;\n").await;
+    tell(&mut fixture, "let b = 2;\n").await;
+    browser.sees(&format!("{PROSE_CSS} .growing pre"), "let b = 2;").await;
+    assert_eq!(browser.attribute(PROSE_CSS, "data-finished").await.as_deref(), Some("1"));
+
+    // What is finished stays: the reader's selection too.
+    let select = "const p = document.querySelector('[data-open=text] > p'); p.dataset.mark = 'same'; \
+                  getSelection().selectAllChildren(p); return true";
+    browser.run(select, Value::Null).await;
+    for words in
+        ["```\n\n| a | b |\n|---|---|\n| 1 |", " 2 |\n", "\n- one\n- two", " and", " a half\n\n", "1. first", "\n\nThe"]
+    {
+        tell(&mut fixture, words).await;
+    }
+    tell(&mut fixture, " end is near").await;
+    browser.sees(&format!("{PROSE_CSS} .growing"), "The end is near").await;
+    until(&browser, "the selection", "return getSelection().toString() === 'It is very good and so it goes on.'").await;
+    assert!(browser.has(&format!("{PROSE_CSS} > p[data-mark=same]")).await);
+    assert!(browser.has(&format!("{PROSE_CSS} > .code-box .hl-keyword")).await, "complete code has colours");
+    assert_eq!(browser.text_of(&format!("{PROSE_CSS} ul > li:last-child")).await, "two and a half");
+
+    // A reload shows the same.
+    browser
+        .run(
+            "document.querySelectorAll('[data-mark]').forEach((el) => delete el.dataset.mark); return true",
+            Value::Null,
+        )
+        .await;
+    let live = browser.run(SHOWN_TEXT_SCRIPT, Value::Null).await;
+    browser.go(&page).await;
+    browser.find(PROSE_CSS).await;
+    assert_eq!(browser.run(SHOWN_TEXT_SCRIPT, Value::Null).await, live);
+    tell(&mut fixture, ", *surely").await;
+    browser.sees(&format!("{PROSE_CSS} .growing em"), "surely").await;
+
+    // The end replaces nothing that is being read.
+    browser.run(select, Value::Null).await;
+    let whole = "# The whole report of the year\n\nIt is **very good** and so it goes on.\n\n```rust\nlet a = 1;\nlet b = 2;\n```\n\n\
+                 | a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n- two and a half\n\n1. first\n\nThe end is near, *surely*.";
+    fixture.tell(vec![text("*."), completed(whole)]).await;
+    browser.find("[data-task-state=completed]").await;
+    browser.sees("article[data-role=assistant] > .message-body > .prose > p:last-child em", "surely").await;
+    until(&browser, "the selection", "return getSelection().toString() === 'It is very good and so it goes on.'").await;
+    assert!(!browser.has(".growing").await);
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_viewer_that_missed_a_piece_sees_all_of_it() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Write a report").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session())).await;
+    tell(&mut fixture, &format!("{}\n\nTwo\n\nThree", "One ".repeat(30))).await;
+    browser.sees(PROSE_CSS, "Three").await;
+    // The page has fewer finished blocks than the Board believes.
+    browser.run("document.querySelector('[data-open=text]').dataset.finished = '0'; return true", Value::Null).await;
+    tell(&mut fixture, " and four").await;
+    browser.sees(PROSE_CSS, "Three and four").await;
+    assert_eq!(browser.attribute(PROSE_CSS, "data-finished").await.as_deref(), Some("1"));
+}
