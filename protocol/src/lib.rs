@@ -20,6 +20,7 @@ pub mod sniff;
 pub mod space;
 pub mod text;
 pub mod tokens;
+pub mod transcript;
 
 pub use agent::{AgentInfo, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
 pub use command::{

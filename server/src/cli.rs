@@ -11,6 +11,7 @@ mod open;
 mod people;
 mod quota;
 mod reload;
+mod remote;
 mod serve;
 mod serve_lock;
 
@@ -58,6 +59,15 @@ pub enum LogForm {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
+    #[command(flatten)]
+    Local(LocalCommand),
+    #[command(flatten)]
+    Remote(remote::RemoteCommand),
+}
+
+/// What works with the Board's data folder and database.
+#[derive(Debug, Subcommand)]
+enum LocalCommand {
     /// Run the Board
     Serve(ServeArgs),
     /// Print a single-use link that creates the first owner
@@ -203,8 +213,15 @@ fn fail(error: &CliError) -> ExitCode {
 }
 
 async fn dispatch(cli: Cli) -> Result<(), CliError> {
-    let (flags, command) = match cli.command {
-        CliCommand::Serve(flags) => (flags, None),
+    let command = match cli.command {
+        CliCommand::Local(command) => command,
+        CliCommand::Remote(command) => {
+            console::log(cli.store.log.unwrap_or(LogForm::Text), false);
+            return remote::run(command).await;
+        }
+    };
+    let (flags, command) = match command {
+        LocalCommand::Serve(flags) => (flags, None),
         command => (ServeArgs::default(), Some(command)),
     };
     let source = ConfigSource { store: cli.store, flags };
@@ -212,19 +229,19 @@ async fn dispatch(cli: Cli) -> Result<(), CliError> {
     console::log(log.unwrap_or(LogForm::Text), command.is_none());
     let Some(command) = command else { return serve::run(config, source).await };
     match command {
-        CliCommand::Serve(_) => serve::run(config, source).await,
-        CliCommand::SetupLink => people::setup_link(&config).await,
-        CliCommand::Operator(command) => people::operator(&config, command).await,
-        CliCommand::Team(command) => people::team(&config, command).await,
-        CliCommand::Token(command) => people::token(&config, command).await,
-        CliCommand::JoinToken(flags) => fleet::join_token(&config, flags).await,
-        CliCommand::Viber(command) => fleet::viber(&config, command).await,
-        CliCommand::Keys(command) => keys::keys(&config, command).await,
-        CliCommand::Audit(command) => keys::audit(&config, command).await,
-        CliCommand::Migrate => maintenance::migrate(&config).await,
-        CliCommand::Backup(flags) => maintenance::backup(&config, flags).await,
-        CliCommand::Restore(flags) => maintenance::restore(&config, flags).await,
-        CliCommand::Doctor => maintenance::doctor(&config).await,
+        LocalCommand::Serve(_) => serve::run(config, source).await,
+        LocalCommand::SetupLink => people::setup_link(&config).await,
+        LocalCommand::Operator(command) => people::operator(&config, command).await,
+        LocalCommand::Team(command) => people::team(&config, command).await,
+        LocalCommand::Token(command) => people::token(&config, command).await,
+        LocalCommand::JoinToken(flags) => fleet::join_token(&config, flags).await,
+        LocalCommand::Viber(command) => fleet::viber(&config, command).await,
+        LocalCommand::Keys(command) => keys::keys(&config, command).await,
+        LocalCommand::Audit(command) => keys::audit(&config, command).await,
+        LocalCommand::Migrate => maintenance::migrate(&config).await,
+        LocalCommand::Backup(flags) => maintenance::backup(&config, flags).await,
+        LocalCommand::Restore(flags) => maintenance::restore(&config, flags).await,
+        LocalCommand::Doctor => maintenance::doctor(&config).await,
     }
 }
 

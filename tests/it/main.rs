@@ -23,6 +23,7 @@ mod authority;
 mod browser;
 mod calls;
 mod cases;
+mod cli;
 mod daemon;
 mod delivery;
 mod faults;

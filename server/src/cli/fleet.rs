@@ -51,7 +51,7 @@ pub enum ViberCommand {
     },
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form key=value"))?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
