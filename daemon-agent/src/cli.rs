@@ -11,6 +11,7 @@ mod check;
 mod console;
 mod enrol;
 mod keys;
+mod leave;
 mod logs;
 mod memory;
 mod run;
@@ -21,7 +22,7 @@ mod task;
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use protocol::MemorySearch;
+use protocol::{MemorySearch, SessionId};
 
 use crate::home::Home;
 
@@ -69,6 +70,17 @@ enum Verb {
     /// Manage the keys of model providers.
     #[command(subcommand)]
     Key(KeyVerb),
+    /// Print what the daemon logged as a service.
+    Logs(LogsArgs),
+    /// End this machine's enrolment: revoke its credential on the Board and delete it here.
+    Leave {
+        /// Do not tell the Board, which then shows the viber as disconnected.
+        #[arg(long)]
+        offline: bool,
+        /// Print the outcome as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Search what agents on this machine remember.
     #[command(subcommand)]
     Memory(MemoryVerb),
@@ -114,11 +126,17 @@ struct Join {
 
 #[derive(Debug, Args)]
 struct Task {
-    /// The goal of the task.
+    /// The goal of the task; - reads it from standard input.
     goal: String,
     /// The agent that runs the task.
     #[arg(long, default_value = "default")]
     agent: String,
+    /// The session that the task continues, as this machine has recorded it; a new one when absent.
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// A folder that the agent works in for this task, before its own spaces.
+    #[arg(long, value_name = "DIR")]
+    space: Option<PathBuf>,
     /// Print every event as a JSON line.
     #[arg(long)]
     json: bool,
@@ -134,12 +152,59 @@ enum ConfigVerb {
 enum ServiceVerb {
     /// Install and start the service for this user.
     Install,
+    /// Show whether the service is installed and runs; fails unless it runs.
+    Status {
+        /// Print the state as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop the service and start it again; running tasks may finish first.
+    Restart,
+    /// Stop the service and delete its definition; the home stays.
+    Uninstall,
+    /// Print what the service logged.
+    Logs(LogsArgs),
+}
+
+#[derive(Debug, Args)]
+struct LogsArgs {
+    /// Go on with what is logged from now on, until interrupted.
+    #[arg(short, long)]
+    follow: bool,
+    /// Number of lines to begin with.
+    #[arg(short = 'n', long, default_value_t = 100)]
+    lines: usize,
+    /// Print every line as a JSON object.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum KeyVerb {
     /// Read a provider's key from standard input and save it in secrets/.
-    Set { provider: String },
+    Set {
+        /// The provider, such as anthropic.
+        provider: String,
+    },
+    /// List the providers and where their keys come from; never shows a key.
+    List {
+        /// Print a JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete a provider's key from secrets/.
+    Remove {
+        /// The provider, such as anthropic.
+        provider: String,
+    },
+    /// Ask a provider for its list of models: says whether it accepts the key, and why not.
+    Test {
+        /// The provider, such as anthropic.
+        provider: String,
+        /// Print the outcome as JSON.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -222,7 +287,15 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Doctor => check::doctor(&home).await,
         Verb::Config(ConfigVerb::Validate) => check::validate(&home),
         Verb::Service(ServiceVerb::Install) => service::install(&home).await,
+        Verb::Service(ServiceVerb::Status { json }) => service::status(json),
+        Verb::Service(ServiceVerb::Restart) => service::restart(),
+        Verb::Service(ServiceVerb::Uninstall) => service::uninstall(),
+        Verb::Logs(args) | Verb::Service(ServiceVerb::Logs(args)) => service::logs::logs(&home, args).await,
+        Verb::Leave { offline, json } => leave::leave(&home, offline, json).await,
         Verb::Key(KeyVerb::Set { provider }) => keys::set(&home, &provider),
+        Verb::Key(KeyVerb::List { json }) => keys::list(&home, json),
+        Verb::Key(KeyVerb::Remove { provider }) => keys::remove(&home, &provider),
+        Verb::Key(KeyVerb::Test { provider, json }) => keys::test(&home, &provider, json).await,
         Verb::Task(task) => task::task(&home, task).await,
         // `main` handles it before anything is parsed; this entry only reserves the word.
         Verb::Hold { .. } => Err(CliError::Usage("hold is used by the daemon itself".to_owned())),

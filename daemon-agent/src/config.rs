@@ -11,7 +11,11 @@ mod variables;
 pub mod watch;
 mod yaml;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use protocol::{AgentInfo, AgentMode, ConfigError, ProviderInfo, ReportedDetail, TaskLimits, ViberState};
 
@@ -116,6 +120,19 @@ pub struct Agent {
     pub not_in_effect: Vec<String>,
     /// A restricting key that is not supported yet: tasks are refused with this sentence.
     pub refuses: Option<String>,
+}
+
+impl Agent {
+    /// This agent with `space` as its working directory, for one task.
+    pub fn working_in(&self, space: &Path) -> Arc<Self> {
+        let mut agent = self.clone();
+        agent.spaces.retain(|other| other != space);
+        agent.spaces.insert(0, space.to_owned());
+        let SharedAccess { mut write, read } = (*agent.reach).clone();
+        write.push(space.to_owned());
+        agent.reach = Arc::new(SharedAccess { write, read });
+        Arc::new(agent)
+    }
 }
 
 /// Time limits of tools, seconds.

@@ -7,6 +7,7 @@
 mod attempts;
 mod edits;
 mod late_repairs;
+mod local;
 mod recover;
 
 use std::{
@@ -20,8 +21,8 @@ use std::{
 };
 
 use protocol::{
-    AgentEvent, AgentStreamEvent, Attachment, AttemptRef, Command, EventBody, Fence, NumberedCommand, SessionId,
-    TaskId, TaskSubmit, WorkspaceWrite,
+    AgentEvent, AgentStreamEvent, Attachment, AttemptRef, Command, EventBody, Fence, NumberedCommand, TaskSubmit,
+    WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -40,9 +41,7 @@ use crate::{
 };
 
 pub use crate::task::StopCause;
-
-/// Longest goal of an announced task, bytes: it fits an event however JSON escapes it.
-const MAX_ANNOUNCED_GOAL_BYTES: usize = 20 * 1024;
+pub use local::LocalTask;
 
 /// Fetches a payload that was too large for a frame, by its path below the Board's address.
 pub type FetchPayload =
@@ -128,6 +127,8 @@ struct LiveAttempt {
     stop: StopSwitch,
     /// Started on this machine: the Board did not assign it, and a disconnect does not end it.
     local: bool,
+    /// The folder that it works in, before the agent's own spaces.
+    space: Option<PathBuf>,
 }
 
 impl Mesh {
@@ -258,40 +259,6 @@ impl Mesh {
         self.state().queue.push_back(submit);
         self.ring();
         self.pump();
-    }
-
-    /// Starts a task of this machine at once, because a person waits for it. Returns its attempt.
-    pub fn begin_local(&self, origin: &str, agent_id: &str, goal: &str) -> AttemptRef {
-        let now = self.clock().now().millis();
-        let (task_id, session_id) = (TaskId::new(now), SessionId::new(now));
-        let submit = TaskSubmit {
-            task_id,
-            attempt: 1,
-            session_id: session_id.clone(),
-            agent_id: agent_id.to_owned(),
-            goal: goal.to_owned(),
-            messages: Vec::new(),
-            plan: None,
-            artifacts: Vec::new(),
-            memory: Vec::new(),
-            context: None,
-            attachments: Vec::new(),
-            plan_policy: protocol::Policy::Apply,
-            memory_policy: protocol::Policy::Propose,
-            approve_first: false,
-            stream: protocol::ReportedDetail::Full,
-            mode: None,
-            limits: protocol::TaskLimits::default(),
-            deadline: None,
-            payload_url: None,
-        };
-        let attempt = attempt_of(&submit);
-        self.outbox().begin(&attempt, agent_id);
-        let (origin, agent_id, goal) =
-            (origin.to_owned(), agent_id.to_owned(), protocol::text::head_and_tail(goal, MAX_ANNOUNCED_GOAL_BYTES));
-        self.outbox().append(&attempt, EventBody::Announce { origin, agent_id, session_id, goal });
-        self.start(submit, true);
-        attempt
     }
 
     /// Ends attempts that newer ones have superseded on the Board.

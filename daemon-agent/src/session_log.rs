@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AttemptRef, TaskSubmit};
+use protocol::{AttemptRef, TaskSubmit, Turn, TurnPart, TurnRole};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Map, Value, json};
 
@@ -120,6 +120,42 @@ pub fn names(path: &Path, attempt: &AttemptRef) -> bool {
         let line: Value = serde_json::from_str(line).unwrap_or_default();
         line["taskId"] == id && line["attempt"] == attempt.attempt
     })
+}
+
+/// What was said in the session of the log at `path`, the oldest first, as the history of its next task: goals and
+/// answers near its end, without calls. A log that cannot be read has no history.
+pub async fn turns(path: PathBuf) -> Vec<Turn> {
+    tokio::task::spawn_blocking(move || read_turns(&path)).await.unwrap_or_default()
+}
+
+fn read_turns(path: &Path) -> Vec<Turn> {
+    let mut bytes = Vec::new();
+    let read = open_plain(path, OFlags::NOFOLLOW).and_then(|mut file| {
+        let size = file.metadata()?.len();
+        file.seek(SeekFrom::Start(size.saturating_sub(TAIL_BYTES)))?;
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)
+    });
+    if let Err(error) = read {
+        tracing::warn!(file = %path.display(), %error, "the session's history cannot be read");
+    }
+    let mut turns: Vec<Turn> = Vec::new();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let line: Value = serde_json::from_slice(line).unwrap_or_default();
+        let role = match line["type"].as_str() {
+            Some("goal") => TurnRole::User,
+            Some("text") => TurnRole::Assistant,
+            _ => continue,
+        };
+        let Some(text) = line["text"].as_str().filter(|text| !text.is_empty()) else { continue };
+        let part = TurnPart::Text { text: text.to_owned() };
+        match turns.last_mut() {
+            Some(last) if last.role == role => last.parts.push(part),
+            // A history begins with a person's words.
+            None if role == TurnRole::Assistant => {}
+            _ => turns.push(Turn { role, parts: vec![part] }),
+        }
+    }
+    turns
 }
 
 /// Appends in one write under the file's lock, so that lines of tasks that share a session neither mix nor share a

@@ -2,7 +2,7 @@
 //!
 //! Owns an attempt from *begun* to its ending. Does not decide which attempt runs when: that is up to `mesh`.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use protocol::{
@@ -91,12 +91,14 @@ pub struct RunContext {
     pub approvals: Approvals,
     /// Whether it began on this machine.
     pub local: bool,
+    /// A folder that the person at this machine named for the task.
+    pub space: Option<PathBuf>,
 }
 
 /// Runs an attempt that was recorded as begun. Returns its ending and its summary; reports go to the outbox.
 pub async fn run(submit: TaskSubmit, context: &RunContext, now: Instant) -> (EventBody, Option<TaskSummary>) {
     let agent = match admit(&submit, &context.files) {
-        Ok(agent) => agent,
+        Ok(agent) => context.space.as_ref().map_or_else(|| agent.clone(), |space| agent.working_in(space)),
         // Nothing was done, so there is no summary.
         Err(error) => return (EventBody::Error { error }, None),
     };

@@ -1,3 +1,7 @@
 //! The command lines of both programs, as scripts and people use them.
 
+mod keys;
+mod leave;
 mod remote;
+mod service;
+mod task;

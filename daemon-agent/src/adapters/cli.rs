@@ -31,7 +31,7 @@ use super::CommandCenterAdapter;
 use crate::{
     adapters::board::status,
     home::Home,
-    mesh::{Mesh, StopCause},
+    mesh::{LocalTask, Mesh, StopCause},
     outbox::Outbox,
 };
 use auth::SocketKey;
@@ -51,10 +51,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 pub enum DaemonRequest {
     Status,
     /// Begins a task; its events follow, one per line, until it ends. Closing the connection stops it.
-    Task {
-        goal: String,
-        agent: String,
-    },
+    Task(LocalTask),
 }
 
 /// A path to the socket that fits the kernel's 108 bytes however deep the home lies: through its folder's descriptor.
@@ -197,8 +194,8 @@ async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
     let Peer { wish, mut reader, mut writer } = peer;
     match wish {
         Ok(DaemonRequest::Status) => say(&mut writer, &status(&mesh)).await,
-        Ok(DaemonRequest::Task { goal, agent }) => {
-            let attempt = mesh.begin_local("cli", &agent, &goal);
+        Ok(DaemonRequest::Task(asked)) => {
+            let attempt = mesh.begin_local("cli", asked).await;
             let gone = async {
                 // A client sends nothing more; the end of its input means that it left.
                 let mut rest = Vec::new();

@@ -1,4 +1,6 @@
-//! `service install`: a background service for this user, managed by systemd or launchd.
+//! `service …`: a background service for this user, managed by systemd or launchd.
+
+pub mod logs;
 
 use std::{
     fs,
@@ -13,7 +15,7 @@ use crate::{
 };
 
 /// The service's name in systemd, and the last part of its name in launchd.
-const SERVICE_NAME: &str = "openviber-daemon";
+pub const SERVICE_NAME: &str = "openviber-daemon";
 
 /// Installs and starts the service, and prints what was done.
 pub async fn install(home: &Home) -> Result<(), CliError> {
@@ -26,11 +28,92 @@ pub async fn install(home: &Home) -> Result<(), CliError> {
     }
     let program = std::env::current_exe()
         .map_err(|error| CliError::Failed(format!("this program's path is unknown: {error}")))?;
-    let user = user_home().ok_or_else(|| CliError::Configuration("HOME is not set".to_owned()))?;
     // The service should find the same programs on the PATH as this person's shell does.
     let path = std::env::var("PATH").unwrap_or_default();
     let service = Service { program: &program, home: home.root(), path: &path };
-    if cfg!(target_os = "macos") { launchd(home, &service, &user) } else { systemd(&service, &user) }
+    if cfg!(target_os = "macos") { launchd(home, &service) } else { systemd(&service) }
+}
+
+/// Prints what the service manager says of the service; fails unless it runs.
+pub fn status(json: bool) -> Result<(), CliError> {
+    let path = definition()?;
+    let installed = path.exists();
+    let running = match cfg!(target_os = "macos") {
+        true => says("launchctl", &["list", &label()])?.lines().any(|line| line.trim().starts_with("\"PID\"")),
+        false => says("systemctl", &["--user", "is-active", SERVICE_NAME])? == "active",
+    };
+    if json {
+        let file = path.display().to_string();
+        say!("{}", serde_json::json!({ "installed": installed, "running": running, "file": file }));
+    } else {
+        match (installed, running) {
+            (_, true) => say!("The service {SERVICE_NAME} is running ({}).", path.display()),
+            (true, false) => say!("The service {SERVICE_NAME} is installed ({}) and does not run.", path.display()),
+            (false, false) => say!("No service is installed: daemon-agent service install"),
+        }
+    }
+    if running { Ok(()) } else { Err(CliError::Failed("the service is not running".to_owned())) }
+}
+
+/// Ends the service, which drains, and starts it again.
+pub fn restart() -> Result<(), CliError> {
+    let path = installed()?;
+    match cfg!(target_os = "macos") {
+        true => {
+            let file = path.display().to_string();
+            run("launchctl", &["unload", &file])?;
+            run("launchctl", &["load", "-w", &file])
+        }
+        false => run("systemctl", &["--user", "restart", SERVICE_NAME]),
+    }
+}
+
+/// Ends the service and deletes its definition. The home stays as it is.
+pub fn uninstall() -> Result<(), CliError> {
+    let path = installed()?;
+    match cfg!(target_os = "macos") {
+        true => run("launchctl", &["unload", "-w", &path.display().to_string()])?,
+        false => run("systemctl", &["--user", "disable", "--now", SERVICE_NAME])?,
+    }
+    fs::remove_file(&path).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
+    say!("Removed {}.", path.display());
+    if !cfg!(target_os = "macos") {
+        run("systemctl", &["--user", "daemon-reload"])?;
+    }
+    Ok(())
+}
+
+/// The service's definition file, whether it exists or not.
+fn definition() -> Result<PathBuf, CliError> {
+    let user = user_home().ok_or_else(|| CliError::Configuration("HOME is not set".to_owned()))?;
+    Ok(match cfg!(target_os = "macos") {
+        true => user.join("Library/LaunchAgents").join(format!("{}.plist", label())),
+        false => {
+            let config = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| user.join(".config"), PathBuf::from);
+            config.join("systemd/user").join(format!("{SERVICE_NAME}.service"))
+        }
+    })
+}
+
+/// The definition file of a service that was installed.
+fn installed() -> Result<PathBuf, CliError> {
+    let path = definition()?;
+    match path.exists() {
+        true => Ok(path),
+        false => Err(CliError::Failed("no service is installed: daemon-agent service install".to_owned())),
+    }
+}
+
+/// The service's name in launchd.
+fn label() -> String {
+    format!("org.openviber.{SERVICE_NAME}")
+}
+
+/// What a program prints, whatever its exit code says.
+fn says(program: &str, arguments: &[&str]) -> Result<String, CliError> {
+    let done = Command::new(program).args(arguments).output();
+    let done = done.map_err(|error| CliError::Failed(format!("{program}: {error}")))?;
+    Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
 /// What a service definition contains.
@@ -40,10 +123,8 @@ struct Service<'a> {
     path: &'a str,
 }
 
-fn systemd(service: &Service<'_>, user: &Path) -> Result<(), CliError> {
-    let config = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| user.join(".config"), PathBuf::from);
-    let path = config.join("systemd/user").join(format!("{SERVICE_NAME}.service"));
-    write(&path, &unit(service))?;
+fn systemd(service: &Service<'_>) -> Result<(), CliError> {
+    write(&definition()?, &unit(service))?;
     run("systemctl", &["--user", "daemon-reload"])?;
     run("systemctl", &["--user", "enable", SERVICE_NAME])?;
     run("systemctl", &["--user", "restart", SERVICE_NAME])?;
@@ -52,19 +133,18 @@ fn systemd(service: &Service<'_>, user: &Path) -> Result<(), CliError> {
     if !matches!(lingers, Ok(Ok(()))) {
         say!("It runs while you are signed in; `sudo loginctl enable-linger $USER` keeps it running after that.");
     }
-    say!("Its log: journalctl --user -u {SERVICE_NAME} -f");
+    say!("Its log: daemon-agent logs -f");
     Ok(())
 }
 
-fn launchd(home: &Home, service: &Service<'_>, user: &Path) -> Result<(), CliError> {
-    let label = format!("org.openviber.{SERVICE_NAME}");
-    let path = user.join("Library/LaunchAgents").join(format!("{label}.plist"));
-    write(&path, &plist(&label, service))?;
+fn launchd(home: &Home, service: &Service<'_>) -> Result<(), CliError> {
+    let path = definition()?;
+    write(&path, &plist(&label(), service))?;
     let file = path.display().to_string();
     // An earlier installation may still be loaded.
     let _ = Command::new("launchctl").args(["unload", &file]).output();
     run("launchctl", &["load", "-w", &file])?;
-    say!("Its log: {}", home.state().join("daemon.log").display());
+    say!("Its log: {}, or daemon-agent logs -f", home.state().join("daemon.log").display());
     Ok(())
 }
 

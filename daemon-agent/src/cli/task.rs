@@ -1,8 +1,8 @@
 //! `task`: runs one task on this machine, through the running daemon or without one.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
-use protocol::{AgentStreamEvent, Event, EventBody, NoticeLevel, StepState, limits::MAX_GOAL_BYTES, text::printable};
+use protocol::{Event, EventBody, limits::MAX_GOAL_BYTES, text::printable, transcript};
 use serde_json::Value;
 
 use super::{CliError, Task, enrol, open, run::Daemon, unusable};
@@ -12,23 +12,22 @@ use crate::{
         cli::{DaemonRequest, EventFollower, ask},
     },
     home::Home,
+    mesh::LocalTask,
     task::StopCause,
 };
 
 /// Runs the task and shows what it does; fails if it does not complete.
 pub async fn task(home: &Home, task: Task) -> Result<(), CliError> {
-    if task.goal.trim().is_empty() || task.goal.len() > MAX_GOAL_BYTES {
-        return Err(CliError::Usage(format!("a goal has 1 to {MAX_GOAL_BYTES} bytes")));
-    }
+    let asked = local(&task)?;
     let mut show = EventPrinter { json: task.json, ending: None };
-    let asked = DaemonRequest::Task { goal: task.goal.clone(), agent: task.agent.clone() };
+    let request = DaemonRequest::Task(asked.clone());
     let answered = tokio::select! {
-        answered = ask(home, &asked, |line| show.line(&line)) => answered,
+        answered = ask(home, &request, |line| show.line(&line)) => answered,
         _ = tokio::signal::ctrl_c() => return Err(CliError::Failed("interrupted; the daemon stops the task".to_owned())),
     };
     match answered {
         Ok(Some(())) => {}
-        Ok(None) => alone(home, &task, &mut show).await?,
+        Ok(None) => alone(home, asked, &mut show).await?,
         Err(error) => return Err(CliError::Failed(format!("the request to the daemon failed: {error}"))),
     }
     match show.ending {
@@ -42,14 +41,34 @@ pub async fn task(home: &Home, task: Task) -> Result<(), CliError> {
     }
 }
 
+/// What the arguments ask for; a goal of `-` is read from standard input.
+fn local(task: &Task) -> Result<LocalTask, CliError> {
+    let mut goal = task.goal.clone();
+    if goal == "-" {
+        goal.clear();
+        let read = io::stdin().lock().take(MAX_GOAL_BYTES as u64 + 1).read_to_string(&mut goal);
+        read.map_err(|error| CliError::Usage(format!("no goal could be read from standard input: {error}")))?;
+    }
+    if goal.trim().is_empty() || goal.len() > MAX_GOAL_BYTES {
+        return Err(CliError::Usage(format!("a goal has 1 to {MAX_GOAL_BYTES} bytes")));
+    }
+    let space = task.space.as_ref().map(|space| {
+        let whole = std::fs::canonicalize(space);
+        let whole = whole.map_err(|error| CliError::Usage(format!("--space {}: {error}", space.display())))?;
+        let folder = whole.is_dir().then_some(whole);
+        folder.ok_or_else(|| CliError::Usage(format!("--space {} is not a folder", space.display())))
+    });
+    Ok(LocalTask { goal, agent: task.agent.clone(), session: task.session.clone(), space: space.transpose()? })
+}
+
 /// Without a daemon: takes the lock, runs the task, and leaves its events in the outbox for the Board.
-async fn alone(home: &Home, task: &Task, show: &mut EventPrinter) -> Result<(), CliError> {
+async fn alone(home: &Home, asked: LocalTask, show: &mut EventPrinter) -> Result<(), CliError> {
     let credential = Credential::read(home).map_err(|error| CliError::Configuration(error.to_string()))?;
     open(home)?;
     enrol::write_missing(home, &[] as &[&str]).map_err(|error| unusable("the home", &error))?;
     let daemon = Daemon::open(home, credential.clone()).await?;
     let mesh = &daemon.mesh;
-    let attempt = mesh.begin_local("cli", &task.agent, &task.goal);
+    let attempt = mesh.begin_local("cli", asked).await;
     let tell = async {
         let mut events = EventFollower::new(mesh.outbox(), &attempt);
         while let Some(items) = events.next().await {
@@ -86,7 +105,7 @@ impl EventPrinter {
         }
         if let Ok(event) = serde_json::from_value::<Event>(line.clone()) {
             if !self.json {
-                self.print(&printable(&text(&event.body)));
+                self.print(&printable(&transcript::plain(&event.body)));
             }
             if event.body.is_terminal() {
                 self.ending = Some(event.body);
@@ -98,24 +117,5 @@ impl EventPrinter {
     fn print(&self, text: &str) {
         let mut out = io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    }
-}
-
-fn text(body: &EventBody) -> String {
-    match body {
-        EventBody::Started { model, .. } => format!("[{model}]\n"),
-        EventBody::Completed { .. } => "\n".to_owned(),
-        EventBody::Progress { event } => match &event.event {
-            AgentStreamEvent::TextDelta { content } => content.clone(),
-            AgentStreamEvent::ToolCall { tool, args, .. } => {
-                format!("\n→ {tool} {}\n", protocol::text::head(&args.to_string(), 200))
-            }
-            AgentStreamEvent::ToolOutput { content, .. } => content.clone(),
-            AgentStreamEvent::ToolResult { tool, ok: false, .. } => format!("\n× {tool} failed\n"),
-            AgentStreamEvent::Step { state: StepState::Discarded, .. } => "\n[withdrawn]\n".to_owned(),
-            AgentStreamEvent::Notice { level, text } if *level != NoticeLevel::Info => format!("\n! {text}\n"),
-            _ => String::new(),
-        },
-        _ => String::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! Starts attempts, and ends all of them at shutdown.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use protocol::{AttemptRef, EventBody, TaskError, TaskSubmit};
 use tokio::time::sleep;
@@ -29,14 +29,14 @@ impl Mesh {
                 if state.drained || state.closing || state.paused || !room { None } else { state.queue.pop_front() }
             };
             let Some(submit) = next else { return };
-            self.start(submit, false);
+            self.start(submit, false, None);
         }
     }
 
     /// Starts an attempt now.
-    pub(super) fn start(&self, submit: TaskSubmit, local: bool) {
+    pub(super) fn start(&self, submit: TaskSubmit, local: bool, space: Option<PathBuf>) {
         let (attempt, stop) = (attempt_of(&submit), StopSwitch::default());
-        let live = LiveAttempt { agent_id: submit.agent_id.clone(), stop: stop.clone(), local };
+        let live = LiveAttempt { agent_id: submit.agent_id.clone(), stop: stop.clone(), local, space };
         self.state().running.insert(attempt.clone(), live);
         self.ring();
         let mesh = self.clone();
@@ -64,6 +64,11 @@ impl Mesh {
         if begun.is_none() {
             return (ended_early(&stop), None);
         }
+        let (local, space) = {
+            let state = self.state();
+            let live = state.running.get(attempt);
+            (live.is_some_and(|live| live.local), live.and_then(|live| live.space.clone()))
+        };
         let context = task::RunContext {
             home: self.shared.context.home.clone(),
             outbox: self.outbox().clone(),
@@ -71,7 +76,8 @@ impl Mesh {
             files: self.shared.context.files.borrow().clone(),
             stop,
             approvals: self.shared.approvals.clone(),
-            local: self.state().running.get(attempt).is_some_and(|live| live.local),
+            local,
+            space,
         };
         tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
         fault::at("task::before_spawn");

@@ -1,6 +1,6 @@
 //! Attempts on an echo engine: order, limits, stops, restarts.
 
-use protocol::{Acked, ErrorCode, Event, Instant};
+use protocol::{Acked, ErrorCode, Event, Instant, SessionId, TaskId};
 use serde_json::json;
 
 use super::*;
@@ -313,7 +313,10 @@ async fn closing_waits_and_cutting_says_why() {
 #[tokio::test]
 async fn a_local_task_is_announced_and_ended_after_a_kill() {
     let fixture = Fixture::new();
-    let attempt = fixture.mesh.begin_local("cli", "echo", "wait");
+    let attempt = fixture
+        .mesh
+        .begin_local("cli", LocalTask { goal: "wait".to_owned(), agent: "echo".to_owned(), session: None, space: None })
+        .await;
     fixture.waits(&attempt).await;
     assert_eq!(fixture.names(&attempt)[..2], ["task:announce", "task:started"]);
     let fixture = fixture.killed().welcomed(&[]).await;

@@ -25,8 +25,9 @@ use super::{
     layers::bodies::WholeBody,
 };
 use crate::{
-    actions::enrol,
+    actions::{self, enrol},
     db,
+    domain::{Actor, By},
     error::Error,
     link::{self, AuthenticatedViber},
     secret,
@@ -46,6 +47,7 @@ pub fn routes() -> Router<Board> {
     Router::new()
         .route("/ws/daemon", get(socket))
         .route("/api/daemon/join", post(join))
+        .route("/api/daemon/leave", post(leave))
         .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
         .route("/api/daemon/edits/{id}", get(edit))
 }
@@ -172,6 +174,13 @@ async fn join(
         board_url,
     };
     Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+/// A viber ends its own enrolment; its credential is of no use from then on.
+async fn leave(viber: ViberAuth, State(board): State<Board>) -> Result<StatusCode, Rejection> {
+    let by = By { actor: Actor::Viber { id: viber.viber.clone(), name: viber.name }, address: viber.address };
+    actions::ending::revoke_viber(&board, &viber.team, &by, &viber.viber).await.map_err(Rejection)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The address that the machine used, when the Board was not told its own. The host was checked on the way in.

@@ -57,6 +57,17 @@ pub struct JoinRequest<'a> {
     pub insecure: bool,
 }
 
+/// What a Board knows of a viber that left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// It revoked the credential.
+    Said,
+    /// It did not know the credential any more.
+    Unknown,
+    /// It was not told.
+    Unsaid,
+}
+
 impl Credential {
     /// Reads the credential; `None` if this home has not joined a Board. A credential that others can read is refused.
     pub fn read(home: &Home) -> io::Result<Option<Self>> {
@@ -127,6 +138,19 @@ impl Credential {
             labels: joining.labels.clone(),
             insecure: joining.insecure,
         })
+    }
+
+    /// Asks the Board to revoke this credential.
+    pub async fn leave(&self) -> Result<Farewell, String> {
+        let board = self.board()?;
+        let call = client()?.post(address::join(&board, "api/daemon/leave")).bearer_auth(&self.credential);
+        let answer =
+            call.send().await.map_err(|error| format!("the Board at {board} cannot be reached: {}", causes(&error)))?;
+        match answer.status() {
+            status if status.is_success() => Ok(Farewell::Said),
+            StatusCode::UNAUTHORIZED => Ok(Farewell::Unknown),
+            status => Err(format!("the Board at {board} answers {status}")),
+        }
     }
 
     /// Fetches a file that came with a goal, unless it is there already. What arrives is verified before it gets its
