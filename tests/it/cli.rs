@@ -2,6 +2,7 @@
 
 mod keys;
 mod leave;
+mod looks;
 mod remote;
 mod service;
 mod task;

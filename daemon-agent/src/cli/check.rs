@@ -4,7 +4,7 @@ use std::path::Path;
 
 use protocol::ConfinedState;
 
-use super::{CliError, console::remark, enrol, open};
+use super::{CliError, console::remark, enrol};
 use crate::{
     adapters::{
         board::{Credential, address, credential},
@@ -68,10 +68,12 @@ impl Findings {
     }
 }
 
-/// Looks for what is wrong on this machine.
+/// Looks for what is wrong on this machine. Only looks: a home that is missing or cannot be written stays as it is.
 pub async fn doctor(home: &Home) -> Result<(), CliError> {
-    open(home)?;
     let mut found = Findings { bad: 0 };
+    if !home.root().exists() {
+        found.warn(&format!("there is no home {} yet: daemon-agent join URL TOKEN", home.root().display()));
+    }
     permissions(home, &mut found);
     let read = ConfigSnapshot::read(home, &Variables::of_process());
     for error in read.errors() {

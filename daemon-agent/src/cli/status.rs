@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{CliError, open};
+use super::CliError;
 use crate::{
     adapters::{
         board::Credential,
@@ -62,7 +62,6 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
 
 /// Prints the providers, what the agents use, and which models an Ollama server has.
 pub async fn models(home: &Home) -> Result<(), CliError> {
-    open(home)?;
     let read = ConfigSnapshot::read(home, &Variables::of_process());
     if let Some(error) = &read.error {
         return Err(CliError::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));

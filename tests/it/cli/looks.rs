@@ -1,0 +1,37 @@
+//! Commands that only look: they write nothing, wherever the home lies.
+
+use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
+
+use board_tests::Viber;
+
+/// Everything below a folder, with when it was changed.
+fn below(folder: &Path, into: &mut BTreeMap<String, SystemTime>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let meta = entry.metadata().expect("metadata");
+        into.insert(entry.path().display().to_string(), meta.modified().expect("a time"));
+        if meta.is_dir() {
+            below(&entry.path(), into);
+        }
+    }
+}
+
+#[tokio::test]
+async fn looking_makes_no_home_and_changes_none() {
+    let viber = Viber::fresh("looker");
+    fs::remove_dir_all(viber.home()).ok();
+    let looks: &[&[&str]] = &[&["doctor"], &["models"], &["key", "list"], &["status"], &["service", "logs"]];
+    for look in looks {
+        let said = viber.cli(look).await;
+        assert!(!viber.home().exists(), "{look:?} made a home: {said:?}");
+    }
+    assert_eq!(viber.cli(&["models"]).await.code(), 0);
+
+    viber.write("config.yaml", "maxTasks: 2\n");
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    below(&viber.home(), &mut before);
+    for look in looks {
+        viber.cli(look).await;
+    }
+    below(&viber.home(), &mut after);
+    assert_eq!(before, after);
+}
