@@ -1,5 +1,6 @@
 //! `status` and `models`.
 
+use protocol::Instant;
 use serde_json::Value;
 
 use super::CliError;
@@ -8,6 +9,7 @@ use crate::{
         board::Credential,
         cli::{DaemonRequest, ask},
     },
+    clock::Clock,
     config::{ConfigSnapshot, ProviderApi, Variables},
     home::Home,
     model,
@@ -26,13 +28,21 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
         say!("{answer}");
         return Ok(());
     }
+    if let Ok(Some(credential)) = Credential::read(home) {
+        let name = credential.name.as_deref().unwrap_or("This viber");
+        say!("{name} ({}) at {}", credential.viber_id, credential.board_url);
+    }
     let board = &answer["board"];
-    let since = board["since"].as_str().unwrap_or("the start");
+    let since = serde_json::from_value::<Instant>(board["since"].clone()).ok();
+    let since =
+        since.map_or_else(|| "since the start".to_owned(), |at| format!("for {}", age(at, Clock::system().now())));
     match (board["connected"].as_bool(), board["detail"].as_str()) {
-        (Some(true), _) => say!("The daemon is connected to the Board since {since}."),
-        (_, Some(detail)) => say!("The daemon is disconnected from the Board since {since}: {detail}"),
+        (Some(true), _) => say!("The daemon is connected to the Board ({since})."),
+        (_, Some(detail)) => say!("The daemon is disconnected from the Board ({since}): {detail}"),
         (_, None) => say!("The daemon is not connected yet."),
     }
+    let agents: Vec<&str> = answer["agents"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    say!("Agents: {}.", if agents.is_empty() { "none".to_owned() } else { agents.join(", ") });
     say!(
         "Tasks: {} running, {} waiting; {} not settled with the Board.",
         answer["running"],
@@ -54,10 +64,18 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
             error["message"].as_str().unwrap_or_default()
         );
     }
-    if let Ok(Some(credential)) = Credential::read(home) {
-        say!("Viber {} at {}.", credential.viber_id, credential.board_url);
-    }
     Ok(())
+}
+
+/// How long ago something was, in the largest unit that fits: `38 s`.
+fn age(at: Instant, now: Instant) -> String {
+    let seconds = (now.millis() - at.millis()).max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..86_400 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
 }
 
 /// Prints the providers, what the agents use, and which models an Ollama server has.
@@ -90,4 +108,18 @@ pub async fn models(home: &Home) -> Result<(), CliError> {
         say!("agent {:<12} uses {}", agent.id, agent.model);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_the_largest_unit_that_fits() {
+        let ages = [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (90_000, "1 d")];
+        for (seconds, words) in ages {
+            assert_eq!(age(Instant(0), Instant(seconds * 1000)), words);
+        }
+        assert_eq!(age(Instant(1), Instant(0)), "0 s", "a clock that was set back");
+    }
 }

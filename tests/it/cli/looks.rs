@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
 
-use board_tests::Viber;
+use board_tests::{Board, Engine, Viber, board::HOME};
 
 /// Everything below a folder, with when it was changed.
 fn below(folder: &Path, into: &mut BTreeMap<String, SystemTime>) {
@@ -34,4 +34,16 @@ async fn looking_makes_no_home_and_changes_none() {
     }
     below(&viber.home(), &mut after);
     assert_eq!(before, after);
+}
+
+#[tokio::test]
+async fn a_status_says_who_where_since_when_and_with_which_agents() {
+    let board = Board::start(Engine::Sqlite).await;
+    let viewer = board.token(HOME, "viewer").await;
+    let viber = Viber::join(&board, "lighthouse").await;
+    viber.connected(&viewer).await;
+    let said = viber.cli(&["status"]).await.good();
+    for words in ["lighthouse (vib_", &board.url, "connected", "(for ", "Agents: default"] {
+        assert!(said.contains(words), "{words} in {said}");
+    }
 }
