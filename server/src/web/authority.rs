@@ -138,7 +138,7 @@ pub const ROUTES: &[Route] = &[
     // The daemons' endpoints.
     r("GET", "/ws/daemon", Viber),
     r("POST", "/api/daemon/join", Anyone),
-    r("POST", "/api/daemon/leave", Viber),
+    r("DELETE", "/api/daemon/enrolment", Viber),
     r("GET", "/api/daemon/tasks/{id}/{attempt}", Viber),
     r("GET", "/api/daemon/edits/{id}", Viber),
     r("PUT", "/api/daemon/blobs/{id}", Viber),

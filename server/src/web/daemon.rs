@@ -10,7 +10,7 @@ use axum::{
     extract::{FromRequestParts, State, WebSocketUpgrade},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use protocol::{
     EditId, TaskId, TeamId, ViberId,
@@ -47,7 +47,7 @@ pub fn routes() -> Router<Board> {
     Router::new()
         .route("/ws/daemon", get(socket))
         .route("/api/daemon/join", post(join))
-        .route("/api/daemon/leave", post(leave))
+        .route("/api/daemon/enrolment", delete(leave))
         .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
         .route("/api/daemon/edits/{id}", get(edit))
 }

@@ -28,7 +28,7 @@ async fn a_machine_leaves_its_board_and_may_join_another() {
     })
     .await;
     let stranger = board_tests::Person::with_token(&board.url, secret);
-    assert_eq!(stranger.post("/api/daemon/leave", &Value::Null).await.status, 401);
+    assert_eq!(stranger.delete("/api/daemon/enrolment").await.status, 401);
 
     let again = viber.cli(&["leave"]).await;
     assert_eq!(again.code(), 78, "{again:?}");

@@ -143,7 +143,7 @@ impl Credential {
     /// Asks the Board to revoke this credential.
     pub async fn leave(&self) -> Result<Farewell, String> {
         let board = self.board()?;
-        let call = client()?.post(address::join(&board, "api/daemon/leave")).bearer_auth(&self.credential);
+        let call = client()?.delete(address::join(&board, "api/daemon/enrolment")).bearer_auth(&self.credential);
         let answer =
             call.send().await.map_err(|error| format!("the Board at {board} cannot be reached: {}", causes(&error)))?;
         match answer.status() {
