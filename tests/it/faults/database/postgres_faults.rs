@@ -6,7 +6,7 @@ use std::{
 };
 
 use board_tests::{
-    Board, Engine,
+    Board, Engine, FakeDaemon, Fixture,
     board::HOME,
     eventually,
     tasks::id,
@@ -31,7 +31,14 @@ async fn say(outsider: &mut PgConnection, sql: &str) {
 const FAULTS_MET_SQL: &str = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS n FROM faults";
 
 /// The next `times` new tasks fail with the SQLSTATE `code`. A sequence counts them: no rollback takes that back.
-async fn fail(outsider: &mut PgConnection, code: &str, times: u32) {
+///
+/// What came before has its number in the audit by then. A change that shares a transaction with another one that is at
+/// work, as the one that gives the numbers is, is tried again alone when both are undone.
+async fn fail(fixture: &Fixture<FakeDaemon>, outsider: &mut PgConnection, code: &str, times: u32) {
+    eventually("the audit has its numbers", || async {
+        (count(&fixture.board.database_url, "SELECT COUNT(*) AS n FROM audit_pending").await == 0).then_some(())
+    })
+    .await;
     say(outsider, "DROP SEQUENCE IF EXISTS faults; CREATE SEQUENCE faults").await;
     let function = format!(
         "CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -49,13 +56,13 @@ async fn f50_a_lost_race_is_tried_again_at_most_three_times() {
     let mut kept = Vec::new();
     // serialization_failure and deadlock_detected: the third try again succeeds.
     for code in ["40001", "40P01"] {
-        fail(&mut outsider, code, 3).await;
+        fail(&fixture, &mut outsider, code, 3).await;
         let key = format!("three times {code}");
         let Asked::Kept(task) = fixture.ask(&key).await else { panic!("{code}: three are made up for") };
         kept.push((key, task));
         assert_eq!(count(&fixture.board.database_url, FAULTS_MET_SQL).await, 4, "{code}: the first try and three more");
 
-        fail(&mut outsider, code, 4).await;
+        fail(&fixture, &mut outsider, code, 4).await;
         let key = format!("four times {code}");
         assert_eq!(fixture.ask(&key).await, Asked::Later, "{code}");
         assert_eq!(count(&fixture.board.database_url, FAULTS_MET_SQL).await, 4, "{code}: not tried a fifth time");
@@ -64,7 +71,7 @@ async fn f50_a_lost_race_is_tried_again_at_most_three_times() {
     }
     // Cancelled statements, full disks, a server that goes: not ours to try again, and nothing of them is kept.
     for code in ["57014", "57P01", "53100", "55P03"] {
-        fail(&mut outsider, code, 1).await;
+        fail(&fixture, &mut outsider, code, 1).await;
         let key = format!("once {code}");
         assert_eq!(fixture.ask(&key).await, Asked::Later, "{code}");
         assert_eq!(count(&fixture.board.database_url, FAULTS_MET_SQL).await, 1, "{code}: not tried again");
