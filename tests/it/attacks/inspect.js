@@ -3,20 +3,21 @@
 const words = (text) => new Set(text.trim().split(/\s+/));
 const PAGE_TAGS = words(`html head meta title link script body a nav main header div section span b strong p h1 h2 h3 ul ol li
   form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
-  meter progress aside ins del i dl dt dd fieldset legend figure figcaption noscript small article br`);
+  meter progress aside dialog ins del i dl dt dd fieldset legend figure figcaption noscript small article br`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
   required maxlength placeholder rows formaction formnovalidate popover popovertarget for hidden datetime title open download selected checked disabled
   min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength
   hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
-  aria-hidden aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
+  aria-hidden aria-selected aria-expanded aria-controls aria-autocomplete aria-activedescendant aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
   data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread
   data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-finished data-copy data-touched
   data-task-state data-waiting data-focus data-draft data-drafting data-enter data-tone data-label data-as data-step data-audit
   data-view data-tab data-hold data-artifact data-step-id data-proposal data-path data-hash data-beside data-approval data-place-words
-  data-member data-token data-invitation data-device data-scripted data-htmx-powered`);
-const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input`);
-const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class`);
-const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name`);
+  data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-htmx-powered`);
+const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
+const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label`);
+const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x`);
+const LABELS = new Set(["Done", "To do", "Table"]);
 const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|innerHTML|closest (form|\.older|\.provider)|#(dock-state|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+ \.message-body > :not\(\.message-head\)|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
 const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/vibers?'], body[data-stream^='/t/home/live?view=vibers&']";
@@ -39,6 +40,8 @@ for (const el of document.querySelectorAll("*")) {
       if (!PROSE_ATTRIBUTES.has(name)) say(`unexpected attribute ${name} in prose`, el);
       if (name === "href" && !/^(https?:\/\/|mailto:)/.test(value)) say("unexpected address in prose", el);
       if (name === "class" && [...words(value)].some((word) => !CLASSES.has(word))) say("unexpected class in prose", el);
+      if (name === "aria-label" && !LABELS.has(value)) say("unexpected label in prose", el);
+      if (name === "role" && value !== "region") say("unexpected role in prose", el);
       if (name === "type" && value !== "checkbox") say("unexpected input in prose", el);
     }
     if (tag === "a" && el.rel !== "noopener nofollow ugc") say("a link that leaks", el);

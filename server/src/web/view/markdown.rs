@@ -8,6 +8,7 @@ mod closing;
 mod growing;
 mod highlight;
 mod pieces;
+mod rewrite;
 
 pub use growing::{GrowingText, Growth};
 
@@ -18,11 +19,7 @@ use std::{
 };
 
 use ammonia::{Builder, UrlRelative};
-use comrak::{
-    Arena, Options,
-    nodes::{Node, NodeValue},
-    options::Plugins,
-};
+use comrak::{Arena, Options, nodes::NodeValue, options::Plugins};
 use protocol::text;
 
 /// Longest source that is rendered, bytes; the rest is in the transcript.
@@ -51,19 +48,10 @@ pub fn images(source: &str, most: usize) -> Vec<(String, String)> {
     let arena = Arena::new();
     let root = comrak::parse_document(&arena, cut, &Options::default());
     let found = root.descendants().filter_map(|node| match &node.data().value {
-        NodeValue::Image(link) => Some((words(node), link.url.clone())),
+        NodeValue::Image(link) => Some((rewrite::words(node), link.url.clone())),
         _ => None,
     });
     found.take(most).collect()
-}
-
-/// The text below a node.
-fn words<'a>(node: Node<'a>) -> String {
-    let text = node.descendants().filter_map(|below| match &below.data().value {
-        NodeValue::Text(text) => Some(text.to_string()),
-        _ => None,
-    });
-    text.collect()
 }
 
 /// `source` as code of this kind, a line each, with colours.
@@ -147,6 +135,9 @@ fn options(by: TextAuthor) -> Options<'static> {
     options.extension.table = true;
     options.extension.autolink = true;
     options.extension.tasklist = true;
+    options.extension.math_dollars = true;
+    options.extension.footnotes = true;
+    options.parse.leave_footnote_definitions = true;
     options.render.escape = true;
     options.render.github_pre_lang = true;
     options.render.hardbreaks = by == TextAuthor::Person;
@@ -157,69 +148,24 @@ fn to_html(source: &str, by: TextAuthor, colours: bool) -> String {
     let options = options(by);
     let arena = Arena::new();
     let root = comrak::parse_document(&arena, source, &options);
-    for node in root.descendants() {
-        rewrite_node(&arena, node);
-    }
-    for node in root.descendants().collect::<Vec<_>>() {
-        quote_memory_suggestion(&arena, node);
-    }
+    rewrite::rewrite(&arena, root);
     let highlighter = highlight::Highlighter::new(colours);
     let mut plugins = Plugins::default();
     plugins.render.codefence_syntax_highlighter = Some(&highlighter);
     let mut html = String::with_capacity(source.len() * 2);
     match comrak::format_html_with_plugins(root, &options, &mut html, &plugins) {
-        Ok(()) => html,
+        Ok(()) => labelled(&html),
         Err(_) => plain(source),
     }
 }
 
-/// Adapts a node to the page: headings go below the page's own levels, an image becomes a link that says so, and a
-/// fence of artifacts becomes their names, because they are shown elsewhere.
-fn rewrite_node<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
-    if let Some(names) = artifact_names(node) {
-        node.data_mut().value = NodeValue::Paragraph;
-        node.append(arena.alloc(NodeValue::Text(names.into()).into()));
-        return;
-    }
-    let image = match &mut node.data_mut().value {
-        NodeValue::Heading(heading) => {
-            heading.level = (heading.level + 2).min(6);
-            None
-        }
-        NodeValue::Image(link) => Some((**link).clone()),
-        _ => None,
-    };
-    if let Some(link) = image {
-        node.data_mut().value = NodeValue::Link(Box::new(link));
-        node.prepend(arena.alloc(NodeValue::Text("Image: ".into()).into()));
-    }
-}
-
-/// Shows a suggestion for the memory as a quote; it is accepted or rejected elsewhere.
-fn quote_memory_suggestion<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
-    let is = |end: Node<'a>, tag: &str| matches!(&end.data().value, NodeValue::Text(text) if text.trim() == tag);
-    let (Some(first), Some(last)) = (node.first_child(), node.last_child()) else { return };
-    let whole = matches!(node.data().value, NodeValue::Paragraph);
-    if !whole || !is(first, "<memory_suggestion>") || !is(last, "</memory_suggestion>") {
-        return;
-    }
-    let quote = arena.alloc(NodeValue::BlockQuote.into());
-    node.insert_before(quote);
-    quote.append(node);
-    first.data_mut().value = NodeValue::Text("To be remembered:".into());
-    last.detach();
-}
-
-/// The artifacts that a fence names, as a sentence; `None` for any other fence and for one that cannot be parsed.
-fn artifact_names<'a>(node: Node<'a>) -> Option<String> {
-    let data = node.data();
-    let NodeValue::CodeBlock(block) = &data.value else { return None };
-    if !block.info.contains("artifact_deltas") {
-        return None;
-    }
-    let named: Vec<serde_json::Value> = serde_json::from_str(&block.literal).ok()?;
-    let titles = named.iter().map(|one| one["title"].as_str().or_else(|| one["id"].as_str()));
-    Some(format!("Artifacts: {}.", titles.collect::<Option<Vec<_>>>()?.join(", ")))
+/// Gives boxes of tasks their labels, and each table a box of its own to scroll in. comrak escapes what looks like a tag
+/// in texts and attributes, so that these are its own.
+fn labelled(html: &str) -> String {
+    html.replace("<input type=\"checkbox\" checked", "<input type=\"checkbox\" aria-label=\"Done\" checked")
+        .replace("<input type=\"checkbox\" disabled", "<input type=\"checkbox\" aria-label=\"To do\" disabled")
+        .replace("<table>", "<div class=\"scroll-x\" tabindex=\"0\" role=\"region\" aria-label=\"Table\"><table>")
+        .replace("</table>", "</table></div>")
 }
 
 /// The allow-list: everything else is dropped.
@@ -250,6 +196,8 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
         "th",
         "td",
         "input",
+        "sup",
+        "div",
     ]);
     let attributes: HashMap<&str, HashSet<&str>> = HashMap::from([
         ("a", HashSet::from(["href", "title"])),
@@ -258,14 +206,24 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
         ("td", HashSet::from(["align"])),
         ("pre", HashSet::from(["tabindex", "data-lang"])),
         ("input", HashSet::from(["type", "checked", "disabled"])),
+        ("div", HashSet::from(["tabindex"])),
     ]);
+    let values = HashMap::from([
+        (
+            "input",
+            HashMap::from([("type", HashSet::from(["checkbox"])), ("aria-label", HashSet::from(["Done", "To do"]))]),
+        ),
+        ("div", HashMap::from([("role", HashSet::from(["region"])), ("aria-label", HashSet::from(["Table"]))])),
+    ]);
+    let classes =
+        HashMap::from([("span", highlight::CLASSES.iter().copied().collect()), ("div", HashSet::from(["scroll-x"]))]);
     let mut builder = Builder::empty();
     builder
         .tags(tags)
         .tag_attributes(attributes)
-        .tag_attribute_values(HashMap::from([("input", HashMap::from([("type", HashSet::from(["checkbox"]))]))]))
+        .tag_attribute_values(values)
         .set_tag_attribute_values(HashMap::from([("input", HashMap::from([("disabled", "")]))]))
-        .allowed_classes(HashMap::from([("span", highlight::CLASSES.iter().copied().collect())]))
+        .allowed_classes(classes)
         .url_schemes(HashSet::from(["http", "https", "mailto"]))
         .url_relative(UrlRelative::Deny)
         .link_rel(Some("noopener nofollow ugc"))

@@ -15,7 +15,8 @@ use syntect::{
 };
 
 /// The classes that code may carry; the style sheet knows exactly these.
-pub(super) const CLASSES: &[&str] = &["hl-comment", "hl-string", "hl-number", "hl-keyword", "hl-name"];
+pub(super) const CLASSES: &[&str] =
+    &["hl-comment", "hl-string", "hl-number", "hl-keyword", "hl-name", "hl-add", "hl-del"];
 
 /// Longest block that is highlighted, bytes.
 const MAX_BLOCK_BYTES: usize = 24 * 1024;
@@ -38,8 +39,8 @@ static CLASS_BY_SCOPE: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
         ("keyword", CLASSES[3]),
         ("storage", CLASSES[3]),
         ("entity.name", CLASSES[4]),
-        ("markup.inserted", CLASSES[1]),
-        ("markup.deleted", CLASSES[2]),
+        ("markup.inserted", CLASSES[5]),
+        ("markup.deleted", CLASSES[6]),
     ];
     words.iter().filter_map(|(scope, class)| Some((Scope::new(scope).ok()?, *class))).collect()
 });

@@ -133,9 +133,24 @@ fn nothing_hostile_becomes_markup() {
         "th",
         "td",
         "input",
+        "sup",
+        "div",
     ];
-    const ATTRIBUTES: &[&str] =
-        &["href", "title", "rel", "start", "align", "tabindex", "data-lang", "type", "checked", "disabled", "class"];
+    const ATTRIBUTES: &[&str] = &[
+        "href",
+        "title",
+        "rel",
+        "start",
+        "align",
+        "tabindex",
+        "data-lang",
+        "type",
+        "checked",
+        "disabled",
+        "class",
+        "role",
+        "aria-label",
+    ];
     for source in HOSTILE {
         for by in [TextAuthor::Agent, TextAuthor::Person] {
             let html = convert(source, by);
@@ -146,7 +161,10 @@ fn nothing_hostile_becomes_markup() {
                     assert!(ATTRIBUTES.contains(&attribute.as_str()), "{attribute} from {source:?}: {html}");
                     let web = ["http://", "https://", "mailto:"].iter().any(|scheme| value.starts_with(scheme));
                     assert!(attribute != "href" || web, "href={value:?} from {source:?}: {html}");
-                    assert!(attribute != "class" || highlight::CLASSES.contains(&value.as_str()), "{html}");
+                    assert!(
+                        attribute != "class" || highlight::CLASSES.contains(&value.as_str()) || value == "scroll-x",
+                        "{html}"
+                    );
                 }
             }
         }
@@ -183,7 +201,9 @@ fn ordinary_markdown_reads_well() {
         "<code>code</code>",
         r#"href="https://e.example/a?b=c&amp;d""#,
         r#"rel="noopener nofollow ugc""#,
-        r#"<input type="checkbox" checked="" disabled="">"#,
+        r#"<input type="checkbox" aria-label="Done" checked="" disabled="">"#,
+        r#"<div class="scroll-x" tabindex="0" role="region" aria-label="Table"><table>"#,
+        "</table></div>",
         r#"<td align="right">2</td>"#,
         "<del>old</del>",
         r#"href="https://auto.example""#,
@@ -219,13 +239,66 @@ fn code_has_classes_and_its_language() {
 }
 
 #[test]
+fn boxes_that_are_not_ticked_have_their_label_too() {
+    let html = agent("- [ ] later\n");
+    assert!(html.contains(r#"<input type="checkbox" aria-label="To do" disabled="">"#), "{html}");
+}
+
+#[test]
+fn tags_in_words_become_no_boxes() {
+    let html = agent("<table> [x](https://e.example \"<table><input type='checkbox' disabled\") `<table>`\n");
+    assert!(!html.contains("<div") && !html.contains("<table") && !html.contains("<input"), "{html}");
+}
+
+#[test]
+fn a_formula_is_code() {
+    assert!(agent("so $x^2 + y_1$ is").contains("so <code>x^2 + y_1</code> is"));
+    assert!(agent("so $$x$$ is").contains("so <code>x</code> is"));
+    let block = agent("$$\n\\frac{a}{b} <c>\n$$\n");
+    assert!(block.contains("<pre tabindex=\"0\"><code>\\frac{a}{b} &lt;c&gt;\n</code></pre>"), "{block}");
+    for plain in ["from $5 to $10 a day", "$HOME/bin:$PATH", "set $FOO/$BAR", "$5 or more$", "a$b$c", "cost: 5$, 6$"] {
+        assert_eq!(agent(plain), format!("<p>{plain}</p>\n"));
+    }
+}
+
+#[test]
+fn footnotes_are_raised_where_they_are_named_and_where_they_stand() {
+    let html = agent("Fast[^1], safe[^why].\n\n[^1]: Measured *twice*.\n\n    - by hand\n[^why]: a <b>\n[^3]: [^1]\n");
+    let expected = "<p>Fast<sup>1</sup>, safe<sup>why</sup>.</p>\n<p><sup>1</sup> Measured <em>twice</em>.</p>\n<ul>\n\
+                    <li>by hand</li>\n</ul>\n<p><sup>why</sup> a &lt;b&gt;</p>\n<p><sup>3</sup> <sup>1</sup></p>\n";
+    assert_eq!(html, expected);
+    assert_eq!(agent("Fast[^1] and[^2]."), "<p>Fast<sup>1</sup> and<sup>2</sup>.</p>\n");
+    for plain in ["the class [^a-z] matches", "[^]", "[^1", "[^12345]", "[^ 1]"] {
+        assert_eq!(agent(plain), format!("<p>{plain}</p>\n"));
+    }
+    assert!(agent("`[^1]`").contains("<code>[^1]</code>"));
+}
+
+#[test]
+fn a_diff_has_its_colours() {
+    let html = agent("```diff\n-old\n+new\n same\n```\n");
+    assert!(html.contains("<span class=\"hl-del\">-old"), "{html}");
+    assert!(html.contains("<span class=\"hl-add\">+new"), "{html}");
+}
+
+#[test]
 fn size_and_depth_are_bounded() {
     let long = agent(&"word ".repeat(100_000));
     assert!(long.len() < 300_000 && long.contains("Truncated"), "{}", long.len());
-    for hostile in [">".repeat(50_000) + "x", "- ".repeat(20_000) + "x", "[".repeat(50_000), "*a ".repeat(30_000)] {
+    for hostile in [
+        ">".repeat(50_000) + "x",
+        "- ".repeat(20_000) + "x",
+        "[".repeat(50_000),
+        "*a ".repeat(30_000),
+        "$a ".repeat(60_000),
+        "$a^$ ".repeat(30_000),
+        "[^1]".repeat(40_000),
+        "[^".repeat(60_000),
+        "[^a]: b\n".repeat(20_000),
+    ] {
         let started = std::time::Instant::now();
         let html = agent(&hostile);
-        assert!(!html.is_empty());
+        assert!(hostile.starts_with("[^a]") || !html.is_empty());
         assert!(started.elapsed().as_secs() < 50, "{:?} took {:?}", &hostile[..10], started.elapsed());
     }
     let code = format!("```js\n{}\n```", "(((((((((((((((((((((a".repeat(4_000));
