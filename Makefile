@@ -1,6 +1,6 @@
 # The commands of this house. `make run` and `make test` need Rust, Node.js with npm and a C compiler; nothing else by hand.
 
-.PHONY: run check test test-long bench lint assets daemon-static
+.PHONY: run check test test-long shots bench lint assets daemon-static
 
 # A Board on SQLite in ./data with a local viber, until Ctrl-C.
 run:
@@ -17,6 +17,10 @@ test:
 # The long cases: kill loops, storms, soaks; about an hour, one line a case. TESTS="…" selects: make test-long TESTS=f01
 test-long:
 	@scripts/test-long $(TESTS)
+
+# Pictures of every page, for a desk and a phone, light and dark, in target/shots.
+shots:
+	@scripts/shots
 
 # What a release build does in a second and what it costs: a table, and target/bench.json. ONLY="idle page" picks measures.
 bench:

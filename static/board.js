@@ -26,7 +26,7 @@
       clock: () => clock.format(at),
       full: () => full.format(at),
       ago: () => now - at < 1000 ? "just now" : `${span(now - at)} ago`,
-      since: () => span(Math.max(0, now - at)),
+      since: () => span(Math.max(1000, now - at)),
       left: () => span(Math.max(0, at - now)),
       short: () => (at >= midnight ? clock : midnight - at < 6 * day ? week : date).format(at),
     }[el.dataset.as];
@@ -147,10 +147,38 @@
     }
   });
 
-  // Keyboard shortcuts, off inside text fields and while an input method composes.
+  // Keyboard shortcuts, off inside text fields, under a dialog, and while an input method composes.
   const coarse = matchMedia("(pointer: coarse)");
+  document.documentElement.toggleAttribute("data-keys", !coarse.matches);
+  let going = 0;
+  const keyed = (key) => document.querySelector(`main [data-key="${CSS.escape(key)}"]`) ?? document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  const rows = () => {
+    const of = (place) => [...document.querySelectorAll(`${place} [data-row]`)];
+    const all = of("main");
+    return all.length ? all : of(".rail");
+  };
+  const step = (by) => {
+    const all = rows();
+    const at = all.indexOf(document.activeElement);
+    const here = at < 0 ? all.findIndex((row) => row.hasAttribute("aria-current")) : at;
+    all[here < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(here + by, 0), all.length - 1)]?.focus();
+  };
+  // The first one asks, the second one stops; a button that holds the focus has been asked for.
+  const stop = (button) => {
+    if (document.activeElement === button) return button.click();
+    button.focus();
+    button.toggleAttribute("data-armed", true);
+    button.addEventListener("blur", () => button.removeAttribute("data-armed"), { once: true });
+    say("Press Escape again to stop the task");
+  };
   document.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
+    if (event.isComposing || event.keyCode === 229 || document.querySelector("dialog[open]")) return;
+    if (event.key === "." && (event.ctrlKey || event.metaKey)) {
+      const button = keyed("Escape");
+      if (button) event.preventDefault();
+      button?.click();
+      return;
+    }
     const field = event.target.closest?.("textarea, input, select, [contenteditable]");
     if (event.key === "Enter" && field?.tagName === "TEXTAREA" && field.form?.id === "composer") {
       const plain = field.dataset.enter === "send" && !event.shiftKey && !event.altKey && !coarse.matches;
@@ -162,16 +190,27 @@
     }
     if (event.key === "Escape") {
       const menu = document.querySelector("details.menu[open]");
+      const button = keyed("Escape");
       if (menu) menu.open = false;
+      else if (button && (!field || field.form?.id === "composer")) stop(button);
       else if (field) field.blur();
-      else document.querySelector("[data-key='Escape']")?.focus();
       return;
     }
     if (field || event.ctrlKey || event.metaKey || event.altKey) return;
-    const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+    if (event.key === "g" && !event.repeat) {
+      going = Date.now();
+      return;
+    }
+    const row = document.activeElement?.closest?.("[data-row]");
+    const target = Date.now() - going < 1500 ? document.querySelector(`[data-go="${CSS.escape(event.key)}"]`)
+      : event.key === "e" && row ? row.closest("li, tr").querySelector("[data-key=e]")
+        : event.key === "End" ? document.querySelector(".jump:not([hidden])") : keyed(event.key);
+    going = 0;
     if (target) {
       event.preventDefault();
-      target.tagName === "INPUT" ? target.focus() : target.click();
+      target.matches("input, textarea") ? target.focus() : target.click();
+    } else if (event.key === "j" || event.key === "k") {
+      step(event.key === "j" ? 1 : -1);
     }
   });
 

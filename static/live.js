@@ -84,7 +84,16 @@
   };
   const put = (old, fresh) => {
     held.delete(fresh.id);
-    keeping(() => morph(old, fresh));
+    keeping(() => {
+      if (/^(completed|error|stopped)$/.test(fresh.querySelector("#task-state")?.dataset.taskState)) nothingSaid();
+      morph(old, fresh);
+    });
+  };
+  // An answer that never began is none once its task has ended.
+  const nothingSaid = () => {
+    document.querySelectorAll("[data-open-message]").forEach((open) => {
+      if (!open.querySelector(".message-body > :not(.message-head)")) open.remove();
+    });
   };
   const release = () => setTimeout(() => {
     for (const [id, fresh] of held) {

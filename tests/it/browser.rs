@@ -1,5 +1,7 @@
 //! The product's first paragraph, in a real browser: with scripts, and without for reading, replying and stopping.
 
+mod shots;
+
 use board_tests::{
     Board, Browser, Engine, Llm, Viber,
     board::{HOME, PASSWORD},

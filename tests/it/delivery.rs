@@ -5,6 +5,7 @@ mod endings;
 mod events;
 mod growing_text;
 mod handshake;
+mod keyboard;
 mod large_messages;
 mod lies;
 mod restarts;

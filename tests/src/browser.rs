@@ -33,10 +33,11 @@ pub enum Scripts {
     Off,
 }
 
-/// The size of a window.
+/// What the pages are shown on.
 #[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desk,
+    /// 390 × 844 with touch: device metrics by the driver, because a window is never narrower than 500.
     Phone,
 }
 
@@ -63,10 +64,6 @@ impl Browser {
     async fn open_with(screen: Screen, scripts: Scripts, more: &[String]) -> Self {
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("a folder");
         let (driver, port) = tokio::task::spawn_blocking(start_driver).await.expect("no panic");
-        let size = match screen {
-            Screen::Desk => "1280,900",
-            Screen::Phone => "390,844",
-        };
         let mut args: Vec<String> = [
             "--headless",
             "--no-sandbox",
@@ -80,15 +77,19 @@ impl Browser {
         ]
         .map(str::to_owned)
         .to_vec();
-        args.push(format!("--window-size={size}"));
+        args.push("--window-size=1280,900".to_owned());
         args.push(format!("--user-data-dir={}", profile.path().display()));
         args.extend_from_slice(more);
-        let options = json!({
+        let mut options = json!({
             "args": args,
             "prefs": {
                 "profile.managed_default_content_settings.javascript": if scripts == Scripts::On { 1 } else { 2 },
             },
         });
+        if matches!(screen, Screen::Phone) {
+            let metrics = json!({"width": 390, "height": 844, "pixelRatio": 2.0, "touch": true, "mobile": true});
+            options["mobileEmulation"] = json!({"deviceMetrics": metrics});
+        }
         let Value::Object(capabilities) =
             json!({"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}})
         else {
@@ -165,6 +166,15 @@ impl Browser {
         self.find(css).await.click().await.unwrap_or_else(|error| panic!("{css}: {error}"));
     }
 
+    /// Presses keys, one after the other, where the focus is: WebDriver's codes for those that are no characters. A modifier
+    /// is held for the next key.
+    pub async fn press(&self, keys: &[&str]) {
+        for key in keys {
+            let target = self.page.active_element().await.expect("something has the focus");
+            target.send_keys(key).await.unwrap_or_else(|error| panic!("{key:?}: {error}"));
+        }
+    }
+
     /// The text that a reader sees on the whole page.
     pub async fn text(&self) -> String {
         self.text_of("body").await
@@ -220,6 +230,16 @@ impl Browser {
     pub async fn first_run(&self, script: &str) {
         let command = ChromeCommand("Page.addScriptToEvaluateOnNewDocument", json!({"source": script}));
         self.page.issue_cmd(command).await.expect("a script for every page");
+    }
+
+    /// Shows pages from now on as to somebody who prefers this, on a desk of this size when one is given.
+    pub async fn prefer(&self, scheme: &str, desk: Option<(u32, u32)>) {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.page.issue_cmd(ChromeCommand("Emulation.setEmulatedMedia", features)).await.expect("a scheme");
+        if let Some((width, height)) = desk {
+            let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+            self.page.issue_cmd(ChromeCommand("Emulation.setDeviceMetricsOverride", metrics)).await.expect("a size");
+        }
     }
 
     /// Writes what the page looks like to `path` as PNG.

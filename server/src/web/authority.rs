@@ -59,6 +59,7 @@ pub const ROUTES: &[Route] = &[
     // A team's pages.
     r("GET", "/t/{team}", Viewer),
     r("GET", "/t/{team}/live", Viewer),
+    r("GET", "/t/{team}/palette", Viewer),
     r("GET", "/t/{team}/preflight", Viewer),
     r("POST", "/t/{team}/tasks", Operator),
     r("POST", "/t/{team}/tasks/{id}/stop", Operator),

@@ -4,6 +4,7 @@
 
 mod documents;
 mod fleet;
+mod palette;
 mod people;
 mod work;
 
@@ -37,6 +38,7 @@ pub fn routes() -> Router<Board> {
     Router::new()
         .route("/t/{team}", get(home::show))
         .route("/t/{team}/live", get(live::watch))
+        .route("/t/{team}/palette", get(palette::show))
         .route("/t/{team}/preflight", get(home::preflight))
         .route("/t/{team}/tasks", post(home::submit))
         .route("/t/{team}/vibers", get(vibers::list))

@@ -34,6 +34,11 @@ pub fn sessions_search(slug: &str) -> String {
     format!("/t/{slug}/sessions#q")
 }
 
+/// What the palette finds.
+pub fn palette(slug: &str) -> String {
+    format!("/t/{slug}/palette")
+}
+
 /// One session.
 pub fn session(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}")

@@ -6,6 +6,7 @@ use board_tests::{
     eventually,
     fake_daemon::{completed, progress, text},
 };
+use protocol::{ErrorCode, EventBody, TaskError};
 use serde_json::{Value, json};
 
 const PROSE_CSS: &str = "[data-open-message] [data-open=text]";
@@ -21,6 +22,31 @@ async fn tell(fixture: &mut Fixture<FakeDaemon>, words: &str) {
 
 async fn until(browser: &Browser, what: &str, script: &str) {
     eventually(what, || async { (browser.run(script, Value::Null).await == json!(true)).then_some(()) }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_never_began_leaves_nothing_behind() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Ask a model that refuses").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session())).await;
+    browser.find("body[data-live=on]").await;
+    let error = TaskError {
+        code: ErrorCode::ProviderAuth,
+        message: "openai: the key was refused (HTTP 401)".to_owned(),
+        retryable: false,
+        suggestion: None,
+        details: None,
+    };
+    fixture.tell(vec![EventBody::Error { error }]).await;
+    browser.sees("#dock-state", "the key was refused (HTTP 401)").await;
+    browser.sees("#dock-state", "answers nothing until its provider accepts the viber's key").await;
+    browser.sees("#entries", "Failed: openai").await;
+    let none = "return document.querySelectorAll('#entries > article').length === 1";
+    until(&browser, "the answer that never began is gone", none).await;
+    let shown = browser.text_of("#entries").await;
+    assert!(shown.contains("Delivered") && !shown.contains("Read by the agent"), "no model took it: {shown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! A message of a conversation, ready to be shown.
 
 use askama::Template;
-use protocol::{ArtifactId, Instant, SessionId};
+use protocol::{ArtifactId, ErrorCode, Instant, SessionId};
 
 use super::{
     call::CallOutcome,
@@ -142,9 +142,18 @@ impl MessageDelivery {
             (TaskState::Pending, _) => delivery("check", "Accepted"),
             // It never reached the viber's engine: no agent has read it.
             _ if task.started_at.is_none() => delivery("check", "Accepted"),
+            _ if is_unread(task) => delivery("checks", "Delivered"),
             _ => delivery("checks", "Read by the agent"),
         }
     }
+}
+
+/// Whether the task failed before a model took its first request.
+fn is_unread(task: &Task) -> bool {
+    use ErrorCode::{BadRequest, NotFound, ProviderAuth, ProviderBadRequest, ProviderRateLimited, ProviderUnavailable};
+    let refused = [ProviderAuth, ProviderRateLimited, ProviderUnavailable, ProviderBadRequest, BadRequest, NotFound];
+    task.usage.input_tokens + task.usage.output_tokens == 0
+        && task.error.as_ref().is_some_and(|error| refused.contains(&error.code))
 }
 
 /// The entries of a message: its parts, the first of them in its place `from`, then the events that have not become parts.

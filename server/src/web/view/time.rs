@@ -14,7 +14,7 @@ pub enum TimeFormat {
     Full,
     /// How long ago, in the largest fitting unit: `just now`, `38 s ago`, `4 min ago`, `3 h ago`, `2 d ago`.
     Ago(Instant),
-    /// How long since, the same way: `38 s`.
+    /// How long since, the same way, at least a second: `38 s`.
     Since(Instant),
     /// How long still, the same way.
     Left(Instant),
@@ -37,7 +37,7 @@ impl fmt::Display for Time {
             TimeFormat::Clock => ("clock", zoned.strftime("%H:%M UTC").to_string()),
             TimeFormat::Full => ("full", zoned.strftime("%-d %b %Y, %H:%M UTC").to_string()),
             TimeFormat::Ago(now) => ("ago", ago(now.millis() - self.at.millis())),
-            TimeFormat::Since(now) => ("since", span((now.millis() - self.at.millis()).max(0))),
+            TimeFormat::Since(now) => ("since", span((now.millis() - self.at.millis()).max(1000))),
             TimeFormat::Left(now) => ("left", span((self.at.millis() - now.millis()).max(0))),
             TimeFormat::Short(now) => {
                 let today = Timestamp::from_millisecond(now.millis()).unwrap_or(Timestamp::UNIX_EPOCH);

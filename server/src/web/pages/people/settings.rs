@@ -51,15 +51,16 @@ impl Tabs {
 
     /// Address, title, whether one is there.
     fn all(&self) -> Vec<(String, &'static str, bool)> {
-        let pages =
-            [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
-        let shown = pages.iter().filter(|(page, _)| self.admin || *page == "members");
-        let link = |(page, title): &(&'static str, &'static str)| {
-            (urls::settings_page(&self.slug, page), *title, self.here == *page)
-        };
+        let link = |(page, title)| (urls::settings_page(&self.slug, page), title, self.here == page);
         let team = (urls::settings(&self.slug), "Team", self.here == "team");
-        std::iter::once(team).chain(shown.map(link)).collect()
+        std::iter::once(team).chain(pages(self.admin).map(link)).collect()
     }
+}
+
+/// The pages beside that of the team: how the address calls each, and its title.
+pub(in crate::web::pages) fn pages(is_admin: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let pages = [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
+    pages.into_iter().filter(move |(page, _)| is_admin || *page == "members")
 }
 
 /// The roles somebody may give, the lowest first.

@@ -272,9 +272,10 @@ impl FailureView {
     /// What an error means and what one can do.
     pub fn of(error: &TaskError) -> Self {
         let (effect, next) = match error.code {
-            ErrorCode::ProviderAuth => {
-                ("The model was not asked.", "Set the key on the viber with daemon-agent key set PROVIDER, then retry.")
-            }
+            ErrorCode::ProviderAuth => (
+                "The model answers nothing until its provider accepts the viber's key.",
+                "Set a valid key on the viber with daemon-agent key set PROVIDER, then retry.",
+            ),
             ErrorCode::ProviderRateLimited => {
                 ("The provider rejected the request three times.", "Wait a moment, then retry.")
             }
