@@ -21,7 +21,7 @@ mod task;
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use protocol::{MemorySearch, SessionId};
 
 use crate::home::Home;
@@ -47,19 +47,24 @@ pub enum LogFormat {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Enrol this machine with a Board, using a join token.
+    #[command(after_help = "Example: daemon-agent join https://board.example.com vbj_… --name kiln-03 --service")]
     Join(Join),
     /// Connect to the Board and run tasks until stopped.
+    #[command(after_help = "Example: daemon-agent run")]
     Run {
         /// Connect once; exit when disconnected or drained.
         #[arg(long)]
         once: bool,
     },
     /// Show what the running daemon is doing.
+    #[command(after_help = "Example: daemon-agent status")]
     Status {
+        /// Print the state as JSON.
         #[arg(long)]
         json: bool,
     },
     /// Check this machine for problems.
+    #[command(after_help = "Example: daemon-agent doctor")]
     Doctor,
     /// Check the configuration files.
     #[command(subcommand)]
@@ -71,8 +76,10 @@ enum Verb {
     #[command(subcommand)]
     Key(KeyVerb),
     /// Print what the daemon logged as a service.
+    #[command(after_help = "Example: daemon-agent logs --follow")]
     Logs(LogsArgs),
     /// End this machine's enrolment: revoke its credential on the Board and delete it here.
+    #[command(after_help = "Example: daemon-agent leave")]
     Leave {
         /// Do not tell the Board, which then shows the viber as disconnected.
         #[arg(long)]
@@ -85,9 +92,19 @@ enum Verb {
     #[command(subcommand)]
     Memory(MemoryVerb),
     /// List the models that this machine can use.
+    #[command(after_help = "Example: daemon-agent models")]
     Models,
     /// Run a task on this machine without the Board.
+    #[command(after_help = "Example: daemon-agent task \"Fix the flaky voucher test\" --space ~/code/shop")]
     Task(Task),
+    /// Print what a shell completes of these commands.
+    #[command(
+        after_help = "Example: daemon-agent completions bash > ~/.local/share/bash-completion/completions/daemon-agent"
+    )]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Supervise the processes of a command (used by the daemon itself).
     #[command(hide = true, disable_help_flag = true)]
     Hold {
@@ -145,24 +162,30 @@ struct Task {
 #[derive(Debug, Subcommand)]
 enum ConfigVerb {
     /// Check config.yaml and all agents.
+    #[command(after_help = "Example: daemon-agent config validate")]
     Validate,
 }
 
 #[derive(Debug, Subcommand)]
 enum ServiceVerb {
     /// Install and start the service for this user.
+    #[command(after_help = "Example: daemon-agent service install")]
     Install,
     /// Show whether the service is installed and runs; fails unless it runs.
+    #[command(after_help = "Example: daemon-agent service status")]
     Status {
         /// Print the state as JSON.
         #[arg(long)]
         json: bool,
     },
     /// Stop the service and start it again; running tasks may finish first.
+    #[command(after_help = "Example: daemon-agent service restart")]
     Restart,
     /// Stop the service and delete its definition; the home stays.
+    #[command(after_help = "Example: daemon-agent service uninstall")]
     Uninstall,
     /// Print what the service logged.
+    #[command(after_help = "Example: daemon-agent service logs -n 20")]
     Logs(LogsArgs),
 }
 
@@ -182,22 +205,26 @@ struct LogsArgs {
 #[derive(Debug, Subcommand)]
 enum KeyVerb {
     /// Read a provider's key from standard input and save it in secrets/.
+    #[command(after_help = "Example: daemon-agent key set anthropic < key.txt")]
     Set {
         /// The provider, such as anthropic.
         provider: String,
     },
     /// List the providers and where their keys come from; never shows a key.
+    #[command(after_help = "Example: daemon-agent key list")]
     List {
         /// Print a JSON object a line.
         #[arg(long)]
         json: bool,
     },
     /// Delete a provider's key from secrets/.
+    #[command(after_help = "Example: daemon-agent key remove anthropic")]
     Remove {
         /// The provider, such as anthropic.
         provider: String,
     },
     /// Ask a provider for its list of models: says whether it accepts the key, and why not.
+    #[command(after_help = "Example: daemon-agent key test anthropic")]
     Test {
         /// The provider, such as anthropic.
         provider: String,
@@ -210,7 +237,9 @@ enum KeyVerb {
 #[derive(Debug, Subcommand)]
 enum MemoryVerb {
     /// Find passages of MEMORY.md, the daily logs and an agent's conversations.
+    #[command(after_help = "Example: daemon-agent memory search \"which day do we ship\"")]
     Search {
+        /// Words to look for.
         query: String,
         /// The agent whose memory is searched.
         #[arg(long, default_value = "default")]
@@ -250,6 +279,10 @@ impl CliError {
 pub fn main() -> ExitCode {
     crate::fault::arm();
     let cli = CommandLine::parse();
+    if let Verb::Completions { shell } = cli.command {
+        clap_complete::generate(shell, &mut CommandLine::command(), "daemon-agent", &mut std::io::stdout());
+        return ExitCode::SUCCESS;
+    }
     let daemon = matches!(cli.command, Verb::Run { .. } | Verb::Join(Join { run: true, .. }));
     logs::start(cli.log, if daemon { "info" } else { "warn" });
     if let Err(error) = crate::sandbox::keep_memory_private() {
@@ -298,6 +331,7 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Key(KeyVerb::Test { provider, json }) => keys::test(&home, &provider, json).await,
         Verb::Task(task) => task::task(&home, task).await,
         // `main` handles it before anything is parsed; this entry only reserves the word.
+        Verb::Completions { .. } => Ok(()),
         Verb::Hold { .. } => Err(CliError::Usage("hold is used by the daemon itself".to_owned())),
     }
 }
@@ -335,9 +369,44 @@ fn labels(text: &str) -> Result<BTreeMap<String, String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+
+    /// Every command, with the words that lead to it.
+    fn commands<'c>(command: &'c clap::Command, path: &str, found: &mut Vec<(String, &'c clap::Command)>) {
+        for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+            let path = format!("{path} {}", below.get_name());
+            commands(below, &path, found);
+            found.push((path, below));
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_its_words_mean_and_has_an_example_that_it_takes() {
+        let mut line = CommandLine::command();
+        line.build();
+        let mut found = Vec::new();
+        commands(&line, "daemon-agent", &mut found);
+        assert!(found.len() > 20, "{}", found.len());
+        for (path, command) in found {
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{path}: {}", argument.get_id());
+            }
+            if command.has_subcommands() {
+                continue;
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = help.strip_prefix("Example: ").unwrap_or_else(|| panic!("{path}: no example"));
+            assert!(example.starts_with(&path), "{path}: {example}");
+            // As a shell would take it apart.
+            let given = example.split(['<', '>']).next().unwrap_or_default();
+            let quoted = given.split('"').enumerate();
+            let words: Vec<&str> = quoted
+                .flat_map(|(n, part)| if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() })
+                .collect();
+            CommandLine::try_parse_from(words).unwrap_or_else(|error| panic!("{example}: {error}"));
+        }
+    }
 
     #[test]
     fn the_commands_are_consistent() {

@@ -17,7 +17,7 @@ mod serve_lock;
 
 use std::{fmt, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::{BadConfig, Cidr, Config};
 
@@ -63,14 +63,26 @@ enum CliCommand {
     Local(LocalCommand),
     #[command(flatten)]
     Remote(remote::RemoteCommand),
+    /// Print what a shell completes of these commands
+    #[command(
+        after_help = "Example: viber-board completions bash > ~/.local/share/bash-completion/completions/viber-board"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// What works with the Board's data folder and database.
 #[derive(Debug, Subcommand)]
 enum LocalCommand {
     /// Run the Board
+    #[command(
+        after_help = "Example: viber-board serve --data /var/lib/viber-board --public-url https://board.example.com --listen 127.0.0.1:7400"
+    )]
     Serve(ServeArgs),
     /// Print a single-use link that creates the first owner
+    #[command(after_help = "Example: viber-board setup-link")]
     SetupLink,
     /// Accounts, and their roles in teams
     #[command(subcommand)]
@@ -82,6 +94,7 @@ enum LocalCommand {
     #[command(subcommand)]
     Token(people::TokenCommand),
     /// Print a token that lets one machine join a team
+    #[command(after_help = "Example: viber-board join-token --team home --labels gpu=yes")]
     JoinToken(fleet::JoinTokenArgs),
     /// Vibers
     #[command(subcommand)]
@@ -93,12 +106,16 @@ enum LocalCommand {
     #[command(subcommand)]
     Audit(keys::AuditCommand),
     /// Bring the database schema up to date, without serving
+    #[command(after_help = "Example: viber-board migrate --data /var/lib/viber-board")]
     Migrate,
     /// Write a copy of the database to a file, even while the Board runs; or verify one
+    #[command(after_help = "Example: viber-board backup /backup/board.db --blobs")]
     Backup(maintenance::BackupArgs),
     /// Replace the database with a backup; the Board must not be running
+    #[command(after_help = "Example: viber-board restore /backup/board.db --data /var/lib/viber-board")]
     Restore(maintenance::RestoreArgs),
     /// Check database, keys, permissions, disk, audit and clock
+    #[command(after_help = "Example: viber-board doctor")]
     Doctor,
 }
 
@@ -219,6 +236,10 @@ async fn dispatch(cli: Cli) -> Result<(), CliError> {
             console::log(cli.store.log.unwrap_or(LogForm::Text), false);
             return remote::run(command).await;
         }
+        CliCommand::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "viber-board", &mut std::io::stdout());
+            return Ok(());
+        }
     };
     let (flags, command) = match command {
         LocalCommand::Serve(flags) => (flags, None),
@@ -287,9 +308,49 @@ fn settle(store: StoreArgs, flags: ServeArgs) -> Result<(Config, Option<LogForm>
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
+
+    /// Every command, with the words that lead to it.
+    fn commands<'c>(command: &'c clap::Command, path: &str, found: &mut Vec<(String, &'c clap::Command)>) {
+        for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+            let path = format!("{path} {}", below.get_name());
+            commands(below, &path, found);
+            found.push((path, below));
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_its_words_mean_and_has_an_example_that_it_takes() {
+        let mut cli = Cli::command();
+        cli.build();
+        let mut found = Vec::new();
+        commands(&cli, "viber-board", &mut found);
+        assert!(found.len() > 30, "{}", found.len());
+        for (path, command) in found {
+            assert!(command.get_about().is_some(), "{path}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                assert!(argument.get_help().is_some(), "{path}: {}", argument.get_id());
+            }
+            if command.has_subcommands() && !command.is_args_conflicts_with_subcommands_set() {
+                continue;
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example = help.strip_prefix("Example: ").unwrap_or_else(|| panic!("{path}: no example"));
+            assert!(example.starts_with(&path), "{path}: {example}");
+            // As a shell would take it apart.
+            let given = example.split(['<', '>']).next().unwrap_or_default();
+            let quoted = given.split('"').enumerate();
+            let words: Vec<&str> = quoted
+                .flat_map(|(n, part)| if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() })
+                .collect();
+            let more = if path.contains(" task ") || path.contains(" session ") {
+                &["--board", "https://board.example.com", "--token", "vbt_x"][..]
+            } else {
+                &[]
+            };
+            Cli::try_parse_from(words.iter().chain(more)).unwrap_or_else(|error| panic!("{example}: {error}"));
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound_and_flags_beat_the_file() {

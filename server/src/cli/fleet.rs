@@ -36,16 +36,22 @@ pub struct JoinTokenArgs {
 #[derive(Debug, Subcommand)]
 pub enum ViberCommand {
     /// Show a team's vibers
+    #[command(after_help = "Example: viber-board viber list --team home")]
     List {
+        /// The team's slug
         #[arg(long, value_name = "SLUG")]
         team: String,
     },
     /// Revoke a viber's credential, by name or id
+    #[command(after_help = "Example: viber-board viber revoke --team home kiln-03")]
     Revoke {
+        /// The team's slug
         #[arg(long, value_name = "SLUG")]
         team: String,
+        /// The viber
         #[arg(value_name = "NAME|ID", required_unless_present = "name")]
         viber: Option<String>,
+        /// The same, as a flag
         #[arg(long, value_name = "NAME|ID", conflicts_with = "viber")]
         name: Option<String>,
     },

@@ -27,12 +27,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
     /// Sign with a new key from now on; cookies signed with older keys stay valid until they expire
+    #[command(after_help = "Example: viber-board keys rotate")]
     Rotate {
         /// Replace the key that seals the audit instead
         #[arg(long)]
         audit: bool,
     },
     /// After a break-in: sign everybody out and revoke every token and invitation
+    #[command(after_help = "Example: viber-board keys revoke-all --team home --yes")]
     RevokeAll {
         /// Only in this team; without this, on the whole Board
         #[arg(long, value_name = "SLUG")]
@@ -49,6 +51,7 @@ pub enum KeysCommand {
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
     /// Accept the audit as it is, when you know why doctor reports its head; the audit records this
+    #[command(after_help = "Example: viber-board audit accept --reason \"restored from the backup of Sunday\"")]
     Accept {
         /// The reason, for those who read the audit later
         #[arg(long, value_name = "TEXT")]

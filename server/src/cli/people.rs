@@ -26,6 +26,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub enum OperatorCommand {
     /// Create an account and add it to a team; an existing account is only added to the team
+    #[command(after_help = "Example: viber-board operator add --team home --email ada@example.com --role admin")]
     Add {
         #[command(flatten)]
         member: MemberArgs,
@@ -40,23 +41,31 @@ pub enum OperatorCommand {
         password_stdin: bool,
     },
     /// Show the members of a team
+    #[command(after_help = "Example: viber-board operator list --team home")]
     List {
+        /// The team's slug
         #[arg(long, value_name = "SLUG")]
         team: String,
     },
     /// Give a member another role
+    #[command(after_help = "Example: viber-board operator role --team home --email ada@example.com --role owner")]
     Role {
         #[command(flatten)]
         member: MemberArgs,
+        /// The new role
         #[arg(long)]
         role: Role,
     },
     /// Remove a member from a team
+    #[command(after_help = "Example: viber-board operator remove --team home --email ada@example.com")]
     Remove(MemberArgs),
     /// Disable an account in all teams, or enable it again
+    #[command(after_help = "Example: viber-board operator disable --email ada@example.com")]
     Disable {
+        /// A team that the account belongs to, to be sure that it is the right one
         #[arg(long, value_name = "SLUG")]
         team: Option<String>,
+        /// The account's address
         #[arg(long)]
         email: String,
         /// Enable it again
@@ -64,9 +73,12 @@ pub enum OperatorCommand {
         enable: bool,
     },
     /// Set a new password; signs the account out everywhere
+    #[command(after_help = "Example: viber-board operator password --email ada@example.com")]
     Password {
+        /// A team that the account belongs to, to be sure that it is the right one
         #[arg(long, value_name = "SLUG")]
         team: Option<String>,
+        /// The account's address
         #[arg(long)]
         email: String,
         /// Read the password from one line of stdin; without this, one is generated and printed
@@ -81,6 +93,7 @@ pub struct MemberArgs {
     /// The team's slug
     #[arg(long, value_name = "SLUG")]
     team: String,
+    /// The account's address
     #[arg(long)]
     email: String,
 }
@@ -88,6 +101,7 @@ pub struct MemberArgs {
 #[derive(Debug, Subcommand)]
 pub enum TeamCommand {
     /// Create a team
+    #[command(after_help = "Example: viber-board team add home --name \"The whole house\"")]
     Add {
         #[command(flatten)]
         team: TeamArgs,
@@ -96,10 +110,13 @@ pub enum TeamCommand {
         name: Option<String>,
     },
     /// Show all teams
+    #[command(after_help = "Example: viber-board team list")]
     List,
     /// Show a team's storage usage and limit, or change the limit
+    #[command(after_help = "Example: viber-board team quota home --storage 50GiB")]
     Quota(super::quota::QuotaArgs),
     /// Suspend a team: its tasks are stopped, and neither people nor vibers can connect
+    #[command(after_help = "Example: viber-board team suspend home")]
     Suspend {
         #[command(flatten)]
         team: TeamArgs,
@@ -108,6 +125,7 @@ pub enum TeamCommand {
         resume: bool,
     },
     /// Delete a team and everything in it
+    #[command(after_help = "Example: viber-board team delete home")]
     Delete {
         #[command(flatten)]
         team: TeamArgs,
@@ -121,8 +139,10 @@ pub enum TeamCommand {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct TeamArgs {
+    /// The team's slug
     #[arg(value_name = "SLUG")]
     slug: Option<String>,
+    /// The same, as a flag
     #[arg(long, value_name = "SLUG")]
     team: Option<String>,
 }
@@ -136,23 +156,32 @@ impl TeamArgs {
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Create an API token and print it once
+    #[command(after_help = "Example: viber-board token add --team home --name ci --role operator")]
     Add {
+        /// The team's slug
         #[arg(long, value_name = "SLUG")]
         team: String,
+        /// What it is for
         #[arg(long)]
         name: String,
+        /// What it may do, as the role of a member
         #[arg(long)]
         role: Role,
     },
     /// Show a team's tokens
+    #[command(after_help = "Example: viber-board token list --team home")]
     List {
+        /// The team's slug
         #[arg(long, value_name = "SLUG")]
         team: String,
     },
     /// Revoke a token by name or id
+    #[command(after_help = "Example: viber-board token revoke --team home --name ci")]
     Revoke {
+        /// The team's slug
         #[arg(long, value_name = "SLUG")]
         team: String,
+        /// The token
         #[arg(long, value_name = "NAME|ID")]
         name: String,
     },

@@ -47,8 +47,10 @@ pub enum RemoteCommand {
 #[derive(Debug, Subcommand)]
 pub enum TaskCommand {
     /// Submit a task and print its id
+    #[command(after_help = "Example: viber-board task new \"Fix the flaky voucher test\" --viber kiln-03 --wait")]
     New(NewTaskArgs),
     /// List tasks, the newest first
+    #[command(after_help = "Example: viber-board task list --state running")]
     List {
         #[command(flatten)]
         remote: RemoteArgs,
@@ -66,6 +68,7 @@ pub enum TaskCommand {
         limit: usize,
     },
     /// Print what a task says as it comes, until it ends; fails when the task does
+    #[command(after_help = "Example: viber-board task tail task_01a20bc76a3070dab67f27bd590b67f4")]
     Tail {
         #[command(flatten)]
         remote: RemoteArgs,
@@ -77,6 +80,9 @@ pub enum TaskCommand {
         after: Option<String>,
     },
     /// Stop a task
+    #[command(
+        after_help = "Example: viber-board task stop task_01a20bc76a3070dab67f27bd590b67f4 --reason \"the wrong branch\""
+    )]
     Stop {
         #[command(flatten)]
         remote: RemoteArgs,
@@ -119,6 +125,7 @@ pub struct NewTaskArgs {
 #[derive(Debug, Subcommand)]
 pub enum SessionCommand {
     /// List sessions, the most recently active first
+    #[command(after_help = "Example: viber-board session list --viber kiln-03")]
     List {
         #[command(flatten)]
         remote: RemoteArgs,

@@ -34,6 +34,7 @@ pub struct BackupArgs {
 #[derive(Debug, Subcommand)]
 enum BackupCommand {
     /// Compare every byte of a backup with its manifest; needs nothing but the file
+    #[command(after_help = "Example: viber-board backup verify /backup/board.db")]
     Verify {
         /// File that `backup` wrote
         path: PathBuf,
