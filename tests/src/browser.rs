@@ -19,6 +19,9 @@ use crate::{person::Person, viber::processes_with, wait::EVENT_TIMEOUT};
 /// Between two looks at a page.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// A page that takes longer to load is an error of the step that loads it.
+const MAX_LOAD: Duration = Duration::from_secs(120);
+
 /// One browser with one profile. Ends with its value.
 pub struct Browser {
     pub page: Client,
@@ -37,7 +40,8 @@ pub enum Scripts {
 #[derive(Clone, Copy, Debug)]
 pub enum Screen {
     Desk,
-    /// 390 × 844 with touch: device metrics by the driver, because a window is never narrower than 500.
+    /// 390 × 844, with touch where pages may run scripts: device metrics by the driver, because a window is never narrower
+    /// than 500.
     Phone,
 }
 
@@ -87,12 +91,17 @@ impl Browser {
             },
         });
         if matches!(screen, Screen::Phone) {
-            let metrics = json!({"width": 390, "height": 844, "pixelRatio": 2.0, "touch": true, "mobile": true});
+            // The driver's taps never return from a page without scripts; its clicks do.
+            let touch = scripts == Scripts::On;
+            let metrics = json!({"width": 390, "height": 844, "pixelRatio": 2.0, "touch": touch, "mobile": true});
             options["mobileEmulation"] = json!({"deviceMetrics": metrics});
         }
-        let Value::Object(capabilities) =
-            json!({"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}})
-        else {
+        let Value::Object(capabilities) = json!({
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+            // A page that never comes fails its story with the address, before the runner ends it without a word.
+            "timeouts": {"pageLoad": MAX_LOAD.as_millis()},
+        }) else {
             unreachable!("an object above")
         };
         let page = ClientBuilder::new(HttpConnector::new())
