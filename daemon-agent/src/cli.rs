@@ -136,6 +136,9 @@ struct Join {
     /// Install and start the background service.
     #[arg(long)]
     service: bool,
+    /// Let the Board's admins set and remove the keys of model providers here (`boardKeys: on` in a new config.yaml).
+    #[arg(long)]
+    board_keys: bool,
     /// Accept an unencrypted address (for test environments).
     #[arg(long)]
     insecure: bool,

@@ -3,7 +3,9 @@
 //! Owns the checked values. Runs nothing and does not use the network.
 
 mod agents;
+mod default_model;
 mod machine;
+pub mod provider_keys;
 mod providers;
 mod sandbox;
 pub mod toolset;
@@ -17,9 +19,10 @@ use std::{
     sync::Arc,
 };
 
-use protocol::{AgentInfo, AgentMode, ConfigError, ProviderInfo, ReportedDetail, TaskLimits, ViberState};
+use protocol::{AgentInfo, AgentMode, ConfigError, KeySource, ProviderInfo, ReportedDetail, TaskLimits, ViberState};
 
 use crate::home::Home;
+pub use default_model::set_default_model;
 pub use sandbox::SandboxConfig;
 pub use variables::Variables;
 
@@ -39,7 +42,9 @@ pub struct Config {
     pub daily_log: bool,
     /// `provider/model` that computes embeddings for the memory; with `None` the memory is searched by words.
     pub embeddings: Option<String>,
-    /// Providers to show: those in the file and those that are ready to use.
+    /// Whether the Board's admins may set and remove providers' keys on this machine.
+    pub board_keys: bool,
+    /// Providers to show: those in the file, those that are ready to use, and those whose keys the Board may set.
     pub shown: Vec<String>,
 }
 
@@ -60,6 +65,8 @@ pub struct Provider {
     /// Ollama's has no version: `http://127.0.0.1:11434`.
     pub base_url: String,
     pub api_key: Option<String>,
+    /// Where it comes from; `None` without a key.
+    pub key_source: Option<KeySource>,
     /// A problem to fix, shown by `doctor` and on the Board.
     pub warning: Option<String>,
 }
@@ -226,7 +233,8 @@ impl ConfigSnapshot {
             info.error = error.map(|error| ConfigError { message: short(&error.message, 600), ..error.clone() });
             info
         });
-        let providers = self.config.shown.iter().filter_map(|id| Some(self.config.providers.get(id)?.info(id)));
+        let providers =
+            self.config.shown.iter().filter_map(|id| Some(self.config.providers.get(id)?.info(id, &self.config)));
         ViberState {
             agents: Some(agents.collect()),
             providers: Some(providers.collect()),
@@ -267,11 +275,13 @@ impl Provider {
         self.api_key.is_some() || matches!(self.api, ProviderApi::Ollama | ProviderApi::Demo)
     }
 
-    fn info(&self, id: &str) -> ProviderInfo {
+    fn info(&self, id: &str, config: &Config) -> ProviderInfo {
         ProviderInfo {
             id: id.to_owned(),
             api: self.api.as_str().to_owned(),
             has_key: self.api_key.is_some(),
+            key_source: self.key_source,
+            accepts_key: provider_keys::check_change(config, id).is_ok(),
             warning: self.warning.clone(),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{command::AgentMode, instant::Instant};
+use crate::{command::AgentMode, instant::Instant, provider_key::KeySource};
 
 /// Whether `id` can be an agent's: it becomes part of paths and of pages.
 pub fn is_id(id: &str) -> bool {
@@ -93,6 +93,12 @@ pub struct ProviderInfo {
     /// `openai`, `anthropic`, `ollama` or `demo`.
     pub api: String,
     pub has_key: bool,
+    /// Where its key comes from, as far as the daemon says; absent without a key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_source: Option<KeySource>,
+    /// Whether the machine lets the Board set and remove this key (`boardKeys: on`, and nothing has precedence).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub accepts_key: bool,
     /// Something to mend, such as a key file that others can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,

@@ -15,6 +15,7 @@ pub mod limits;
 mod memory;
 pub mod path;
 pub mod plan;
+pub mod provider_key;
 pub mod sessions;
 pub mod sniff;
 pub mod space;
@@ -45,5 +46,6 @@ pub use instant::Instant;
 pub use memory::{
     Excerpt, MemoryFound, MemoryRanking, MemorySearch, MemorySource, Note, NoteKind, NoteOutcome, RecalledPassage,
 };
+pub use provider_key::{KeyOffer, KeyOfferQuery, KeySource, ProviderKeyChanged, ProviderKeyRemoval, SealedProviderKey};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
 pub use space::{Change, ChangeKind, Commit, DiffPiece, Since, SpaceLog, SpaceStatus, Upstream};

@@ -1,6 +1,7 @@
 //! Secrets that the Board hands out once and keeps only as hashes: API and join tokens, invitations, credentials.
 
 pub mod audit_keys;
+pub mod provider_key;
 
 use std::fmt;
 

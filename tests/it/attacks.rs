@@ -8,6 +8,7 @@ mod input;
 mod keys;
 mod login;
 pub mod page_watch;
+mod provider_keys;
 mod teams;
 mod viber;
 

@@ -48,6 +48,7 @@ const ATTACKS: &[(u32, u32)] = &[
     (120, 136),
     (138, 141),
     (146, 176),
+    (181, 184),
 ];
 
 /// Numbers without a test, because what they are about does not exist yet.

@@ -22,6 +22,7 @@ mod fan_out;
 mod idle;
 mod kill;
 mod page;
+mod reading;
 mod round_trip;
 mod sandbox;
 mod slopes;
@@ -49,6 +50,7 @@ const MEASURES: &[Measure] = &[
     ("idle", |scale| Box::pin(idle::measure(scale))),
     ("stalled", |scale| Box::pin(stalled::measure(scale))),
     ("page", |scale| Box::pin(page::measure(scale))),
+    ("reading", |scale| Box::pin(reading::measure(scale))),
     ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
     ("workspace", |scale| Box::pin(workspace::measure(scale))),
     ("memory", |scale| Box::pin(workspace::remember(scale))),

@@ -1,6 +1,7 @@
 //! A headless Chromium, driven over WebDriver.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
@@ -249,6 +250,17 @@ impl Browser {
             let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
             self.page.issue_cmd(ChromeCommand("Emulation.setDeviceMetricsOverride", metrics)).await.expect("a size");
         }
+    }
+
+    /// What Chromium has counted of the tab since it began to: `LayoutDuration`, `TaskDuration` and the like in seconds,
+    /// `JSHeapUsedSize` in bytes, after everything that nobody holds was collected.
+    pub async fn counters(&self) -> BTreeMap<String, f64> {
+        for command in ["Performance.enable", "HeapProfiler.collectGarbage"] {
+            self.page.issue_cmd(ChromeCommand(command, json!({}))).await.expect(command);
+        }
+        let counted = self.page.issue_cmd(ChromeCommand("Performance.getMetrics", json!({}))).await.expect("counters");
+        let counters = counted["metrics"].as_array().into_iter().flatten();
+        counters.filter_map(|one| Some((one["name"].as_str()?.to_owned(), one["value"].as_f64()?))).collect()
     }
 
     /// Writes what the page looks like to `path` as PNG.

@@ -9,6 +9,7 @@ pub mod credential;
 mod dial;
 mod files;
 pub mod metrics;
+mod provider_keys;
 mod requests;
 mod sessions;
 mod spaces;
@@ -23,6 +24,7 @@ use protocol::{
 use tokio_util::sync::CancellationToken;
 
 pub use credential::Credential;
+pub use provider_keys::KeyOffers;
 pub use requests::status;
 pub use uploads::Uploads;
 
@@ -54,6 +56,8 @@ pub struct Identity {
     pub credential: Credential,
     pub boot_id: BootId,
     pub uploads: Uploads,
+    /// Public keys that were handed out for keys of providers.
+    pub key_offers: KeyOffers,
 }
 
 impl Identity {

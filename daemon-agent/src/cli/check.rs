@@ -82,6 +82,9 @@ pub async fn doctor(home: &Home) -> Result<(), CliError> {
     if read.errors().is_empty() {
         found.good(&format!("config.yaml and {} agent(s) are valid", read.agents.len()));
     }
+    if read.config.board_keys {
+        found.good("admins of the Board may set and remove providers' keys here (boardKeys: on)");
+    }
     if read.agents.is_empty() {
         found.warn("there is no agent: `daemon-agent join` writes a default one");
     }

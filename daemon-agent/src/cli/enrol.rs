@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use super::{CliError, Join, open, run, service};
+use super::{CliError, Join, open, run, service, unusable};
 use crate::{
     adapters::board::{Credential, address, credential::JoinRequest, hostname},
     home::{Home, write_private},
@@ -19,10 +19,14 @@ const CONFIG_TEMPLATE: &str = "\
 # defaults: { model: anthropic/claude-sonnet-4-5 }
 # maxTasks: 4                     # at once on this machine
 # onDisconnect: continue          # or: stop_after SECONDS
+# boardKeys: off                 # on: admins of the Board may set and remove providers' keys here
 # dailyLog: true                  # one entry a task in workspace/memory/YYYY-MM-DD.md
 # memory: { embeddings: openai/text-embedding-3-small }   # find by meaning too; passages go to that provider
 # sandbox: { write: [~/.cargo, ~/.npm, ~/.cache] }
 ";
+
+/// Where the template says how to let the Board set keys.
+const BOARD_KEYS_OFF: &str = "# boardKeys: off ";
 
 /// Enrols this machine.
 pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
@@ -51,6 +55,14 @@ pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
     let joining = JoinRequest { token: join.token.trim(), name: &name, labels: &labels, insecure: join.insecure };
     let credential = Credential::join(&board, &joining).await.map_err(CliError::Failed)?;
     credential.write(home).map_err(|error| CliError::Failed(format!("the credential cannot be saved: {error}")))?;
+    if join.board_keys {
+        if home.config().exists() {
+            say!("{} is there already: write `boardKeys: on` into it yourself.", home.config().display());
+        } else {
+            let text = CONFIG_TEMPLATE.replace(BOARD_KEYS_OFF, "boardKeys: on    ");
+            write_private(&home.config(), text.as_bytes()).map_err(|error| unusable("config.yaml", &error))?;
+        }
+    }
     let wrote = write_missing(home, &spaces)
         .map_err(|error| CliError::Failed(format!("the default agent cannot be written: {error}")))?;
     let team = credential.team.as_deref().map(|team| format!(" in the team {team}")).unwrap_or_default();
@@ -142,6 +154,20 @@ mod tests {
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
         assert!(!crate::home::open_to_others(&home.config()));
         assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());
+    }
+
+    #[test]
+    fn the_template_lets_the_board_set_keys_only_when_asked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = Home::at(folder.path());
+        home.open().expect("a home");
+        for (text, on) in
+            [(CONFIG_TEMPLATE.to_owned(), false), (CONFIG_TEMPLATE.replace(BOARD_KEYS_OFF, "boardKeys: on    "), true)]
+        {
+            fs::write(home.config(), text).expect("written");
+            let read = ConfigSnapshot::read(&home, &Variables::default());
+            assert_eq!((read.error, read.config.board_keys), (None, on));
+        }
     }
 
     #[test]

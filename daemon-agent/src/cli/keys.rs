@@ -1,23 +1,18 @@
 //! `key …`: the keys of model providers. A key is read from standard input, never from the command line, where others
 //! could see it, and is never printed.
 
-use std::{
-    fs,
-    io::{self, BufRead, IsTerminal},
-};
+use std::io::{self, BufRead, IsTerminal};
 
+use protocol::KeySource;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::json;
 
 use super::{CliError, open};
 use crate::{
-    config::{Config, ConfigSnapshot, ProviderApi, Variables},
-    home::{Home, write_private},
+    config::{Config, ConfigSnapshot, ProviderApi, Variables, provider_keys},
+    home::Home,
     model,
 };
-
-/// Longest key that is accepted, bytes.
-const MAX_KEY_BYTES: usize = 8 * 1024;
 
 /// Reads one line and keeps it in `secrets/{provider}`.
 pub fn set(home: &Home, provider: &str) -> Result<(), CliError> {
@@ -28,14 +23,10 @@ pub fn set(home: &Home, provider: &str) -> Result<(), CliError> {
     }
     let key = read_quietly().map_err(|error| CliError::Failed(format!("no key could be read: {error}")))?;
     let key = key.trim();
-    if key.is_empty()
-        || key.len() > MAX_KEY_BYTES
-        || key.contains(|c: char| c.is_control() || c.is_whitespace() || !c.is_ascii())
-    {
+    if !protocol::provider_key::is_provider_key(key) {
         return Err(CliError::Usage("that is not a key: one line of visible characters is expected".to_owned()));
     }
-    let path = home.secrets().join(provider);
-    write_private(&path, key.as_bytes()).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
+    let path = provider_keys::save(home, provider, key).map_err(|error| CliError::Failed(error.to_string()))?;
     say!("Saved in {}. Use it as `model: {provider}/…` in an agent's file.", path.display());
     Ok(())
 }
@@ -44,11 +35,11 @@ pub fn set(home: &Home, provider: &str) -> Result<(), CliError> {
 pub fn list(home: &Home, json: bool) -> Result<(), CliError> {
     let config = ConfigSnapshot::read(home, &Variables::of_process()).config;
     for (id, provider) in config.providers.iter().filter(|(_, provider)| provider.api != ProviderApi::Demo) {
-        let source = match (&provider.api_key, home.secrets().join(id).exists()) {
-            (None, _) => None,
-            (Some(_), true) => Some(format!("secrets/{id}")),
-            (Some(_), false) => Some("the environment or config.yaml".to_owned()),
-        };
+        let source = provider.key_source.map(|source| match source {
+            KeySource::File => format!("secrets/{id}"),
+            KeySource::Environment => "the environment".to_owned(),
+            KeySource::Config | KeySource::Unknown => "config.yaml".to_owned(),
+        });
         if json {
             say!("{}", json!({ "provider": id, "hasKey": source.is_some(), "source": source }));
         } else {
@@ -61,13 +52,9 @@ pub fn list(home: &Home, json: bool) -> Result<(), CliError> {
 /// Deletes `secrets/{provider}`.
 pub fn remove(home: &Home, provider: &str) -> Result<(), CliError> {
     known(&ConfigSnapshot::read(home, &Variables::of_process()).config, provider)?;
-    let path = home.secrets().join(provider);
-    match fs::remove_file(&path) {
-        Ok(()) => say!("Removed {}.", path.display()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(CliError::Failed(format!("{provider} has no key in {}", home.secrets().display())));
-        }
-        Err(error) => return Err(CliError::Failed(format!("{}: {error}", path.display()))),
+    match provider_keys::remove(home, provider).map_err(|error| CliError::Failed(error.to_string()))? {
+        Some(path) => say!("Removed {}.", path.display()),
+        None => return Err(CliError::Failed(format!("{provider} has no key in {}", home.secrets().display()))),
     }
     let left = ConfigSnapshot::read(home, &Variables::of_process()).config;
     if left.providers.get(provider).is_some_and(|provider| provider.api_key.is_some()) {
@@ -95,7 +82,7 @@ pub async fn test(home: &Home, provider: &str, json: bool) -> Result<(), CliErro
 
 /// Refuses names that no provider has: they would become names of files.
 fn known(config: &Config, provider: &str) -> Result<(), CliError> {
-    if provider != "demo" && config.providers.contains_key(provider) {
+    if provider_keys::is_known(config, provider) {
         return Ok(());
     }
     let known = config.providers.keys().filter(|id| *id != "demo").cloned().collect::<Vec<_>>().join(", ");

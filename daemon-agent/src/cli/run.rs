@@ -14,7 +14,7 @@ use super::{CliError, open, unusable};
 use crate::{
     adapters::{
         CommandCenterAdapter,
-        board::{BoardAdapter, Credential, FAREWELL_TIMEOUT, Identity, Uploads},
+        board::{BoardAdapter, Credential, FAREWELL_TIMEOUT, Identity, KeyOffers, Uploads},
         cli::CliAdapter,
     },
     clock::Clock,
@@ -116,8 +116,12 @@ pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
     tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
     tokio::spawn(daemon.mesh.memory().clone().keep_fresh(finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
-    let identity =
-        Identity { credential, boot_id: BootId::new(daemon.clock.now().millis()), uploads: Uploads::default() };
+    let identity = Identity {
+        credential,
+        boot_id: BootId::new(daemon.clock.now().millis()),
+        uploads: Uploads::default(),
+        key_offers: KeyOffers::default(),
+    };
     let board = BoardAdapter { identity, once, folder: home.root().to_owned() };
     let mut board = tokio::spawn(board.serve(daemon.mesh.clone(), finish.clone()));
     let ended = tokio::select! {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use protocol::ConfigError;
+use protocol::{ConfigError, KeySource};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
     Config, OnDisconnect, Provider, ProviderApi,
-    providers::{listens, take_key, usual, well_known},
+    providers::{listens, take_key, take_variable, usual, well_known},
     sandbox,
     variables::Variables,
     yaml::YamlFile,
@@ -28,6 +28,7 @@ struct ConfigFile {
     sandbox: sandbox::SandboxSection,
     daily_log: Option<bool>,
     memory: MemorySection,
+    board_keys: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -87,6 +88,13 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
     }
     config.sandbox = written.sandbox.check(&source, variables)?;
     config.daily_log = written.daily_log.unwrap_or(true);
+    if let Some(word) = written.board_keys {
+        config.board_keys = match word.value.as_str() {
+            "on" => true,
+            "off" => false,
+            _ => return Err(source.wrong(&word, "expected `on` or `off`")),
+        };
+    }
     if let Some(model) = written.memory.embeddings {
         check_embeddings(&source, &model, &config)?;
         config.embeddings = Some(model.value);
@@ -162,13 +170,16 @@ fn provider(
         }
         None => address.to_owned(),
     };
-    let mut provider = Provider { api, base_url, api_key: None, warning: None };
+    let mut provider = Provider { api, base_url, api_key: None, key_source: None, warning: None };
     take_key(&mut provider, id, home);
-    provider.api_key = provider.api_key.or_else(|| Some(variables.value(variable?)?.to_owned()));
+    if let Some(variable) = variable {
+        take_variable(&mut provider, variable, variables);
+    }
     if let Some(key) = &written.api_key {
         match variables.fill(&key.value) {
             Ok(filled) if !filled.trim().is_empty() => {
                 provider.api_key = Some(filled.trim().to_owned());
+                provider.key_source = Some(KeySource::Config);
                 if open && filled == key.value {
                     provider.warning = Some("config.yaml holds a key and can be read by others: chmod 600".to_owned());
                 }
@@ -182,7 +193,7 @@ fn provider(
         }
     }
     if provider.api_key.as_ref().is_some_and(|key| key.contains(|c: char| c.is_control() || !c.is_ascii())) {
-        provider.api_key = None;
+        (provider.api_key, provider.key_source) = (None, None);
         provider.warning = Some("the key contains characters that are not allowed in a key".to_owned());
     }
     Ok(provider)
@@ -207,7 +218,7 @@ fn show(config: &mut Config, named: &[String]) {
             || match provider.api {
                 ProviderApi::Demo => true,
                 ProviderApi::Ollama => listens(&provider.base_url),
-                ProviderApi::OpenAi | ProviderApi::Anthropic => provider.warning.is_some(),
+                ProviderApi::OpenAi | ProviderApi::Anthropic => provider.warning.is_some() || config.board_keys,
             }
     });
     config.shown = shown.map(|(id, _)| id.clone()).collect();

@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use protocol::KeySource;
+
 use super::{Provider, ProviderApi, variables::Variables};
 use crate::home::{Home, open_to_others, read_plain};
 
@@ -28,12 +30,13 @@ pub fn well_known(home: &Home, variables: &Variables) -> BTreeMap<String, Provid
             .value(address)
             .map(|address| if address.contains("://") { address.to_owned() } else { format!("http://{address}") });
         let base_url = named.unwrap_or_else(|| (*usual).to_owned()).trim_end_matches('/').to_owned();
-        let mut provider = Provider { api: *api, base_url, api_key: None, warning: None };
+        let mut provider = Provider { api: *api, base_url, api_key: None, key_source: None, warning: None };
         take_key(&mut provider, id, home);
-        provider.api_key = provider.api_key.or_else(|| variables.value(key).map(str::to_owned));
+        take_variable(&mut provider, key, variables);
         all.insert((*id).to_owned(), provider);
     }
-    let demo = Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, warning: None };
+    let demo =
+        Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, key_source: None, warning: None };
     all.insert("demo".to_owned(), demo);
     all
 }
@@ -54,9 +57,18 @@ pub fn take_key(provider: &mut Provider, id: &str, home: &Home) {
     let path = home.secrets().join(id);
     if let Ok(key) = read_plain(&path) {
         provider.api_key = Some(key.trim().to_owned()).filter(|key| !key.is_empty());
+        provider.key_source = provider.api_key.as_ref().map(|_| KeySource::File);
         if open_to_others(&path) {
             provider.warning = Some(format!("secrets/{id} can be read by others: chmod 600"));
         }
+    }
+}
+
+/// Uses the key in the variable `name` if there is none yet.
+pub fn take_variable(provider: &mut Provider, name: &str, variables: &Variables) {
+    if let (None, Some(key)) = (&provider.api_key, variables.value(name)) {
+        provider.api_key = Some(key.to_owned());
+        provider.key_source = Some(KeySource::Environment);
     }
 }
 

@@ -46,6 +46,16 @@ impl YamlFile {
         Ok(Some(Self { name: name.to_owned(), text }))
     }
 
+    /// A text that is not in a file yet.
+    pub fn of(text: String, name: &str) -> Self {
+        Self { name: name.to_owned(), text }
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Parses the file as `T`; an empty file is an empty mapping.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         let budget = serde_saphyr::budget! {

@@ -22,6 +22,8 @@ const ADDRESS_ATTEMPTS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 
 const JOIN_ATTEMPTS: Limit = Limit { burst: 50, refill: 1, period_ms: 10_000 };
 /// Refused upgrades of one account that are written to the audit: a page that retries for ever must not fill it.
 const REFUSAL_NOTES: Limit = Limit { burst: 5, refill: 1, period_ms: 60_000 };
+/// Changes of providers' keys of one viber that are sent: each costs it a file and the audit a row.
+const KEY_CHANGES: Limit = Limit { burst: 10, refill: 1, period_ms: 30_000 };
 /// Buckets that are kept; full ones are dropped first.
 const MAX_BUCKETS: usize = 20_000;
 
@@ -59,6 +61,11 @@ impl LoginLimits {
     /// Whether another refused upgrade of this account may be written to the audit.
     pub fn may_note(&self, account: &str, now: i64) -> bool {
         self.charge(vec![(format!("n {account}"), REFUSAL_NOTES)], now).is_ok()
+    }
+
+    /// The same for one change of a provider's key on a viber.
+    pub fn provider_key(&self, viber: &str, now: i64) -> Result<(), u64> {
+        self.charge(vec![(format!("k {viber}"), KEY_CHANGES)], now).map(drop)
     }
 
     /// Charges all of the limits, or none.

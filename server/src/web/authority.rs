@@ -105,6 +105,9 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/vibers/{id}/undrain", Admin),
     r("POST", "/t/{team}/vibers/{id}/stop", Operator),
     r("POST", "/t/{team}/vibers/{id}/test", Operator),
+    // Whoever sets a key decides whose account pays, and who at the provider reads what the agents of that machine send.
+    r("POST", "/t/{team}/vibers/{id}/key", Admin),
+    r("POST", "/t/{team}/vibers/{id}/key/remove", Admin),
     r("GET", "/t/{team}/vibers/{id}/revoke", Admin),
     r("POST", "/t/{team}/vibers/{id}/revoke", Admin),
     r("GET", "/t/{team}/vibers/{id}/memory", Viewer),

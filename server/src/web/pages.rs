@@ -9,7 +9,7 @@ mod people;
 mod work;
 
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
-use fleet::{join, preflight, viber, vibers};
+use fleet::{join, preflight, providers, viber, vibers};
 use people::theme;
 use work::{cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript};
 
@@ -48,7 +48,9 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/drain", post(viber::drain))
         .route("/t/{team}/vibers/{id}/undrain", post(viber::undrain))
         .route("/t/{team}/vibers/{id}/stop", post(viber::stop))
-        .route("/t/{team}/vibers/{id}/test", post(viber::test))
+        .route("/t/{team}/vibers/{id}/test", post(providers::test))
+        .route("/t/{team}/vibers/{id}/key", post(providers::set_key))
+        .route("/t/{team}/vibers/{id}/key/remove", post(providers::remove_key))
         .route("/t/{team}/vibers/{id}/revoke", get(viber::confirm_revoke).post(viber::revoke))
         .route("/t/{team}/vibers/{id}/files", get(files::root))
         .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))

@@ -136,7 +136,7 @@ pub fn viber(slug: &str, id: &ViberId) -> String {
     format!("/t/{slug}/vibers/{id}")
 }
 
-/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`.
+/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`, `key`, `key/remove`.
 pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
 }

@@ -1,11 +1,16 @@
-//! What the Board may request: `status`, `provider.test`, `artifact.offer`, `memory.search`, files of the workspace,
-//! spaces of agents, and the sessions recorded on this machine.
+//! What the Board may request: `status`, `provider.test`, providers' keys, `artifact.offer`, `memory.search`, files of the
+//! workspace, spaces of agents, and the sessions recorded on this machine.
 
-use protocol::{FromDaemon, MemorySearch};
+use std::time::Instant;
+
+use protocol::{FromDaemon, MemorySearch, TaskError};
 use serde_json::{Value, json};
 
-use super::{Identity, files, sessions, spaces, uploads};
-use crate::{mesh::Mesh, model};
+use super::{Identity, files, provider_keys, sessions, spaces, uploads};
+use crate::{config::Config, mesh::Mesh, model};
+
+/// The requests that change keys of providers.
+pub const PROVIDER_KEYS: &str = "provider.key.";
 
 /// Answers one request. Requests are not durable: they fail when the connection is lost.
 pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, params: &Value) -> FromDaemon {
@@ -18,6 +23,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
         "memory.search" => search(mesh, params).await,
         "session.list" | "session.log" => sessions::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,
+        _ if method.starts_with(PROVIDER_KEYS) => provider_keys::answer(mesh, identity, method, params).await,
         "artifact.offer" => uploads::offer(mesh, identity, params).await,
         _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
     };
@@ -72,7 +78,7 @@ async fn try_provider(mesh: &Mesh, params: &Value) -> Result<Value, String> {
             let models = usable.chain(files.config.default_model.clone());
             let found = models.filter_map(|model| Some(model.strip_prefix(provider)?.strip_prefix('/')?.to_owned()));
             let Some(model) = found.into_iter().next().or_else(|| named.clone()) else {
-                return Err(format!("no agent uses {provider}: name a model to try"));
+                return list_models(provider, &files.config).await;
             };
             (provider.to_owned(), model)
         }
@@ -80,9 +86,22 @@ async fn try_provider(mesh: &Mesh, params: &Value) -> Result<Value, String> {
     };
     match model::test(&provider, &model, &files.config).await {
         Ok(probe) => Ok(json!({ "latencyMs": probe.latency_ms, "sentence": probe.sentence })),
-        Err(error) => Err(match error.suggestion {
-            Some(suggestion) => format!("{} {suggestion}", error.message),
-            None => error.message,
-        }),
+        Err(error) => Err(words(error)),
+    }
+}
+
+/// The test of a provider that no agent uses: it lists its models to whoever has a key that it accepts.
+async fn list_models(provider: &str, config: &Config) -> Result<Value, String> {
+    let begun = Instant::now();
+    let models = model::list(provider, config).await.map_err(words)?;
+    let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let sentence = format!("{provider} accepts the key and offers {} models. No agent uses it yet.", models.len());
+    Ok(json!({ "latencyMs": latency_ms, "sentence": sentence }))
+}
+
+fn words(error: TaskError) -> String {
+    match error.suggestion {
+        Some(suggestion) => format!("{} {suggestion}", error.message),
+        None => error.message,
     }
 }

@@ -74,7 +74,12 @@ impl Fixture {
         };
         let (mesh, files) = mesh(folder.path());
         let finish = CancellationToken::new();
-        let identity = Identity { credential, boot_id: BootId::new(1), uploads: Uploads::default() };
+        let identity = Identity {
+            credential,
+            boot_id: BootId::new(1),
+            uploads: Uploads::default(),
+            key_offers: KeyOffers::default(),
+        };
         let board = BoardAdapter { identity, once, folder: folder.path().to_owned() };
         let running = tokio::spawn(board.serve(mesh.clone(), finish.clone()));
         Self { _folder: folder, listener, mesh, finish, running, _files: files }

@@ -397,6 +397,7 @@ async fn without_a_provider_or_its_key_the_task_says_what_to_do() {
             api: ProviderApi::OpenAi,
             base_url: "https://api.openai.com/v1".to_owned(),
             api_key: None,
+            key_source: None,
             warning: None,
         };
         fixture.config.providers.insert("openai".to_owned(), provider);

@@ -10,7 +10,8 @@ use crate::{
 };
 
 fn config(provider: Provider) -> Config {
-    let demo = Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, warning: None };
+    let demo =
+        Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, key_source: None, warning: None };
     Config { providers: [("acme".to_owned(), provider), ("demo".to_owned(), demo)].into(), ..Config::default() }
 }
 

@@ -71,7 +71,13 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
         ]),
         skills: Some(vec![SkillInfo { id: text(), name: text(), description: text() }]),
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
-        providers: Some(vec![ProviderInfo { id: text(), api: text(), has_key: true, warning: Some(text()) }]),
+        providers: Some(vec![ProviderInfo {
+            id: text(),
+            api: text(),
+            has_key: true,
+            warning: Some(text()),
+            ..ProviderInfo::default()
+        }]),
         damage: Some(vec![DamageInfo { file: text(), at: protocol::Instant(1_700_000_000_000), bytes: 7 }]),
         confinement: Some(Box::new(Confinement {
             layers: vec![text()],

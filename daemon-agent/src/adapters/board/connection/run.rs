@@ -338,7 +338,10 @@ impl Connection<'_> {
                 let (mesh, identity, out) = (self.mesh.clone(), self.identity.clone(), self.out.clone());
                 tokio::spawn(async move {
                     let answer = requests::answer(&mesh, &identity, id, &method, &params).await;
-                    if let Ok(message) = encode(&answer) {
+                    // The Board hears of a changed key before the answer that promises it.
+                    let state = || FromDaemon::State(Box::new(mesh.files().borrow().state()));
+                    let news = method.starts_with(requests::PROVIDER_KEYS).then(state);
+                    for message in news.iter().chain([&answer]).filter_map(|frame| encode(frame).ok()) {
                         let _ = out.send(message).await;
                     }
                     drop(turn);

@@ -8,6 +8,7 @@ use crate::{
     domain::{ContactState, Viber, ViberFilter},
     error::Result,
     state::Board,
+    web::pages::providers::{self, KeyCard},
     web::{
         extract::Caller,
         urls,
@@ -32,7 +33,18 @@ pub struct ViberChoice {
     pub vibers: Vec<SelectOption>,
     pub agents: Vec<SelectOption>,
     pub facts: Vec<Fact>,
+    /// How to give the chosen agent a model, when it has none. It stands beside the form that the choice is part of.
+    pub key_card: Option<KeyCard>,
+    /// It replaces the one that is there, though something else was asked for.
+    pub is_swapped: bool,
     pub now: Instant,
+}
+
+/// The answer to a choice.
+#[derive(Debug, Template)]
+#[template(path = "fleet/preflight/answer.html")]
+pub struct ChoiceAnswer {
+    pub choice: ViberChoice,
 }
 
 /// What is chosen, as far as it is known.
@@ -109,11 +121,18 @@ impl ViberChoice {
             OfferedVibers { vibers, more, is_partial }
         };
         let asked = ChoiceQuery { find: &find, ..asked };
-        Ok(Self::of(&caller.team.slug, &offered, asked, board.clock.now()))
+        let now = board.clock.now();
+        Ok(Self::of(&caller.team.slug, &offered, asked, |viber, agent| KeyCard::of(caller, viber, agent), now))
     }
 
     /// With this viber and agent chosen, as far as they are offered.
-    fn of(slug: &str, offered: &OfferedVibers, asked: ChoiceQuery<'_>, now: Instant) -> Self {
+    fn of(
+        slug: &str,
+        offered: &OfferedVibers,
+        asked: ChoiceQuery<'_>,
+        card: impl Fn(&Viber, Option<&AgentInfo>) -> Option<KeyCard>,
+        now: Instant,
+    ) -> Self {
         let vibers = offered.vibers.as_slice();
         let is_searchable = offered.more || !asked.find.is_empty();
         let chosen = match asked.viber {
@@ -176,6 +195,8 @@ impl ViberChoice {
             vibers: options,
             agents: agents.iter().map(label).collect(),
             facts,
+            key_card: chosen.and_then(|viber| card(viber, picked)),
+            is_swapped: false,
             now,
         }
     }
@@ -275,11 +296,17 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
         return facts;
     };
     if agent.model.starts_with("demo/") {
-        let rest = " scripted answers, real tools. Add a provider's key on the machine to talk to a real model.";
+        let rest = " scripted answers, real tools. Add a provider's key to talk to a real model.";
         let link = format!("{}#providers", page());
         facts.push(
             Fact::new("wait", "key", "This agent uses the built-in demo model:", rest).linked(link, "How to add one"),
         );
+    }
+    if let Some(provider) = providers::keyless_provider(viber, agent).filter(|_| agent.refuses.is_none()) {
+        let rest = format!(" the model {} cannot be called until it has one.", agent.model);
+        let link = format!("{}#providers", page());
+        let lead = format!("{name} has no key for {}:", protocol::text::head(provider, 64));
+        facts.push(Fact::new("fail", "key", lead, rest).linked(link, "How to add one"));
     }
     if !agent.not_in_effect.is_empty() {
         facts.push(Fact::new("mute", "info", "Not in effect yet:", format!(" {}.", agent.not_in_effect.join(", "))));
@@ -312,7 +339,7 @@ mod tests {
         let facts = |is_partial| {
             let offered = OfferedVibers { vibers: Vec::new(), more: is_partial, is_partial };
             let asked = ChoiceQuery { find: "a b", ..ChoiceQuery::default() };
-            ViberChoice::of("home", &offered, asked, Instant(0)).facts
+            ViberChoice::of("home", &offered, asked, |_, _| None, Instant(0)).facts
         };
         let leads = |facts: &[Fact]| facts.iter().map(|fact| fact.lead.clone()).collect::<Vec<_>>();
         assert_eq!(leads(&facts(false)), ["No viber matches."]);

@@ -1,6 +1,6 @@
 //! One viber: what it is, what it runs, which agents and providers it has, and what an admin can change.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::{
@@ -9,9 +9,8 @@ use axum::{
     http::StatusCode,
     response::{Html, IntoResponse, Redirect, Response},
 };
-use protocol::{AgentInfo, ConfinedState, Confinement, ProviderInfo, ViberId};
+use protocol::{AgentInfo, ConfinedState, Confinement, ViberId};
 use serde::Deserialize;
-use serde_json::json;
 
 use crate::{
     actions, db,
@@ -19,8 +18,8 @@ use crate::{
     error::{Error, Result},
     state::Board,
     web::pages::{
-        Wants,
         preflight::{self, Fact},
+        providers::ProvidersSection,
         vibers::{self, Meter},
     },
     web::{
@@ -33,20 +32,18 @@ use crate::{
 
 /// Tasks of the viber that its page lists.
 const MAX_LISTED_TASKS: u64 = 20;
-/// How long a provider may take to answer a test.
-const PROVIDER_TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The page.
 #[derive(Template)]
 #[template(path = "fleet/vibers/show.html")]
-struct Page {
+pub(super) struct Page {
     shell: Shell,
     slug: String,
     state: StateView,
     viber: Viber,
     facts: Vec<Fact>,
     agents: Vec<AgentView>,
-    providers: Vec<ProviderView>,
+    pub(super) providers: ProvidersSection,
     confinement: Option<ConfinementView>,
     tasks: Vec<TaskLine>,
     labels: String,
@@ -130,23 +127,6 @@ impl ConfinementView {
     }
 }
 
-/// A provider and its test.
-#[derive(Clone, Debug, Template)]
-#[template(path = "fleet/vibers/_provider.html")]
-struct ProviderView {
-    action: String,
-    provider: ProviderInfo,
-    may_test: bool,
-    outcome: Option<TestOutcome>,
-}
-
-/// What a test of a provider showed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum TestOutcome {
-    Works(String),
-    Fails(String),
-}
-
 /// A task in a list.
 #[derive(Clone, Debug)]
 struct TaskLine {
@@ -164,7 +144,7 @@ pub async fn show(
     html(&page(&board, &caller, &id).await?)
 }
 
-async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
+pub(super) async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
     let (viber, tasks) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
@@ -174,18 +154,12 @@ async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result<Page> {
     let slug = caller.team.slug.clone();
     let may_act = caller.role >= Role::Operator;
     let line = |task: Task| TaskLine { badge: Badge::task(&task), title: protocol::text::title(&task.goal), task };
-    let provider = |provider: &ProviderInfo| ProviderView {
-        action: urls::viber_verb(&slug, &viber.id, "test"),
-        provider: provider.clone(),
-        may_test: may_act && provider.api != "demo" && viber.contact.state == ContactState::Connected,
-        outcome: None,
-    };
     let agent = |agent: &AgentInfo| AgentView { agent: agent.clone(), conduct: preflight::conduct(agent) };
     Ok(Page {
         shell: Shell::load(board, caller).await?.at(PageLocation::Viber(viber.id.clone())),
         facts: preflight::facts(&slug, &viber, None).into_iter().filter(|fact| fact.tone != "mute").collect(),
         agents: viber.agents.iter().map(agent).collect(),
-        providers: viber.providers.iter().map(provider).collect(),
+        providers: ProvidersSection::of(caller, &viber),
         confinement: viber.confinement.clone().map(|reported| ConfinementView { reported }),
         tasks: tasks.into_iter().map(line).collect(),
         labels: write_labels(&viber.labels),
@@ -219,8 +193,6 @@ pub struct ViberForm {
     name: String,
     #[serde(default)]
     labels: String,
-    #[serde(default)]
-    provider: String,
 }
 
 /// `POST /t/{team}/vibers/{id}/rename`: name and labels.
@@ -297,31 +269,6 @@ pub async fn confirm_revoke(
 pub async fn revoke(State(board): State<Board>, caller: AsAdmin, Id(id): Id<ViberId>) -> Result<Redirect, Rejection> {
     actions::ending::revoke_viber(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Redirect::to(&urls::vibers(&caller.team.slug)))
-}
-
-/// `POST /t/{team}/vibers/{id}/test`: whether a provider answers, asked from the machine that holds the key.
-pub async fn test(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<ViberId>,
-    wants: Wants,
-    Form(form): Form<ViberForm>,
-) -> Result<Response, Rejection> {
-    let mut page = page(&board, &caller, &id).await?;
-    let asked = json!({ "provider": form.provider });
-    let answer = board.hub.request(&page.viber.id, "provider.test", asked, PROVIDER_TEST_TIMEOUT).await;
-    let provider = page.providers.iter_mut().find(|view| view.provider.id == form.provider).ok_or(Error::NotFound)?;
-    provider.outcome = Some(match answer {
-        Ok(answer) => TestOutcome::Works(match answer.get("sentence").and_then(|said| said.as_str()) {
-            Some(sentence) => sentence.to_owned(),
-            None => "It answers.".to_owned(),
-        }),
-        Err(error) => TestOutcome::Fails(error.to_string()),
-    });
-    match wants {
-        Wants::Fragment => Ok(html(provider)?.into_response()),
-        Wants::Page => Ok(html(&page)?.into_response()),
-    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::{
         busy,
         join::JoinCard,
         nonce, once,
-        preflight::{ChoiceQuery, ViberChoice},
+        preflight::{ChoiceAnswer, ChoiceQuery, ViberChoice},
         sessions::SessionRow,
     },
     web::{
@@ -109,7 +109,7 @@ pub async fn preflight(
     caller: AsViewer,
     Query(start): Query<HomeQuery>,
 ) -> Result<Html<String>, Rejection> {
-    html(&ViberChoice::load(&board, &caller, start.choice()).await?)
+    html(&ChoiceAnswer { choice: ViberChoice::load(&board, &caller, start.choice()).await? })
 }
 
 /// A goal for a viber.
