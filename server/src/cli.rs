@@ -128,6 +128,10 @@ pub struct ServeArgs {
     /// URL at which people and vibers reach it, when that is not the address it listens on
     #[arg(long, env = "VIBER_BOARD_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
+    /// Promise that the port can be reached from this machine alone, whatever --listen says: for a container whose port is
+    /// published on 127.0.0.1. Allows a --listen beyond loopback without TLS, under names of this machine
+    #[arg(long, env = "VIBER_BOARD_PUBLISHED_ON_LOOPBACK")]
+    published_on_loopback: bool,
     /// Certificate chain (PEM)
     #[arg(long, env = "VIBER_BOARD_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -294,7 +298,9 @@ fn settle(store: StoreArgs, flags: ServeArgs) -> Result<(Config, Option<LogForm>
     if let Some(listen) = flags.listen.or(file.listen) {
         config.listen = listen;
     }
-    let public_url = flags.public_url.or(file.public_url);
+    // A container's environment can only be empty where a variable is not set.
+    let public_url = flags.public_url.filter(|url| !url.is_empty()).or(file.public_url);
+    config.published_on_loopback = flags.published_on_loopback || file.published_on_loopback;
     config.public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
     config.tls = flags.tls_cert.zip(flags.tls_key).or(file.tls_cert.zip(file.tls_key));
     config.signing_key_file = flags.signing_key_file.or(file.signing_key_file);

@@ -18,6 +18,9 @@ pub struct Config {
     pub data: PathBuf,
     /// Without a trailing slash; links, cookies and accepted hosts are derived from it.
     pub public_url: Option<String>,
+    /// Whoever started it promises that its port can be reached from its own machine alone, whatever `listen` says: a
+    /// container whose port is published on 127.0.0.1.
+    pub published_on_loopback: bool,
     /// Certificate chain and key, both PEM.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// A key provided by the administrator; without it the Board keeps its own in `{data}/keys`.
@@ -55,6 +58,7 @@ impl Config {
             database_url: sqlite_in(&data),
             data,
             public_url: None,
+            published_on_loopback: false,
             tls: None,
             signing_key_file: None,
             trusted_proxies: Vec::new(),
@@ -81,6 +85,7 @@ impl Config {
             ("--database-url", self.database_url != new.database_url),
             ("--data", self.data != new.data),
             ("--public-url", self.public_url != new.public_url),
+            ("--published-on-loopback", self.published_on_loopback != new.published_on_loopback),
             ("--tls-cert", self.tls.is_some() != new.tls.is_some()),
             ("--signing-key-file", self.signing_key_file.is_some() != new.signing_key_file.is_some()),
             ("--metrics-listen", self.metrics_listen != new.metrics_listen),
@@ -93,11 +98,23 @@ impl Config {
     pub fn check(&self) -> Result<(), BadConfig> {
         let secure = self.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
         if !self.listen.ip().is_loopback() && self.tls.is_none() && !secure {
-            let why = "other machines could reach it, and passwords would cross the network in the clear";
-            return Err(BadConfig(format!(
-                "--listen {}: {why}; give --tls-cert and --tls-key, or --public-url https://… of the proxy in front",
-                self.listen
-            )));
+            // Pages, forms and vibers are then served under names of its own machine alone: `hosts`.
+            let elsewhere = self.public_url.as_deref().filter(|url| !names_this_machine(url));
+            if let Some(url) = elsewhere.filter(|_| self.published_on_loopback) {
+                return Err(BadConfig(format!(
+                    "--published-on-loopback: --public-url {url} is not an address of this machine, such as \
+                     http://localhost:{}; other machines need https://…",
+                    self.listen.port()
+                )));
+            }
+            if !self.published_on_loopback {
+                let why = "other machines could reach it, and passwords would cross the network in the clear";
+                return Err(BadConfig(format!(
+                    "--listen {}: {why}; give --tls-cert and --tls-key, or --public-url https://… of the proxy in \
+                     front; a container whose port is published on 127.0.0.1 alone says so with --published-on-loopback",
+                    self.listen
+                )));
+            }
         }
         if let Some(url) = &self.public_url {
             let authority = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
@@ -120,6 +137,9 @@ impl Config {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.public_url.clone().unwrap_or_else(|| match self.listen.ip() {
             IpAddr::V6(ip) if ip.is_loopback() => format!("{scheme}://[::1]:{}", self.listen.port()),
+            ip if !ip.is_loopback() && self.published_on_loopback => {
+                format!("{scheme}://localhost:{}", self.listen.port())
+            }
             _ => format!("{scheme}://127.0.0.1:{}", self.listen.port()),
         })
     }
@@ -159,6 +179,15 @@ impl Config {
         let default = if self.secure() { ":443" } else { ":80" };
         self.hosts().iter().filter(|host| !host.ends_with(default)).map(|host| format!("{scheme}://{host}")).collect()
     }
+}
+
+/// Whether a URL's host is the machine of whoever opens it.
+fn names_this_machine(url: &str) -> bool {
+    let authority = url.strip_prefix("http://").unwrap_or(url);
+    let host =
+        authority.rsplit_once(':').map_or(authority, |(host, _)| if has_port(authority) { host } else { authority });
+    let ip = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 fn has_port(authority: &str) -> bool {
@@ -226,6 +255,32 @@ mod tests {
         for url in ["board.example", "https://", "https://b/x", "https://u@b", "ftp://b"] {
             assert!(config("127.0.0.1:1", Some(url)).check().is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn a_port_published_on_loopback_serves_its_own_machine_alone() {
+        let published = |url: Option<&str>| {
+            let mut config = config("0.0.0.0:7400", url);
+            config.published_on_loopback = true;
+            config
+        };
+        let own = published(None);
+        assert!(own.check().is_ok());
+        assert_eq!(own.base_url(), "http://localhost:7400");
+        assert_eq!(own.hosts(), ["localhost:7400", "127.0.0.1:7400", "[::1]:7400"], "no other machine's name for it");
+        for url in
+            ["http://localhost:8000", "http://LOCALHOST", "http://127.0.0.1:7400", "http://[::1]:7400", "http://[::1]"]
+        {
+            assert!(published(Some(url)).check().is_ok(), "{url}");
+        }
+        assert!(published(Some("https://board.example")).check().is_ok(), "a proxy with a certificate is in front");
+        for url in
+            ["http://board.example", "http://10.0.0.7:7400", "http://0.0.0.0:7400", "http://localhost.example:7400"]
+        {
+            let Err(BadConfig(why)) = published(Some(url)).check() else { panic!("{url}") };
+            assert!(why.starts_with("--published-on-loopback"), "{why}");
+        }
+        assert!(config("0.0.0.0:7400", Some("http://localhost:7400")).check().is_err(), "it has to be said");
     }
 
     #[test]

@@ -51,6 +51,8 @@ fn every_file_that_the_image_copies_exists_and_it_runs_as_nobody_special() {
     assert!(instructions.iter().any(|(verb, _)| verb == "HEALTHCHECK"));
 }
 
+const COMPOSE_FILES: [&str; 2] = ["docker-compose.yml", "docker-compose.sqlite.yml"];
+
 #[derive(Deserialize)]
 struct Compose {
     services: BTreeMap<String, Service>,
@@ -62,6 +64,9 @@ struct Compose {
 struct Service {
     image: Option<String>,
     build: Option<String>,
+    #[serde(default)]
+    profiles: Vec<String>,
+    network_mode: Option<String>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
     #[serde(default)]
@@ -79,38 +84,38 @@ struct Depends {
 }
 
 #[test]
-fn the_compose_files_say_what_the_board_understands_and_hold_no_secret() {
+fn the_compose_files_say_what_the_board_understands_and_what_is_there() {
     let help =
         Command::new(board_tests::programs::program("viber-board")).args(["serve", "--help"]).output().expect("help");
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    for file in ["docker-compose.yml", "docker-compose.sqlite.yml"] {
+    for file in COMPOSE_FILES {
         let compose: Compose = serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
         let board = &compose.services["board"];
         assert_eq!(board.build.as_deref(), Some("."), "{file}");
-        for (name, value) in &board.environment {
+        for name in board.environment.keys() {
             assert!(help.contains(name.as_str()), "{file}: the Board does not know {name}");
-            let secret = name.contains("DATABASE_URL") || name.contains("PASSWORD");
-            assert!(!secret || value.contains("${"), "{file}: {name} is written down");
         }
-        assert!(board.ports.iter().all(|port| port.starts_with("127.0.0.1:")), "{file}: open to the world without TLS");
-        for service in compose.services.values() {
+        for (name, service) in &compose.services {
             for volume in &service.volumes {
-                let name = volume.split(':').next().expect("a name");
-                assert!(compose.volumes.contains_key(name), "{file}: {name} is not declared");
+                let from = volume.split(':').next().expect("a name");
+                let is_there = match from.strip_prefix("./") {
+                    Some(path) => root().join(path).exists(),
+                    None => compose.volumes.contains_key(from),
+                };
+                assert!(is_there, "{file}: {from} is neither declared nor here");
             }
             for (other, depends) in &service.depends_on {
                 assert_eq!(depends.condition, "service_healthy");
+                let other_service = &compose.services[other];
+                // The Board's own check is in its image.
                 assert!(
-                    compose.services[other].healthcheck.is_some(),
+                    other_service.healthcheck.is_some() || other_service.build.is_some(),
                     "{file}: nobody can tell whether {other} is healthy"
                 );
             }
-            if let Some(password) = service.environment.get("POSTGRES_PASSWORD") {
-                assert!(password.starts_with("${POSTGRES_PASSWORD:?"), "{file}: {password}");
-            }
             assert!(
                 service.build.is_some() || service.image.as_deref().is_some_and(|image| image.contains(':')),
-                "{file}: pin the image"
+                "{file}: pin the image of {name}"
             );
         }
     }
@@ -123,6 +128,95 @@ fn the_compose_files_say_what_the_board_understands_and_hold_no_secret() {
     }
 }
 
+/// A value as compose fills it in when nobody set anything: `${NAME:-default}`.
+fn without_env(value: &str) -> String {
+    let mut filled = String::new();
+    let mut rest = value;
+    while let Some(at) = rest.find("${") {
+        let end = at + rest[at..].find('}').expect("a closing brace");
+        let (_, default) = rest[at + 2..end].split_once(":-").unwrap_or_else(|| panic!("{value} has to be set"));
+        filled = format!("{filled}{}{default}", &rest[..at]);
+        rest = &rest[end + 1..];
+    }
+    filled + rest
+}
+
+#[tokio::test]
+async fn what_compose_starts_without_any_setting_is_a_board_for_this_machine_alone() {
+    for file in COMPOSE_FILES {
+        let text = read(file);
+        let compose: Compose = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        // No setting is needed, and none is a secret that everybody knows.
+        let services: Vec<_> =
+            compose.services.iter().filter(|(_, service)| service.profiles.is_empty()).map(|(name, _)| name).collect();
+        assert_eq!(services.len(), 1 + usize::from(file == "docker-compose.yml"), "{file}: {services:?}");
+        for (name, service) in &compose.services {
+            for (variable, value) in &service.environment {
+                let value = without_env(value);
+                let is_secret = ["PASSWORD", "SECRET", "TOKEN", "KEY"].iter().any(|word| variable.contains(word));
+                assert!(!is_secret || variable.ends_with("_FILE"), "{file}: {name} has {variable} written down");
+                assert!(
+                    !value.split("://").nth(1).is_some_and(|url| url.contains('@')),
+                    "{file}: a password in {value}"
+                );
+            }
+            if name != "proxy" {
+                let is_own = |port: &String| port.starts_with("127.0.0.1:");
+                assert!(service.ports.iter().all(is_own), "{file}: {name} is open to others without TLS");
+            }
+        }
+        if let Some(database) = compose.services.get("database") {
+            assert_eq!(database.network_mode.as_deref(), Some("none"), "its socket asks for no password");
+            assert_eq!(database.environment["POSTGRES_PASSWORD_FILE"], "/proc/sys/kernel/random/uuid");
+        }
+
+        // The Board itself agrees to be started so, and says where it is found. Its port is another here.
+        let data = tempfile::tempdir().expect("a folder");
+        let board = &compose.services["board"];
+        assert_eq!(without_env(&board.ports[0]), "127.0.0.1:7400:7400", "{file}");
+        assert_eq!(without_env(&board.environment["VIBER_BOARD_LISTEN"]), "0.0.0.0:7400", "{file}");
+        let serve = |more: &[(&str, &str)]| {
+            let mut serve = Command::new(board_tests::programs::program("viber-board"));
+            serve.arg("serve").env("VIBER_BOARD_DATA", data.path());
+            for (variable, value) in &board.environment {
+                if !matches!(variable.as_str(), "VIBER_BOARD_LISTEN" | "VIBER_BOARD_DATABASE_URL") {
+                    serve.env(variable, without_env(value));
+                }
+            }
+            // An address that no machine has: the case opens no port to the network.
+            serve.env("VIBER_BOARD_LISTEN", "203.0.113.1:7400").envs(more.iter().copied());
+            serve
+        };
+        // 1: the configuration is in order, but this machine does not have that address. 78: it is refused.
+        let said = run(serve(&[]), "").await;
+        assert_eq!(said.code(), 1, "{file}: {said:#?}");
+        for refused in [
+            [("VIBER_BOARD_PUBLISHED_ON_LOOPBACK", "false"), ("VIBER_BOARD_PUBLIC_URL", "")],
+            [("VIBER_BOARD_PUBLISHED_ON_LOOPBACK", "true"), ("VIBER_BOARD_PUBLIC_URL", "http://board.example.org")],
+        ] {
+            let said = run(serve(&refused), "").await;
+            assert_eq!(said.code(), 78, "{file}, {refused:?}: {said:#?}");
+        }
+        let said = run(serve(&[("VIBER_BOARD_PUBLIC_URL", "https://board.example.org")]), "").await;
+        assert_eq!(said.code(), 1, "{file}, behind its proxy: {said:#?}");
+    }
+}
+
+#[test]
+fn the_proxy_of_the_compose_files_has_a_certificate_and_sends_to_the_board() {
+    let caddyfile = read("Caddyfile");
+    let lines: Vec<&str> =
+        caddyfile.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(lines, ["{$BOARD_URL} {", "reverse_proxy board:{$BOARD_PORT:7400}", "}"]);
+    for file in COMPOSE_FILES {
+        let compose: Compose = serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let proxy = &compose.services["proxy"];
+        assert_eq!(proxy.profiles, ["tls"], "{file}: nobody asked for it");
+        assert_eq!(proxy.environment["BOARD_PORT"], "${BOARD_PORT:-7400}", "{file}");
+        assert!(proxy.volumes.iter().any(|volume| volume == "./Caddyfile:/etc/caddy/Caddyfile:ro"), "{file}");
+    }
+}
+
 #[tokio::test]
 async fn the_images_health_check_tells_a_ready_board_from_none() {
     let check = instructions().into_iter().find(|(verb, _)| verb == "HEALTHCHECK").expect("one").1;
@@ -132,7 +226,7 @@ async fn the_images_health_check_tells_a_ready_board_from_none() {
     let port = board.url.rsplit(':').next().expect("a port").to_owned();
     let command = || {
         let mut command = Command::new(&words[0]);
-        command.args(words[1..].iter().map(|word| word.replace("7400", &port)));
+        command.args(&words[1..]).env("VIBER_BOARD_LISTEN", format!("0.0.0.0:{port}"));
         command
     };
     assert_eq!(run(command(), "").await.code(), 0);
@@ -214,6 +308,37 @@ fn what_is_shipped_and_measured_has_no_failpoints() {
             assert!(!has(&words), "{file} builds failpoints into what it makes: {build}");
         }
     }
+}
+
+/// Writes a program into `folder`.
+fn program_in(folder: &Path, name: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a program");
+}
+
+#[tokio::test]
+async fn make_run_says_now_and_then_that_it_still_builds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = folder.path().join("said");
+    // A build that takes as long as it needs to be told of twice, and then fails; time passes faster for it.
+    program_in(
+        folder.path(),
+        "cargo",
+        &format!(
+            "until [ \"$(grep -c 'still building' {})\" -ge 2 ]; do /bin/sleep 0.05; done; exit 7",
+            said.display()
+        ),
+    );
+    program_in(folder.path(), "npm", "exit 0");
+    program_in(folder.path(), "sleep", "exec /bin/sleep 0.05");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path: Vec<_> = std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&path)).collect();
+    let mut make_run = Command::new("bash");
+    make_run.arg("-c").arg(format!("{} >{} 2>&1", root().join("scripts/run").display(), said.display()));
+    make_run.env("PATH", std::env::join_paths(path).expect("a path"));
+    assert_eq!(run(make_run, "").await.code(), 7, "{}", std::fs::read_to_string(&said).unwrap_or_default());
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub struct ConfigFile {
     pub listen: Option<SocketAddr>,
     pub database_url: Option<String>,
     pub public_url: Option<String>,
+    #[serde(default)]
+    pub published_on_loopback: bool,
     pub tls_cert: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
     pub signing_key_file: Option<PathBuf>,

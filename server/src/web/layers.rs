@@ -84,7 +84,7 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         return respond::Rejection(Error::WrongMedia("bodies without a Content-Encoding")).into_response();
     }
     // Probes use any host name or address; they learn only that the Board is up.
-    let probe = matches!(request.uri().path(), "/healthz" | "/readyz");
+    let probe = is_probe(request.uri().path());
     if !probe && let Err(bad) = origin::check_host(request.uri(), request.headers(), &config.hosts()) {
         return match bad {
             origin::BadHost::Malformed => StatusCode::BAD_REQUEST,
@@ -125,6 +125,11 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response
+}
+
+/// Whether somebody only asks whether the Board is up.
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
 }
 
 /// The peer, unless it is a trusted proxy: then the last address that no trusted proxy has.
@@ -191,6 +196,7 @@ async fn number(mut request: Request, next: Next) -> Response {
     let id = uuid::Uuid::now_v7().simple().to_string();
     let method: Method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
+    let is_probe = is_probe(request.uri().path());
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", request.id = %id, %method, route = %route);
     let label = known(&method);
@@ -198,7 +204,12 @@ async fn number(mut request: Request, next: Next) -> Response {
     async move {
         let mut response = next.run(request).await;
         let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(status = response.status().as_u16(), duration_ms, "answered");
+        // Probes come every few seconds: they would bury everything else.
+        if is_probe && response.status().is_success() {
+            tracing::debug!(status = response.status().as_u16(), duration_ms, "answered");
+        } else {
+            tracing::info!(status = response.status().as_u16(), duration_ms, "answered");
+        }
         let status = response.status().as_str().to_owned();
         counter!(measure::REQUESTS, "method" => label, "route" => route.clone(), "status" => status).increment(1);
         histogram!(measure::REQUEST_SECONDS, "method" => label, "route" => route).record(began.elapsed().as_secs_f64());
