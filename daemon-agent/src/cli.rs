@@ -28,7 +28,7 @@ use crate::home::Home;
 
 /// Runs AI agents on this machine for a Viber Board.
 #[derive(Debug, Parser)]
-#[command(name = "daemon-agent", version, about)]
+#[command(name = "daemon-agent", version, about, after_help = "Example: daemon-agent status")]
 pub struct CommandLine {
     /// Format of the log lines on stderr.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "OPENVIBER_LOG")]
@@ -65,15 +65,19 @@ enum Verb {
     },
     /// Check this machine for problems.
     #[command(after_help = "Example: daemon-agent doctor")]
-    Doctor,
+    Doctor {
+        /// Print a JSON object a finding.
+        #[arg(long)]
+        json: bool,
+    },
     /// Check the configuration files.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: daemon-agent config validate")]
     Config(ConfigVerb),
     /// Manage the background service of this machine.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: daemon-agent service status")]
     Service(ServiceVerb),
     /// Manage the keys of model providers.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: daemon-agent key list")]
     Key(KeyVerb),
     /// Print what the daemon logged as a service.
     #[command(after_help = "Example: daemon-agent logs --follow")]
@@ -89,11 +93,15 @@ enum Verb {
         json: bool,
     },
     /// Search what agents on this machine remember.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: daemon-agent memory search \"which day do we ship\"")]
     Memory(MemoryVerb),
     /// List the models that this machine can use.
     #[command(after_help = "Example: daemon-agent models")]
-    Models,
+    Models {
+        /// Print a JSON object a provider and agent.
+        #[arg(long)]
+        json: bool,
+    },
     /// Run a task on this machine without the Board.
     #[command(after_help = "Example: daemon-agent task \"Fix the flaky voucher test\" --space ~/code/shop")]
     Task(Task),
@@ -142,6 +150,9 @@ struct Join {
     /// Accept an unencrypted address (for test environments).
     #[arg(long)]
     insecure: bool,
+    /// Print the viber as JSON, and nothing else.
+    #[arg(long, conflicts_with_all = ["run", "service"])]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -166,7 +177,11 @@ struct Task {
 enum ConfigVerb {
     /// Check config.yaml and all agents.
     #[command(after_help = "Example: daemon-agent config validate")]
-    Validate,
+    Validate {
+        /// Print a JSON object a finding.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -304,7 +319,7 @@ fn ended(outcome: Result<(), CliError>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            console::remark(format_args!("daemon-agent: {failure}"));
+            console::complain(format_args!("{failure}"));
             ExitCode::from(failure.code())
         }
     }
@@ -319,9 +334,9 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Memory(MemoryVerb::Search { query, agent, limit, json }) => {
             memory::search(&home, MemorySearch { agent_id: agent, query, limit }, json).await
         }
-        Verb::Models => status::models(&home).await,
-        Verb::Doctor => check::doctor(&home).await,
-        Verb::Config(ConfigVerb::Validate) => check::validate(&home),
+        Verb::Models { json } => status::models(&home, json).await,
+        Verb::Doctor { json } => check::doctor(&home, json).await,
+        Verb::Config(ConfigVerb::Validate { json }) => check::validate(&home, json),
         Verb::Service(ServiceVerb::Install) => service::install(&home).await,
         Verb::Service(ServiceVerb::Status { json }) => service::status(json),
         Verb::Service(ServiceVerb::Restart) => service::restart(),
@@ -389,14 +404,13 @@ mod tests {
         line.build();
         let mut found = Vec::new();
         commands(&line, "daemon-agent", &mut found);
+        found.push(("daemon-agent".to_owned(), &line));
         assert!(found.len() > 20, "{}", found.len());
         for (path, command) in found {
-            assert!(command.get_about().is_some(), "{path}");
+            assert!(command.get_about().is_some_and(|about| !about.to_string().trim().is_empty()), "{path}");
             for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-                assert!(argument.get_help().is_some(), "{path}: {}", argument.get_id());
-            }
-            if command.has_subcommands() {
-                continue;
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.trim().is_empty(), "{path}: {}", argument.get_id());
             }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let example = help.strip_prefix("Example: ").unwrap_or_else(|| panic!("{path}: no example"));

@@ -21,8 +21,8 @@ use std::{
 };
 
 use protocol::{
-    AgentEvent, AgentStreamEvent, Attachment, AttemptRef, Command, EventBody, Fence, NumberedCommand, TaskSubmit,
-    WorkspaceWrite,
+    AgentEvent, AgentStreamEvent, Attachment, AttemptRef, Command, EventBody, Fence, Instant, NumberedCommand,
+    SessionId, TaskId, TaskSubmit, WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -102,6 +102,21 @@ pub struct BoardStatus {
     pub detail: Option<String>,
 }
 
+/// A task that runs, as `status` shows it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunningTask {
+    pub task_id: TaskId,
+    pub attempt: u32,
+    pub session_id: SessionId,
+    pub agent_id: String,
+    /// The goal in one line, shortened.
+    pub goal: String,
+    pub since: Instant,
+    /// Whether it began on this machine.
+    pub local: bool,
+}
+
 #[derive(Default)]
 struct MeshState {
     queue: VecDeque<TaskSubmit>,
@@ -124,6 +139,10 @@ struct MeshState {
 
 struct LiveAttempt {
     agent_id: String,
+    session_id: SessionId,
+    /// The goal in one line.
+    title: String,
+    since: Instant,
     stop: StopSwitch,
     /// Started on this machine: the Board did not assign it, and a disconnect does not end it.
     local: bool,
@@ -361,6 +380,26 @@ impl Mesh {
         let all: BTreeSet<AttemptRef> =
             self.held().into_iter().chain(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt)).collect();
         all.into_iter().collect()
+    }
+
+    /// The tasks that run now, the longest first.
+    pub fn running(&self) -> Vec<RunningTask> {
+        let state = self.state();
+        let mut all: Vec<RunningTask> = state
+            .running
+            .iter()
+            .map(|(attempt, live)| RunningTask {
+                task_id: attempt.task_id.clone(),
+                attempt: attempt.attempt,
+                session_id: live.session_id.clone(),
+                agent_id: live.agent_id.clone(),
+                goal: live.title.clone(),
+                since: live.since,
+                local: live.local,
+            })
+            .collect();
+        all.sort_by_key(|task| task.since.millis());
+        all
     }
 
     /// How many attempts run, and how many wait.

@@ -24,11 +24,15 @@ use crate::config::{BadConfig, Cidr, Config};
 /// The Board: gives work to AI agents on your own machines, and shows what they do.
 #[derive(Debug, Parser)]
 #[command(name = "viber-board", version, max_term_width = 100)]
+#[command(after_help = "Example: viber-board serve --data /var/lib/viber-board --public-url https://board.example.com")]
 struct Cli {
     #[command(subcommand)]
     command: CliCommand,
     #[command(flatten)]
     store: StoreArgs,
+    /// Print results as JSON, one object a line
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 /// Where the Board keeps its data: the same for every command.
@@ -85,25 +89,28 @@ enum LocalCommand {
     #[command(after_help = "Example: viber-board setup-link")]
     SetupLink,
     /// Accounts, and their roles in teams
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board operator list --team home")]
     Operator(people::OperatorCommand),
     /// Teams
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board team list")]
     Team(people::TeamCommand),
     /// API tokens
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board token add --team home --name ci --role operator")]
     Token(people::TokenCommand),
     /// Print a token that lets one machine join a team
     #[command(after_help = "Example: viber-board join-token --team home --labels gpu=yes")]
     JoinToken(fleet::JoinTokenArgs),
     /// Vibers
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board viber list --team home")]
     Viber(fleet::ViberCommand),
     /// Keys, and what to do when one may have been stolen
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board keys rotate")]
     Keys(keys::KeysCommand),
     /// The audit
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example: viber-board audit accept --reason \"restored from the backup of Sunday\""
+    )]
     Audit(keys::AuditCommand),
     /// Bring the database schema up to date, without serving
     #[command(after_help = "Example: viber-board migrate --data /var/lib/viber-board")]
@@ -234,6 +241,14 @@ fn fail(error: &CliError) -> ExitCode {
 }
 
 async fn dispatch(cli: Cli) -> Result<(), CliError> {
+    if cli.json {
+        if matches!(cli.command, CliCommand::Local(LocalCommand::Serve(_)) | CliCommand::Completions { .. }) {
+            return Err(CliError::Usage(
+                "this command has no results to print as JSON; for log lines: --log json".into(),
+            ));
+        }
+        console::use_json();
+    }
     let command = match cli.command {
         CliCommand::Local(command) => command,
         CliCommand::Remote(command) => {
@@ -331,14 +346,13 @@ mod tests {
         cli.build();
         let mut found = Vec::new();
         commands(&cli, "viber-board", &mut found);
-        assert!(found.len() > 30, "{}", found.len());
+        found.push(("viber-board".to_owned(), &cli));
+        assert!(found.len() > 40, "{}", found.len());
         for (path, command) in found {
-            assert!(command.get_about().is_some(), "{path}");
+            assert!(command.get_about().is_some_and(|about| !about.to_string().trim().is_empty()), "{path}");
             for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-                assert!(argument.get_help().is_some(), "{path}: {}", argument.get_id());
-            }
-            if command.has_subcommands() && !command.is_args_conflicts_with_subcommands_set() {
-                continue;
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                assert!(!help.trim().is_empty(), "{path}: {}", argument.get_id());
             }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let example = help.strip_prefix("Example: ").unwrap_or_else(|| panic!("{path}: no example"));
@@ -349,7 +363,7 @@ mod tests {
             let words: Vec<&str> = quoted
                 .flat_map(|(n, part)| if n % 2 == 1 { vec![part] } else { part.split_whitespace().collect() })
                 .collect();
-            let more = if path.contains(" task ") || path.contains(" session ") {
+            let more = if path.contains(" task") || path.contains(" session") {
                 &["--board", "https://board.example.com", "--token", "vbt_x"][..]
             } else {
                 &[]

@@ -4,5 +4,6 @@ mod keys;
 mod leave;
 mod looks;
 mod remote;
+mod results;
 mod service;
 mod task;

@@ -4,7 +4,13 @@ use std::path::Path;
 
 use protocol::ConfinedState;
 
-use super::{CliError, console::remark, enrol};
+use serde_json::json;
+
+use super::{
+    CliError,
+    console::{Tone, remark, say_toned},
+    enrol,
+};
 use crate::{
     adapters::{
         board::{Credential, address, credential},
@@ -16,30 +22,43 @@ use crate::{
 };
 
 /// Checks config.yaml and all agents.
-pub fn validate(home: &Home) -> Result<(), CliError> {
+pub fn validate(home: &Home, json: bool) -> Result<(), CliError> {
+    // What was found about a file; without a warning it is good.
+    let found = |file: &str, warning: Option<&str>| match (json, warning) {
+        (true, _) => {
+            let state = if warning.is_some() { "warn" } else { "ok" };
+            say!("{}", json!({ "state": state, "file": file, "detail": warning }));
+        }
+        (false, Some(warning)) => {
+            say_toned(&format!("{file}: "), Tone::Warning, "warning:", format_args!(" {warning}"))
+        }
+        (false, None) => say_toned(&format!("{file}: "), Tone::Good, "good", format_args!("")),
+    };
     let read = ConfigSnapshot::read(home, &Variables::of_process());
     for agent in read.agents.values().flatten() {
         let file = ["agents", "vibers"].map(|folder| format!("{folder}/{}.yaml", agent.id));
         let file = file.into_iter().find(|file| home.root().join(file).exists()).unwrap_or_default();
         for key in &agent.not_in_effect {
-            say!("{file}: warning: {key} is not in effect");
+            found(&file, Some(&format!("{key} is not in effect")));
         }
-        match &agent.refuses {
-            Some(refuses) => say!("{file}: warning: {refuses}"),
-            None => say!("{file}: good"),
-        }
+        found(&file, agent.refuses.as_deref());
     }
     for id in &read.config.shown {
         if let Some(warning) = &read.config.providers[id].warning {
-            say!("config.yaml: warning: provider {id}: {warning}");
+            found("config.yaml", Some(&format!("provider {id}: {warning}")));
         }
     }
     for warning in warnings(&read.config.sandbox) {
-        say!("config.yaml: warning: {warning}");
+        found("config.yaml", Some(&warning));
     }
     let errors = read.errors();
     for error in &errors {
-        remark(format_args!("{}:{}: {}", error.file, error.line, error.message));
+        match json {
+            true => {
+                say!("{}", json!({ "state": "bad", "file": error.file, "line": error.line, "detail": error.message }))
+            }
+            false => remark(format_args!("{}:{}: {}", error.file, error.line, error.message)),
+        }
     }
     match errors.len() {
         0 => Ok(()),
@@ -51,26 +70,34 @@ pub fn validate(home: &Home) -> Result<(), CliError> {
 /// A list of findings; it fails if one of them keeps the daemon from working.
 struct Findings {
     bad: usize,
+    json: bool,
 }
 
 impl Findings {
     fn good(&self, text: &str) {
-        say!("ok    {text}");
+        self.tell(Tone::Good, "ok", text);
     }
 
     fn warn(&self, text: &str) {
-        say!("warn  {text}");
+        self.tell(Tone::Warning, "warn", text);
     }
 
     fn bad(&mut self, text: &str) {
         self.bad += 1;
-        say!("BAD   {text}");
+        self.tell(Tone::Bad, "BAD", text);
+    }
+
+    fn tell(&self, tone: Tone, word: &str, text: &str) {
+        match self.json {
+            true => say!("{}", json!({ "state": word.to_lowercase(), "detail": text })),
+            false => say_toned("", tone, &format!("{word:<4}"), format_args!("  {text}")),
+        }
     }
 }
 
 /// Looks for what is wrong on this machine. Only looks: a home that is missing or cannot be written stays as it is.
-pub async fn doctor(home: &Home) -> Result<(), CliError> {
-    let mut found = Findings { bad: 0 };
+pub async fn doctor(home: &Home, json: bool) -> Result<(), CliError> {
+    let mut found = Findings { bad: 0, json };
     if !home.root().exists() {
         found.warn(&format!("there is no home {} yet: daemon-agent join URL TOKEN", home.root().display()));
     }

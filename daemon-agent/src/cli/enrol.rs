@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use serde_json::json;
+
 use super::{CliError, Join, open, run, service, unusable};
 use crate::{
     adapters::board::{Credential, address, credential::JoinRequest, hostname},
@@ -65,6 +67,14 @@ pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
     }
     let wrote = write_missing(home, &spaces)
         .map_err(|error| CliError::Failed(format!("the default agent cannot be written: {error}")))?;
+    if join.json {
+        let of_team = credential.team.as_deref();
+        say!(
+            "{}",
+            json!({ "viberId": credential.viber_id, "name": name, "board": board.as_str(), "team": of_team, "home": home.root() })
+        );
+        return Ok(());
+    }
     let team = credential.team.as_deref().map(|team| format!(" in the team {team}")).unwrap_or_default();
     say!("{name} joined {board} as {}{team}.", credential.viber_id);
     if wrote {

@@ -1,9 +1,12 @@
 //! `status` and `models`.
 
 use protocol::Instant;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::CliError;
+use super::{
+    CliError,
+    console::{Tone, say_toned},
+};
 use crate::{
     adapters::{
         board::Credential,
@@ -14,6 +17,9 @@ use crate::{
     home::Home,
     model,
 };
+
+/// Models of one provider that are printed.
+const MAX_LISTED_MODELS: usize = 200;
 
 /// Prints the state of the running daemon.
 pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
@@ -37,9 +43,13 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
     let since =
         since.map_or_else(|| "since the start".to_owned(), |at| format!("for {}", age(at, Clock::system().now())));
     match (board["connected"].as_bool(), board["detail"].as_str()) {
-        (Some(true), _) => say!("The daemon is connected to the Board ({since})."),
-        (_, Some(detail)) => say!("The daemon is disconnected from the Board ({since}): {detail}"),
-        (_, None) => say!("The daemon is not connected yet."),
+        (Some(true), _) => {
+            say_toned("The daemon is ", Tone::Good, "connected", format_args!(" to the Board ({since})."))
+        }
+        (_, Some(detail)) => {
+            say_toned("The daemon is ", Tone::Bad, "disconnected", format_args!(" from the Board ({since}): {detail}"));
+        }
+        (_, None) => say_toned("The daemon is ", Tone::Warning, "not connected", format_args!(" yet.")),
     }
     let agents: Vec<&str> = answer["agents"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     say!("Agents: {}.", if agents.is_empty() { "none".to_owned() } else { agents.join(", ") });
@@ -49,6 +59,12 @@ pub async fn status(home: &Home, json: bool) -> Result<(), CliError> {
         answer["queued"],
         answer["unsentTasks"]
     );
+    for task in answer["tasks"].as_array().into_iter().flatten() {
+        let [session, agent, goal] = ["sessionId", "agentId", "goal"].map(|key| task[key].as_str().unwrap_or_default());
+        let for_how_long = serde_json::from_value::<Instant>(task["since"].clone())
+            .map_or_else(|_| "-".to_owned(), |at| age(at, Clock::system().now()));
+        say!("  {session}  {agent}  for {for_how_long}  {goal}");
+    }
     if answer["drained"] == true {
         say!("Drained: no new tasks are started.");
     }
@@ -79,7 +95,7 @@ fn age(at: Instant, now: Instant) -> String {
 }
 
 /// Prints the providers, what the agents use, and which models an Ollama server has.
-pub async fn models(home: &Home) -> Result<(), CliError> {
+pub async fn models(home: &Home, json: bool) -> Result<(), CliError> {
     let read = ConfigSnapshot::read(home, &Variables::of_process());
     if let Some(error) = &read.error {
         return Err(CliError::Configuration(format!("{} line {}: {}", error.file, error.line, error.message)));
@@ -92,20 +108,38 @@ pub async fn models(home: &Home) -> Result<(), CliError> {
             (_, true, _) => "has a key",
             (_, false, _) => "no key",
         };
+        let is_listed = read.config.shown.contains(id) && provider.is_configured() && provider.api != ProviderApi::Demo;
+        let listed = if is_listed { Some(model::list(id, &read.config).await) } else { None };
+        if json {
+            let models = listed.as_ref().map(|listed| {
+                let names = listed.iter().flatten().take(MAX_LISTED_MODELS);
+                names.map(|name| format!("{id}/{name}")).collect::<Vec<_>>()
+            });
+            let error = listed.as_ref().and_then(|listed| listed.as_ref().err()).map(|error| &error.message);
+            say!(
+                "{}",
+                json!({
+                    "provider": id, "api": provider.api.as_str(), "state": state, "warning": provider.warning,
+                    "models": models, "error": error,
+                })
+            );
+            continue;
+        }
         say!("{id:<12} {:<10} {state}", provider.api.as_str());
         if let Some(warning) = &provider.warning {
             say!("{:12} ! {warning}", "");
         }
-        let listed = read.config.shown.contains(id) && provider.is_configured() && provider.api != ProviderApi::Demo;
-        if listed {
-            match model::list(id, &read.config).await {
-                Ok(names) => names.iter().take(200).for_each(|name| say!("{:12} {id}/{name}", "")),
-                Err(error) => say!("{:12} ! {}", "", error.message),
-            }
+        match listed {
+            Some(Ok(names)) => names.iter().take(MAX_LISTED_MODELS).for_each(|name| say!("{:12} {id}/{name}", "")),
+            Some(Err(error)) => say!("{:12} ! {}", "", error.message),
+            None => {}
         }
     }
     for agent in read.agents.values().flatten() {
-        say!("agent {:<12} uses {}", agent.id, agent.model);
+        match json {
+            true => say!("{}", json!({ "agent": agent.id, "model": agent.model })),
+            false => say!("agent {:<12} uses {}", agent.id, agent.model),
+        }
     }
     Ok(())
 }

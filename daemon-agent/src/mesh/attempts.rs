@@ -36,7 +36,15 @@ impl Mesh {
     /// Starts an attempt now.
     pub(super) fn start(&self, submit: TaskSubmit, local: bool, space: Option<PathBuf>) {
         let (attempt, stop) = (attempt_of(&submit), StopSwitch::default());
-        let live = LiveAttempt { agent_id: submit.agent_id.clone(), stop: stop.clone(), local, space };
+        let live = LiveAttempt {
+            agent_id: submit.agent_id.clone(),
+            session_id: submit.session_id.clone(),
+            title: protocol::text::title(&submit.goal),
+            since: self.clock().now(),
+            stop: stop.clone(),
+            local,
+            space,
+        };
         self.state().running.insert(attempt.clone(), live);
         self.ring();
         let mesh = self.clone();

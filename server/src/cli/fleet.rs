@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::{
     CliError,
-    console::{remark, say},
+    console::{remark, tell},
     open,
     people::find_team,
 };
@@ -77,7 +78,7 @@ pub async fn join_token(config: &Config, flags: JoinTokenArgs) -> Result<(), Cli
     let labels: BTreeMap<_, _> = flags.labels.into_iter().collect();
     let (secret, token) = actions::vibers::join_token(&board, &team.id, &By::console(), &labels).await?;
     remark(format_args!("works once, until {}", token.expires_at));
-    say(secret.reveal());
+    tell(&json!({ "token": secret.reveal(), "expiresAt": token.expires_at }), secret.reveal());
     open::close(&board).await;
     Ok(())
 }
@@ -89,7 +90,11 @@ pub async fn viber(config: &Config, command: ViberCommand) -> Result<(), CliErro
         ViberCommand::List { team } => {
             let team = find_team(&board, &team).await?;
             for Viber { id, name, contact, version, platform, running, .. } in vibers(&board, &team).await? {
-                say(format_args!("{id}\t{}\t{running} running\t{version}\t{platform}\t{name}", contact.state));
+                let state = contact.state.to_string();
+                let fact = json!({
+                    "id": id, "name": name, "state": state, "running": running, "version": version, "platform": platform,
+                });
+                tell(&fact, format_args!("{id}\t{state}\t{running} running\t{version}\t{platform}\t{name}"));
             }
         }
         ViberCommand::Revoke { team, viber, name } => {

@@ -3,10 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use clap::Subcommand;
+use serde_json::json;
 
 use super::{
     CliError,
-    console::{remark, say},
+    console::{remark, say, tell},
     open,
     people::find_team,
     serve_lock::{self, RunningBoard},
@@ -75,7 +76,8 @@ pub async fn audit(config: &Config, command: AuditCommand) -> Result<(), CliErro
     let board = open::board(config).await?;
     let accepted = actions::audit::accept(&board, "audit.accept", &reason).await;
     open::close(&board).await;
-    say(format_args!("accepted the audits of {} teams as they are", accepted?));
+    let teams = accepted?;
+    tell(&json!({ "accepted": teams }), format_args!("accepted the audits of {teams} teams as they are"));
     Ok(())
 }
 
@@ -85,8 +87,10 @@ async fn rotate(config: &Config) -> Result<(), CliError> {
     let now = Clock::System.now().0;
     let keys = Keys::rotate(&config.data.join("keys"), now).map_err(bad)?;
     let kid = keys.signing().kid.as_str();
-    say(format_args!("signing with {kid}; {} older keys still verify what they signed", keys.retired(now)));
-    tell(&config.data, running, kid).await
+    let older = keys.retired(now);
+    let fact = json!({ "signingKey": kid, "olderKeys": older });
+    tell(&fact, format_args!("signing with {kid}; {older} older keys still verify what they signed"));
+    notify(&config.data, running, kid).await
 }
 
 /// Refuses to rotate a key that the administrator provided: they replace it themselves.
@@ -106,7 +110,7 @@ fn refuse_outside(config: &Config, running: Option<&RunningBoard>) -> Result<(),
 }
 
 /// Has a running Board read its keys again, and waits until it signs with the new one.
-async fn tell(data: &Path, running: Option<RunningBoard>, kid: &str) -> Result<(), CliError> {
+async fn notify(data: &Path, running: Option<RunningBoard>, kid: &str) -> Result<(), CliError> {
     let Some(board) = running else {
         remark("no Board is running on this data folder; the next one signs with it");
         return Ok(());
@@ -137,7 +141,9 @@ fn rotate_audit(config: &Config) -> Result<(), CliError> {
     // The first key is made together with its marker file.
     folder.keys_or_first(now).map_err(bad)?;
     let keys = folder.rotate(now).map_err(bad)?;
-    say(format_args!("sealing the audit with {}; older keys are kept to verify older rows", keys.sealing()));
+    let sealing = keys.sealing().to_string();
+    let words = format!("sealing the audit with {sealing}; older keys are kept to verify older rows");
+    tell(&json!({ "auditKey": sealing }), words);
     if let Some(board) = serve_lock::running(&config.data)
         && !board.reload(&config.data)
     {
@@ -155,7 +161,7 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
     let there = actions::revoke_all::count(&board, team.as_ref()).await?;
     if !yes {
         open::close(&board).await;
-        say("This would revoke:");
+        tell(&as_json(there, vibers, false), "This would revoke:");
         table(there, vibers, team.is_none());
         return Err(CliError::Usage("nothing was revoked; add --yes to revoke".into()));
     }
@@ -169,12 +175,13 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
     let done = actions::revoke_all::revoke_all(&board, &By::console(), team.as_ref(), vibers).await;
     open::close(&board).await;
     let done = AccessCounts { people: there.people, ..done? };
-    say("Revoked:");
-    table(AccessCounts { vibers: if vibers { done.vibers } else { there.vibers }, ..done }, vibers, team.is_none());
+    let done = AccessCounts { vibers: if vibers { done.vibers } else { there.vibers }, ..done };
+    tell(&as_json(done, vibers, true), "Revoked:");
+    table(done, vibers, team.is_none());
     say("Open pages, streams and links end within 5 seconds.");
     if let Some(keys) = fresh {
         say(format_args!("Cookies are signed with a new key, {}; the old keys are gone.", keys.signing().kid));
-        tell(&config.data, running, &keys.signing().kid).await?;
+        notify(&config.data, running, &keys.signing().kid).await?;
     } else if let Some(board) = running {
         // The running Board drops what it read up to two seconds ago.
         board.reload(&config.data);
@@ -183,6 +190,14 @@ async fn revoke_all(config: &Config, slug: Option<String>, vibers: bool, yes: bo
         Some(failure) => Err(failure),
         None => Ok(()),
     }
+}
+
+fn as_json(counts: AccessCounts, vibers: bool, is_revoked: bool) -> serde_json::Value {
+    let AccessCounts { logins, people, tokens, join_tokens, invitations, vibers: credentials } = counts;
+    json!({
+        "revoked": is_revoked, "logins": logins, "people": people, "tokens": tokens, "joinTokens": join_tokens,
+        "invitations": invitations, "vibers": if vibers { credentials } else { 0 },
+    })
 }
 
 fn table(counts: AccessCounts, vibers: bool, whole: bool) {

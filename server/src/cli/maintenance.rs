@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{CliError, console::say, open};
+use super::{CliError, console::tell, open};
 use crate::{config::Config, db};
 
 pub use backup::{BackupArgs, backup};
@@ -23,7 +23,7 @@ pub use restore::{RestoreArgs, restore};
 pub async fn migrate(config: &Config) -> Result<(), CliError> {
     open::data_folder(&config.data)?;
     let open::OwnedDatabase { db, owner, .. } = open::owned_database(config, "migrate").await?;
-    say(format_args!("schema version {}", db::newest()));
+    tell(&serde_json::json!({ "schema": db::newest() }), format_args!("schema version {}", db::newest()));
     db.close().await;
     owner.release_in_order().await;
     Ok(())

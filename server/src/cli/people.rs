@@ -4,10 +4,11 @@
 use std::io::{BufRead as _, IsTerminal as _};
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::{
     CliError,
-    console::{remark, say},
+    console::{remark, say, tell},
     open, serve_lock,
 };
 use crate::{
@@ -192,7 +193,8 @@ pub async fn setup_link(config: &Config) -> Result<(), CliError> {
     let board = open::board(config).await?;
     let code = actions::setup::new_code(&board).await?;
     let url = serve_lock::address(&config.data).unwrap_or_else(|| config.base_url());
-    say(format_args!("{url}{}", urls::setup(code.reveal())));
+    let link = format!("{url}{}", urls::setup(code.reveal()));
+    tell(&json!({ "url": link }), &link);
     open::close(&board).await;
     Ok(())
 }
@@ -209,18 +211,25 @@ pub async fn operator(config: &Config, command: OperatorCommand) -> Result<(), C
             let shown = password.clone();
             let addition = NewMember { team: member.team, email: member.email, name, role, password };
             let added = actions::members::add(&board, &by, addition).await?;
-            say(format_args!("{} is {role} in {}", added.operator.email, added.team.slug));
-            if !password_stdin && added.is_new {
-                say(format_args!("password: {shown}"));
+            let made = (!password_stdin && added.is_new).then_some(shown);
+            let (email, slug) = (&added.operator.email, &added.team.slug);
+            let fact = json!({
+                "email": email, "team": slug, "role": role.to_string(), "isNew": added.is_new, "password": made,
+            });
+            tell(&fact, format_args!("{email} is {role} in {slug}"));
+            if let Some(made) = made {
+                say(format_args!("password: {made}"));
             }
         }
         OperatorCommand::List { team } => {
             let team = find_team(&board, &team).await?;
             let members = db::members::list(&mut board.db.reader_of(&team.id).await?).await?;
             for member in members {
-                let state = if member.operator.disabled_at.is_some() { "\tdisabled" } else { "" };
-                let Operator { email, name, .. } = member.operator;
-                say(format_args!("{email}\t{}\t{name}{state}", member.role));
+                let Operator { email, name, disabled_at, .. } = member.operator;
+                let (role, disabled) = (member.role.to_string(), disabled_at.is_some());
+                let state = if disabled { "\tdisabled" } else { "" };
+                let fact = json!({ "email": email, "role": role, "name": name, "disabled": disabled });
+                tell(&fact, format_args!("{email}\t{role}\t{name}{state}"));
             }
         }
         OperatorCommand::Role { member, role } => {
@@ -240,7 +249,8 @@ pub async fn operator(config: &Config, command: OperatorCommand) -> Result<(), C
             let password = if password_stdin { read_line()? } else { generated_password() };
             actions::accounts::set_password(&board, &by, &who.id, password.clone(), None).await?;
             if !password_stdin {
-                say(format_args!("password: {password}"));
+                let fact = json!({ "email": who.email, "password": password });
+                tell(&fact, format_args!("password: {password}"));
             }
         }
     }
@@ -256,7 +266,8 @@ pub async fn team(config: &Config, command: TeamCommand) -> Result<(), CliError>
         TeamCommand::Add { team, name } => {
             let name = name.unwrap_or_else(|| team.slug().to_owned());
             let team = actions::teams::add(&board, &by, team.slug(), &name).await?;
-            say(format_args!("{}\t{}", team.slug, team.name));
+            let fact = json!({ "slug": team.slug, "name": team.name });
+            tell(&fact, format_args!("{}\t{}", team.slug, team.name));
         }
         TeamCommand::List => {
             let teams = db::teams::all(&mut *board.db.reader().await?, 10_000).await?;
@@ -266,7 +277,8 @@ pub async fn team(config: &Config, command: TeamCommand) -> Result<(), CliError>
                     (None, None) => "unclaimed",
                     _ => "open",
                 };
-                say(format_args!("{slug}\t{state}\t{name}"));
+                let fact = json!({ "slug": slug, "state": state, "name": name });
+                tell(&fact, format_args!("{slug}\t{state}\t{name}"));
             }
         }
         TeamCommand::Quota(args) => super::quota::quota(&board, args).await?,
@@ -301,13 +313,14 @@ pub async fn token(config: &Config, command: TokenCommand) -> Result<(), CliErro
             let team = find_team(&board, &team).await?;
             let owner = Requester { by: &by, role: Role::Owner };
             let (secret, _) = actions::tokens::create(&board, &team.id, owner, &name, role).await?;
-            say(secret.reveal());
+            tell(&json!({ "token": secret.reveal() }), secret.reveal());
         }
         TokenCommand::List { team } => {
             let team = find_team(&board, &team).await?;
             for Token { id, name, role, seen_at, .. } in tokens(&board, &team).await? {
                 let seen = seen_at.map_or_else(|| "never used".to_owned(), |at| format!("used {at}"));
-                say(format_args!("{id}\t{role}\t{name}\t{seen}"));
+                let fact = json!({ "id": id, "role": role.to_string(), "name": name, "usedAt": seen_at });
+                tell(&fact, format_args!("{id}\t{role}\t{name}\t{seen}"));
             }
         }
         TokenCommand::Revoke { team, name } => {

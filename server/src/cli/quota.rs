@@ -1,10 +1,11 @@
 //! `team quota`: shows a team's usage and limit, changes the limit, recounts the usage.
 
 use clap::Args;
+use serde_json::json;
 
 use super::{
     CliError,
-    console::{remark, say},
+    console::{remark, tell},
     people::{TeamArgs, find_team},
 };
 use crate::{actions::quota, domain::By, state::Board};
@@ -43,7 +44,9 @@ pub async fn quota(board: &Board, args: QuotaArgs) -> Result<(), CliError> {
         quota::set(board, &By::console(), &team, bytes).await?;
     }
     let storage = quota::load(board, &team.id).await?;
-    say(format_args!("{}\tstorage\t{}\t{}", team.slug, storage.used, storage.limit));
+    let (slug, used, limit) = (&team.slug, storage.used, storage.limit);
+    let fact = json!({ "team": slug, "quota": "storage", "used": used, "limit": limit });
+    tell(&fact, format_args!("{slug}\tstorage\t{used}\t{limit}"));
     Ok(())
 }
 

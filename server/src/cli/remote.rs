@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use protocol::limits::MAX_GOAL_BYTES;
 use serde_json::{Map, Value, json};
 
-use super::{CliError, console::say, fleet::label};
+use super::{CliError, console::tell, fleet::label};
 use client::ApiClient;
 
 /// Most items of a page, as the API allows.
@@ -28,19 +28,16 @@ pub struct RemoteArgs {
     /// Accept an unencrypted address (for test environments)
     #[arg(long)]
     insecure: bool,
-    /// Print JSON, one object a line
-    #[arg(long)]
-    json: bool,
 }
 
 /// What needs a Board's address and a token, and none of its data.
 #[derive(Debug, Subcommand)]
 pub enum RemoteCommand {
     /// Give work to a Board and follow it, through its API: for scripts
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board task new \"Fix the flaky voucher test\" --viber kiln-03")]
     Task(TaskCommand),
     /// Sessions of a Board, through its API: for scripts
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: viber-board session list --viber kiln-03")]
     Session(SessionCommand),
 }
 
@@ -158,12 +155,9 @@ async fn task(command: TaskCommand) -> Result<(), CliError> {
             let viber = viber_id(&client, viber).await?;
             let query = [("state", state), ("sessionId", session), ("viberId", viber)];
             list(&client, "tasks", &query, limit, |task| {
-                if remote.json {
-                    return say(task);
-                }
                 let [id, state, agent, at, goal] =
                     ["id", "state", "agentId", "createdAt", "goal"].map(|name| task[name].as_str().unwrap_or_default());
-                say(format_args!("{id}\t{state}\t{agent}\t{at}\t{}", protocol::text::title(goal)));
+                tell(task, format_args!("{id}\t{state}\t{agent}\t{at}\t{}", protocol::text::title(goal)));
             })
             .await
         }
@@ -173,11 +167,7 @@ async fn task(command: TaskCommand) -> Result<(), CliError> {
             let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
             let task = client.post(&["tasks", &id, "stop"], &body, &random_key()).await?;
             let state = task["state"].as_str().unwrap_or_default();
-            if remote.json {
-                say(&task)
-            } else {
-                say(format_args!("{id}\t{state}"))
-            }
+            tell(&task, format_args!("{id}\t{state}"));
             Ok(())
         }
     }
@@ -190,12 +180,9 @@ async fn session(command: SessionCommand) -> Result<(), CliError> {
     let viber = viber_id(&client, viber).await?;
     let query = [("viberId", viber), ("archived", archived.then(|| "true".to_owned()))];
     list(&client, "sessions", &query, limit, |session| {
-        if remote.json {
-            return say(session);
-        }
         let [id, agent, at, title] =
             ["id", "agentId", "activeAt", "title"].map(|name| session[name].as_str().unwrap_or_default());
-        say(format_args!("{id}\t{agent}\t{at}\t{title}"));
+        tell(session, format_args!("{id}\t{agent}\t{at}\t{title}"));
     })
     .await
 }
@@ -217,11 +204,7 @@ async fn new(args: NewTaskArgs) -> Result<(), CliError> {
     let key = args.idempotency_key.unwrap_or_else(random_key);
     let task = client.post(&["tasks"], &Value::Object(body), &key).await?;
     let id = task["id"].as_str().ok_or_else(|| CliError::Failed("the Board's answer names no task".into()))?;
-    if args.remote.json {
-        say(&task)
-    } else {
-        say(id)
-    }
+    tell(&task, id);
     if args.wait {
         return follow::follow(&client, id, None).await;
     }

@@ -41,6 +41,7 @@ pub fn status(mesh: &Mesh) -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "running": running,
+        "tasks": mesh.running(),
         "queued": queued,
         "drained": mesh.is_drained(),
         "unsentTasks": unsent,

@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::OpenOptionsExt as _, path::Path};
 
 use clap::{Args, Subcommand};
 use futures_util::StreamExt as _;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 
 use super::{
@@ -12,7 +13,11 @@ use super::{
 };
 use crate::{
     artifacts::BlobStore,
-    cli::{CliError, console::say, open},
+    cli::{
+        CliError,
+        console::{say, tell},
+        open,
+    },
     clock::Clock,
     config::Config,
     db::copy::{Cell, Snapshot},
@@ -56,8 +61,17 @@ fn verify(path: &Path) -> Result<(), CliError> {
         return Err(wrong("not a backup that can be verified on its own; restore checks other kinds".into()));
     }
     let manifest = archive::verify(path).map_err(wrong)?;
-    say(format_args!("{}: whole. {}", path.display(), words(&manifest)));
+    tell(&as_json(path, &manifest), format_args!("{}: whole. {}", path.display(), words(&manifest)));
     Ok(())
+}
+
+/// The content of a backup for scripts.
+fn as_json(path: &Path, manifest: &Manifest) -> Value {
+    let Manifest { schema, engine, created_at, board_version, blobs, tables } = manifest;
+    json!({
+        "path": path, "rows": manifest.rows(), "tables": tables.len(), "blobs": blobs, "schema": schema,
+        "engine": engine, "boardVersion": board_version, "createdAt": created_at,
+    })
 }
 
 /// The content of a backup in words.
@@ -89,7 +103,7 @@ async fn write(config: &Config, path: &Path, with_blobs: bool) -> Result<(), Cli
     let manifest = outcome?;
     fs::rename(&draft, path)?;
     let size = fs::metadata(path)?.len();
-    say(format_args!("{} ({size} bytes): {}", path.display(), words(&manifest)));
+    tell(&as_json(path, &manifest), format_args!("{} ({size} bytes): {}", path.display(), words(&manifest)));
     let blobs = if with_blobs { "" } else { "the blobs of artifacts (--blobs), " };
     let keys = config.signing_key_file.clone().unwrap_or_else(|| config.data.join("keys"));
     say(format_args!(

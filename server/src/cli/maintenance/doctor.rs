@@ -10,11 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::json;
+
 use super::{audit, is_sqlite, sqlite_file, suffixed};
 use crate::{
     cli::{
         CliError,
-        console::{remark, say},
+        console::{Tone, remark, tell_toned},
     },
     clock::Clock,
     config::Config,
@@ -33,22 +35,22 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 /// What was found, in order, and how many failures are among it.
 #[derive(Default)]
 pub(super) struct Findings {
-    lines: Vec<String>,
+    lines: Vec<(Tone, String, String)>,
     bad: u32,
 }
 
 impl Findings {
     pub(super) fn good(&mut self, what: &str, detail: impl Display) {
-        self.lines.push(format!("ok    {what}: {detail}"));
+        self.lines.push((Tone::Good, what.to_owned(), detail.to_string()));
     }
 
     pub(super) fn warn(&mut self, what: &str, detail: impl Display) {
-        self.lines.push(format!("warn  {what}: {detail}"));
+        self.lines.push((Tone::Warning, what.to_owned(), detail.to_string()));
     }
 
     pub(super) fn bad(&mut self, what: &str, detail: impl Display) {
         self.bad += 1;
-        self.lines.push(format!("FAIL  {what}: {detail}"));
+        self.lines.push((Tone::Bad, what.to_owned(), detail.to_string()));
     }
 
     fn add(&mut self, other: Self) {
@@ -58,7 +60,15 @@ impl Findings {
 
     /// Prints what was found since the last time.
     fn print(&mut self) {
-        self.lines.drain(..).for_each(say);
+        for (tone, what, detail) in self.lines.drain(..) {
+            let word = match tone {
+                Tone::Good => "ok",
+                Tone::Warning => "warn",
+                Tone::Bad => "FAIL",
+            };
+            let fact = json!({ "state": word.to_lowercase(), "what": what, "detail": detail });
+            tell_toned(&fact, tone, &format!("{word:<4}"), format_args!("  {what}: {detail}"));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     artifacts::BlobStore,
     cli::{
         CliError,
-        console::{remark, say},
+        console::{remark, tell},
         open, serve_lock,
     },
     clock::Clock,
@@ -73,7 +73,7 @@ pub async fn restore(config: &Config, flags: RestoreArgs) -> Result<(), CliError
     let path = flags.path.display();
     match (outcome, finished) {
         (Ok(said), Ok(_)) => {
-            say(said);
+            tell(&serde_json::json!({ "restored": path.to_string(), "detail": said }), &said);
             Ok(())
         }
         (Ok(said), Err(failure)) => Err(CliError::Failed(format!(

@@ -27,8 +27,6 @@ pub struct ApiClient {
     http: reqwest::Client,
     base: Url,
     token: String,
-    /// Whether results are printed as JSON.
-    pub json: bool,
 }
 
 /// Why a call brought no result.
@@ -55,7 +53,7 @@ impl ApiClient {
             .build()
             .map_err(|error| CliError::Failed(format!("no HTTP client: {error}")))?;
         let base = address(&args.board, args.insecure).map_err(CliError::Usage)?;
-        Ok(Self { http, base, token: args.token.trim().to_owned(), json: args.json })
+        Ok(Self { http, base, token: args.token.trim().to_owned() })
     }
 
     /// Reads a resource.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{
     super::{
         CliError,
-        console::{remark, say},
+        console::{is_json, put, remark, say},
     },
     client::{ApiClient, CallError},
     sse::{ServerEvent, SseReader},
@@ -33,8 +33,7 @@ enum StreamOutcome {
     Interrupted(String),
 }
 
-struct Follower<'a> {
-    client: &'a ApiClient,
+struct Follower {
     /// `{attempt}.{seq}` of the last event that was printed.
     after: Option<String>,
     /// When something last came from the Board.
@@ -45,7 +44,7 @@ struct Follower<'a> {
 
 /// Prints a task's text, or with `--json` its events, and fails unless the task completes.
 pub async fn follow(client: &ApiClient, id: &str, after: Option<String>) -> Result<(), CliError> {
-    let mut follower = Follower { client, after, heard: Instant::now(), at_line_start: true };
+    let mut follower = Follower { after, heard: Instant::now(), at_line_start: true };
     let mut delay = FIRST_RECONNECT_DELAY;
     let mut contact = follower.heard;
     loop {
@@ -69,12 +68,12 @@ pub async fn follow(client: &ApiClient, id: &str, after: Option<String>) -> Resu
         sleep(delay).await;
         delay = (delay * 2).min(MAX_RECONNECT_DELAY);
     }
-    if !client.json && !follower.at_line_start {
+    if !is_json() && !follower.at_line_start {
         say("");
     }
     let task = client.get(&["tasks", id], &[]).await?;
-    if client.json {
-        say(json!({ "type": "task", "task": task }));
+    if is_json() {
+        put(json!({ "type": "task", "task": task }));
     }
     ended(&task)
 }
@@ -93,7 +92,7 @@ fn ended(task: &Value) -> Result<(), CliError> {
     }
 }
 
-impl Follower<'_> {
+impl Follower {
     /// Reads one stream to its end.
     async fn read(&mut self, mut answer: reqwest::Response) -> Result<StreamOutcome, CliError> {
         let mut reader = SseReader::default();
@@ -144,8 +143,8 @@ impl Follower<'_> {
 
     /// Prints an event. A reader that went away (`| head`) changes nothing: the exit code still says how the task ended.
     fn print(&mut self, event: &ServerEvent) {
-        if self.client.json {
-            return say(&event.data);
+        if is_json() {
+            return put(&event.data);
         }
         // What a later version sends is no reason to stop.
         let Ok(event) = serde_json::from_str::<Event>(&event.data) else { return };
