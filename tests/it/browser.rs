@@ -1,5 +1,6 @@
 //! The product's first paragraph, in a real browser: with scripts, and without for reading, replying and stopping.
 
+mod axe;
 mod keys;
 mod shots;
 

@@ -1,6 +1,7 @@
-//! `make shots`: every page at a desk's and a phone's size, light and dark, in `target/shots`. Somebody looks at them.
+//! `make shots`: every page at a desk's and a phone's size, light and dark, in `target/shots`. Somebody looks at them. The
+//! same round of pages is what `super::axe` checks.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Mutex};
 
 use board_tests::{
     Browser, Engine, Fixture,
@@ -17,34 +18,63 @@ const ANSWER_MARKDOWN: &str = "# What is slow, and why\n\nThe **cart page** asks
     all(&codes)?;\n     }\n```\n\n- [x] read them at once\n- [ ] measure it in production\n\n> Nothing else changed.\n\n[^1]: \
     `src/cart.rs`, line 88.\n\n";
 
-struct Shots {
-    browser: Browser,
-    folder: PathBuf,
+/// What is done with each page of the round.
+pub enum Purpose {
+    /// A picture in this folder.
+    Pictures(PathBuf),
+    /// A check by axe; what it finds.
+    Axe(Mutex<Vec<String>>),
+}
+
+/// A browser on one of the round's screens.
+pub struct Shots<'p> {
+    pub browser: Browser,
+    purpose: &'p Purpose,
     screen: &'static str,
     desk: Option<(u32, u32)>,
 }
 
-impl Shots {
-    async fn on(screen: Screen, name: &'static str, desk: Option<(u32, u32)>) -> Self {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/shots");
-        fs::create_dir_all(&folder).expect("a folder");
-        Self { browser: Browser::open_on(screen, Scripts::On).await, folder, screen: name, desk }
+impl<'p> Shots<'p> {
+    async fn on(screen: Screen, name: &'static str, desk: Option<(u32, u32)>, purpose: &'p Purpose) -> Self {
+        Self { browser: Browser::open_on(screen, Scripts::On).await, purpose, screen: name, desk }
+    }
+
+    /// A desk and a phone.
+    pub async fn on_each_screen(purpose: &'p Purpose) -> [Self; 2] {
+        [
+            Self::on(Screen::Desk, "desk", Some((1440, 900)), purpose).await,
+            Self::on(Screen::Phone, "phone", None, purpose).await,
+        ]
     }
 
     /// The page that is shown, in both schemes.
-    async fn take(&self, name: &str) {
+    pub async fn take(&self, name: &str) {
         for scheme in ["light", "dark"] {
             self.browser.prefer(scheme, self.desk).await;
-            self.browser.screenshot(&self.folder.join(format!("{name}-{}-{scheme}.png", self.screen))).await;
+            let name = format!("{name}-{}-{scheme}", self.screen);
+            match self.purpose {
+                Purpose::Pictures(folder) => self.browser.screenshot(&folder.join(format!("{name}.png"))).await,
+                Purpose::Axe(found) => {
+                    let here = super::axe::violations(&self.browser, scheme).await;
+                    let here = here.into_iter().map(|violation| format!("{name}: {violation}"));
+                    found.lock().expect("nobody panicked").extend(here);
+                }
+            }
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_has_its_pictures() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/shots");
+    fs::create_dir_all(&folder).expect("a folder");
+    visit_every_page(&Purpose::Pictures(folder)).await;
+}
+
+/// Goes to every page, in each of its states, on a desk and a phone.
+pub async fn visit_every_page(purpose: &Purpose) {
     let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
-    let screens =
-        [Shots::on(Screen::Desk, "desk", Some((1440, 900))).await, Shots::on(Screen::Phone, "phone", None).await];
+    let screens = Shots::on_each_screen(purpose).await;
     let url = fixture.board.url.clone();
     for shots in &screens {
         shots.browser.go(&format!("{url}/login")).await;
