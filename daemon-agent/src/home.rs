@@ -138,6 +138,11 @@ impl Home {
         self.state().join("heads").join(format!("{session}.json"))
     }
 
+    /// Which lines of a plan its agent wrote; `name` is the session's id, or `machine`.
+    pub fn plan_authorship(&self, name: &str) -> PathBuf {
+        self.state().join("plans").join(format!("{name}.json"))
+    }
+
     /// The socket through which `task` and `status` reach a running daemon (0600).
     pub fn socket(&self) -> PathBuf {
         self.state().join("daemon.sock")

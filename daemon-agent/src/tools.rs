@@ -162,6 +162,9 @@ impl Toolbox {
         }
         let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
+        if let Some(plan) = &self.plan {
+            plan.look_for_persons_lines().await;
+        }
         let protected = self.protected_paths();
         let running = tokio::task::spawn_blocking(move || {
             let roots = roots(&context).with_protected_paths(protected);
@@ -198,12 +201,12 @@ impl Toolbox {
     }
 
     /// What this attempt must not write in the workspace: the plan and the memory if the session's policies say that
-    /// changes are proposed, and everything that belongs to other sessions.
+    /// changes are proposed, a plan in which a person wrote, and everything that belongs to other sessions.
     fn protected_paths(&self) -> ProtectedPaths {
         let mut protected = ProtectedPaths::default();
         if let Some(plan) = &self.plan {
             protected.session = plan.folder().strip_prefix(SESSIONS_FOLDER).map(|way| way.trim_matches('/').to_owned());
-            if plan.proposes() {
+            if plan.is_closed() {
                 protected
                     .files
                     .extend([plan_file::PLAN_FILE.to_owned(), format!("{}/{}", plan.folder(), plan_file::PLAN_FILE)]);

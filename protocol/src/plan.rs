@@ -170,6 +170,26 @@ pub fn markdown_of(value: &Value, now: &str) -> Result<String, PlanError> {
     steps.onto(now)
 }
 
+/// The Markdown of `value` as a change of the present plan: of `{goal, steps}`, what is not mentioned stays.
+pub fn markdown_of_change(value: &Value, now: &str) -> Result<String, PlanError> {
+    let Value::Object(fields) = value else { return markdown_of(value, now) };
+    if fields.contains_key("markdown") || (fields.contains_key("goal") && fields.contains_key("steps")) {
+        return markdown_of(value, now);
+    }
+    let (known, mut value) = (Steps::of(now), value.clone());
+    if value.get("steps").is_none() && value.get("goal").is_some() {
+        value["steps"] = serde_json::to_value(known.steps).map_err(|_| PlanError::NotAPlan)?;
+    } else if value.get("steps").is_some() {
+        value["goal"] = known.goal.into();
+    }
+    markdown_of(&value, now)
+}
+
+/// What a line of a plan says, without its bullet, status and id.
+pub fn words_of_line(line: &str) -> &str {
+    document::words_of_line(line)
+}
+
 /// Fills in missing statuses of steps and to-dos from the known ones, so that an edit of titles undoes nobody's
 /// progress.
 fn keep_statuses(value: &mut Value, known: &Steps) {

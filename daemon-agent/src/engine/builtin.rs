@@ -108,7 +108,7 @@ struct AgentLoop {
 
 impl AgentLoop {
     async fn begin(mut run: EngineRun, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
-        let plan = PlanEditor::open(&run.submit, run.memory.workspace(), run.sink.clone(), run.local).await;
+        let plan = PlanEditor::open(&run.submit, &run.home, run.memory.workspace(), run.sink.clone(), run.local).await;
         let memory = MemoryEditor::open(&run.submit, run.memory.clone(), run.sink.clone());
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
         // The file on this machine takes precedence over what the Board knew when it sent the task.

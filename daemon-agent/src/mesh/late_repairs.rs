@@ -2,7 +2,7 @@
 //! started wrote them against its session's policy. The report and the proposal are made in the name of the command's
 //! attempt, before that attempt is ended.
 
-use protocol::{AgentEvent, AgentStreamEvent, AttemptRef, EventBody, NoticeLevel, Policy, limits::MAX_EVENT_BYTES};
+use protocol::{AgentEvent, AgentStreamEvent, AttemptRef, EventBody, NoticeLevel, limits::MAX_EVENT_BYTES};
 use serde_json::json;
 
 use super::Mesh;
@@ -58,7 +58,8 @@ impl Mesh {
             return Some(memory.propose_written(&one.path, text).await);
         }
         let plan = format!("sessions/{}/{}", submit.session_id, plan::PLAN_FILE);
-        if one.path != plan || submit.plan_policy != Policy::Propose {
+        // It was closed by the policy, or because a person wrote in it.
+        if one.path != plan {
             return None;
         }
         let workspace = self.workspace();

@@ -3,7 +3,15 @@
 //! Owns how a change becomes a new version of the file or a proposal, and what is reported of it. Does not know
 //! Markdown (`protocol::plan`) and how a file is written safely (`workspace`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod authorship;
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use protocol::{
     AgentStreamEvent, Policy, TaskSubmit,
@@ -12,8 +20,12 @@ use protocol::{
 };
 use serde_json::{Value, json};
 
+use self::authorship::{AgentLines, PlanLines, replaces};
 use super::Sink;
-use crate::workspace::{Author, LocalWriteState, Workspace};
+use crate::{
+    home::Home,
+    workspace::{Author, LocalWriteState, Workspace},
+};
 
 /// The name of a plan's file: in its session's folder, or in the workspace for sessions that began on the machine.
 pub const PLAN_FILE: &str = "task.md";
@@ -23,6 +35,8 @@ const MAX_WRITE_ATTEMPTS: usize = 4;
 const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 /// Longest note of a proposal, bytes.
 const MAX_NOTE_BYTES: usize = 1000;
+/// The note of a proposal that the policy did not ask for.
+const REPLACING_NOTE: &str = "This would replace what a person wrote.";
 
 /// The plan of one attempt's session. Cheap to clone.
 #[derive(Clone)]
@@ -34,6 +48,9 @@ struct Inner {
     path: String,
     folder: String,
     policy: Mutex<Policy>,
+    /// What of it the agent wrote.
+    own: AgentLines,
+    has_persons_lines: AtomicBool,
     /// The plan that the Board sent, used if there is no file.
     sent: String,
     sink: Sink,
@@ -64,13 +81,15 @@ pub struct PlanText {
 
 impl PlanEditor {
     /// The editor for the attempt `submit`; `local` says that it began on this machine.
-    pub async fn open(submit: &TaskSubmit, workspace: Workspace, sink: Sink, local: bool) -> Self {
+    pub async fn open(submit: &TaskSubmit, home: &Home, workspace: Workspace, sink: Sink, local: bool) -> Self {
         let folder = format!("sessions/{}", submit.session_id);
         let session = format!("{folder}/{PLAN_FILE}");
         let sent = submit.plan.as_ref().and_then(|value| plan::markdown_of(value, "").ok()).unwrap_or_default();
         let own = local && sent.is_empty() && look(&workspace, &session).await.hash.is_none();
         let editor = Self(Arc::new(Inner {
             workspace,
+            own: AgentLines::of(home, if own { "machine" } else { submit.session_id.as_str() }),
+            has_persons_lines: AtomicBool::new(false),
             path: if own { PLAN_FILE.to_owned() } else { session },
             folder,
             policy: Mutex::new(submit.plan_policy),
@@ -135,7 +154,21 @@ impl PlanEditor {
         *held(&self.0.policy) == Policy::Propose
     }
 
-    /// Changes the plan: `change` makes the new text from the current one.
+    /// Whether file tools and commands must not write the plan: changes are proposed, or a person had written in it when
+    /// [`Self::look_for_persons_lines`] was called last.
+    pub fn is_closed(&self) -> bool {
+        self.proposes() || self.0.has_persons_lines.load(Ordering::Relaxed)
+    }
+
+    /// Finds out whether a person wrote in the plan's file.
+    pub async fn look_for_persons_lines(&self) {
+        let now = look(&self.0.workspace, &self.0.path).await;
+        let theirs = now.hash.is_some() && !self.persons_lines(&now.markdown).await.is_empty();
+        self.0.has_persons_lines.store(theirs, Ordering::Relaxed);
+    }
+
+    /// Changes the plan: `change` makes the new text from the current one. What a person wrote is replaced by a proposal
+    /// alone.
     pub async fn change(
         &self,
         note: &str,
@@ -144,19 +177,22 @@ impl PlanEditor {
         let _turn = self.0.turn.lock().await;
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let now = self.now().await;
-            let from = held(&self.0.proposed).clone().filter(|_| self.proposes());
-            let from = from.unwrap_or_else(|| now.markdown.clone());
+            let from = held(&self.0.proposed).clone().unwrap_or_else(|| now.markdown.clone());
             let wanted = change(&from).and_then(plan::fits).map_err(|why| why.to_string())?;
             if wanted == from {
                 return Ok(PlanOutcome::Same);
             }
-            let apply = if self.proposes() { ticked(&now.markdown, &wanted) } else { wanted.clone() };
+            let persons = self.persons_lines(&now.markdown).await;
+            let replaces = replaces(&persons, &wanted);
+            let apply = if replaces || self.proposes() { ticked(&now.markdown, &wanted) } else { wanted.clone() };
             let (mut hash, moved) = (now.hash.clone(), apply != now.markdown);
             if moved {
                 match self.put(now.hash.as_deref(), &apply, Author::Agent).await? {
                     // Another writer changed the file in between: try again with the current content.
                     None => continue,
                     Some(written) => {
+                        let (text, persons) = (apply.clone(), persons.clone());
+                        self.remember(move |own| own.wrote(&text, &persons)).await;
                         self.tell(&apply, &written).await;
                         hash = Some(written);
                     }
@@ -166,13 +202,30 @@ impl PlanEditor {
                 held(&self.0.proposed).take();
                 return Ok(PlanOutcome::Applied);
             }
-            self.propose(wanted, hash, note).await?;
+            let unasked = replaces && !self.proposes() && note.trim().is_empty();
+            self.propose(&wanted, hash, if unasked { REPLACING_NOTE } else { note }).await?;
+            self.remember(move |own| own.proposed(&wanted, &persons)).await;
             return Ok(if moved { PlanOutcome::Both } else { PlanOutcome::Proposed });
         }
         Err("another writer keeps changing the plan's file; read it and try again".to_owned())
     }
 
-    async fn propose(&self, wanted: String, base: Option<String>, note: &str) -> Result<(), String> {
+    /// The lines of the plan that a person wrote.
+    async fn persons_lines(&self, plan: &str) -> PlanLines {
+        let (own, plan) = (self.0.own.clone(), plan.to_owned());
+        tokio::task::spawn_blocking(move || own.persons_lines(&plan)).await.unwrap_or_default()
+    }
+
+    /// Keeps which lines are the agent's. Where that fails, they count as a person's.
+    async fn remember(&self, change: impl FnOnce(&AgentLines) -> io::Result<()> + Send + 'static) {
+        let own = self.0.own.clone();
+        match tokio::task::spawn_blocking(move || change(&own)).await {
+            Ok(Ok(())) => {}
+            failed => tracing::warn!(plan = self.0.path, ?failed, "which lines of a plan are its agent's is not kept"),
+        }
+    }
+
+    async fn propose(&self, wanted: &str, base: Option<String>, note: &str) -> Result<(), String> {
         let mut plan = json!({ "proposal": wanted, "base": base });
         if !note.trim().is_empty() {
             plan["note"] = protocol::text::head(note.trim(), MAX_NOTE_BYTES).into();
@@ -180,7 +233,7 @@ impl PlanEditor {
         if plan.to_string().len() > MAX_CONTENT_BYTES {
             return Err("the plan contains too many control characters to be reported".to_owned());
         }
-        *held(&self.0.proposed) = Some(wanted);
+        *held(&self.0.proposed) = Some(wanted.to_owned());
         self.0.sink.emit(AgentStreamEvent::Plan { plan }).await;
         Ok(())
     }

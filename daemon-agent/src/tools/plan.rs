@@ -63,18 +63,7 @@ impl PlanRequest {
 
     fn make(&self, now: &str) -> Result<String, plan::PlanError> {
         match self {
-            Self::Plan(value @ Value::String(_)) => plan::markdown_of(value, now),
-            Self::Plan(value) => {
-                let (known, mut value) = (Steps::of(now), value.clone());
-                // What is not mentioned stays.
-                if value.get("goal").is_none() {
-                    value["goal"] = known.goal.into();
-                }
-                if value.get("steps").is_none() {
-                    value["steps"] = json!(known.steps);
-                }
-                plan::markdown_of(&value, now)
-            }
+            Self::Plan(value) => plan::markdown_of_change(value, now),
             Self::Step { step, status, title } => {
                 let mut steps = Steps::of(now);
                 let count = steps.steps.len();

@@ -1,14 +1,15 @@
-//! Finds a plan in an agent's answer: a fenced `plan` block, or an answer (or a section of it) that is a task list.
+//! Finds a plan in an agent's answer: a fenced `plan` block, or the task list below the heading "Plan". Any other task list
+//! is a part of the answer.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Document,
-    document::{Item, fence, fences},
+    document::{fence, fences},
 };
 
-/// The plan in an answer, as Markdown text or `{goal, steps}`. The last `plan` block counts; without one, a section with
-/// "plan" in its heading, or the whole answer when it begins like a plan.
+/// The plan in an answer, as Markdown text, `{goal, steps}` or `{steps}`. The last `plan` block counts; without one, the steps
+/// of the last section whose heading is "Plan" and nothing else.
 pub fn of_answer(answer: &str) -> Option<Value> {
     let lines: Vec<&str> = answer.split_inclusive('\n').collect();
     let fenced = fences(&lines);
@@ -24,8 +25,7 @@ pub fn of_answer(answer: &str) -> Option<Value> {
         let text = lines[block.start + 1..block.end - usize::from(closed)].concat();
         return block_content(&text);
     }
-    let text = section(&lines, &fenced).or_else(|| whole(answer))?;
-    Some(Value::String(text))
+    section(&lines, &fenced)
 }
 
 /// A block's content, as JSON if it is a plan in JSON.
@@ -42,8 +42,9 @@ fn block_content(text: &str) -> Option<Value> {
     Some(Value::String(text.to_owned()))
 }
 
-/// The part below a heading with the word "plan" that has task-list items, up to the next heading of its level.
-fn section(lines: &[&str], fenced: &[std::ops::Range<usize>]) -> Option<String> {
+/// The task list below the heading "Plan", up to the next heading of its level. What is written around it is no part of the
+/// plan.
+fn section(lines: &[&str], fenced: &[std::ops::Range<usize>]) -> Option<Value> {
     let heading = |at: usize| {
         let inside = fenced.iter().any(|fence| fence.contains(&at));
         let line = lines[at].trim_end();
@@ -51,19 +52,12 @@ fn section(lines: &[&str], fenced: &[std::ops::Range<usize>]) -> Option<String> 
         let text = line.get(level..)?.strip_prefix(' ')?;
         (!inside && (1..=6).contains(&level)).then_some((level, text))
     };
-    let is_plan = |text: &str| text.split(|c: char| !c.is_alphanumeric()).any(|word| word.eq_ignore_ascii_case("plan"));
+    let is_plan = |text: &str| text.trim_matches(['#', '*', ':', ' ']).eq_ignore_ascii_case("plan");
     (0..lines.len()).rev().find_map(|at| {
         let (level, _) = heading(at).filter(|(_, text)| is_plan(text))?;
         let end = (at + 1..lines.len()).find(|next| heading(*next).is_some_and(|(l, _)| l <= level));
-        let part = &lines[at..end.unwrap_or(lines.len())];
-        let items = (at + 1..at + part.len()).filter(|n| !fenced.iter().any(|fence| fence.contains(n)));
-        (items.filter(|n| Item::parse(lines[*n]).is_some()).count() >= 2).then(|| part.concat())
+        let below = lines[at + 1..end.unwrap_or(lines.len())].concat();
+        let steps = Document::parse(&below).steps().steps;
+        (!steps.is_empty()).then(|| json!({ "steps": steps }))
     })
-}
-
-/// The answer, when its first line is a heading of the first level or a task, and it has at least two tasks.
-fn whole(answer: &str) -> Option<String> {
-    let first = answer.lines().find(|line| !line.trim().is_empty())?;
-    let begins = first.starts_with("# ") || Item::parse(first).is_some();
-    (begins && Document::parse(answer).blocks.len() >= 2).then(|| answer.to_owned())
 }

@@ -225,6 +225,11 @@ impl Item {
     }
 }
 
+/// What a line says, without its bullet, status and id.
+pub(super) fn words_of_line(line: &str) -> &str {
+    Item::parse(line).map_or(line.trim(), |item| split_id(line[item.bracket + 3..].trim()).0)
+}
+
 /// A title and the id in the comment at its end.
 pub(super) fn split_id(text: &str) -> (&str, Option<&str>) {
     let id = || {

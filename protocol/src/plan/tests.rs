@@ -136,14 +136,42 @@ fn an_answer_may_say_the_plan() {
     assert_eq!(of_answer(nested), Some(json!("- [ ] a\n  ```sh\n  ls\n  ```\n- [ ] b\n")));
     let json = "```plan\n{\"goal\":\"g\",\"steps\":[]}\n```";
     assert_eq!(of_answer(json), Some(json!({"goal": "g", "steps": []})));
-    assert_eq!(of_answer("# Ship it\n\n- [x] a\n- [ ] b\n"), Some(json!("# Ship it\n\n- [x] a\n- [ ] b\n")));
-    let section = "I did it.\n\n## Updated plan\n\n- [x] a\n- [ ] b\n\n## Notes\n\nmore";
-    assert_eq!(of_answer(section), Some(json!("## Updated plan\n\n- [x] a\n- [ ] b\n\n")));
-    for none in
-        ["", "All done.", "I planned:\n\n- [x] a\n- [x] b\n", "```md\n# x\n- [ ] a\n- [ ] b\n```", "# A\n\n- a\n- b"]
-    {
+    let section = "I did it.\n\n## Plan\n\nAs agreed:\n\n- [x] a\n- [ ] b\n\nTell me.\n\n## Notes\n\n- [ ] more";
+    let steps = json!({"steps": [
+        {"id": "s1", "title": "a", "status": "done"}, {"id": "s2", "title": "b", "status": "pending"},
+    ]});
+    assert_eq!(of_answer(section), Some(steps.clone()), "the list alone");
+    for heading in ["# Plan", "### **Plan:**", "## PLAN ##"] {
+        let answer = format!("{heading}\n- [x] a\n- [ ] b\n");
+        assert_eq!(of_answer(&answer), Some(steps.clone()), "{heading}");
+    }
+    for none in [
+        "",
+        "All done.",
+        "I planned:\n\n- [x] a\n- [x] b\n",
+        "```md\n# x\n- [ ] a\n- [ ] b\n```",
+        "# A\n\n- a\n- b",
+        "# Ship it\n\n- [x] a\n- [ ] b\n",
+        "- [x] a\n- [ ] b\n",
+        "## Updated plan\n\n- [x] a\n- [ ] b\n",
+        "## Why the plan failed\n\n- [x] a\n- [ ] b\n",
+        "## Plan\n\nFirst this, then that.\n\n## To do\n\n- [ ] a\n- [ ] b\n",
+        "~~~\n## Plan\n- [ ] a\n~~~\n",
+    ] {
         assert_eq!(of_answer(none), None, "{none}");
     }
+}
+
+#[test]
+fn a_change_keeps_what_it_does_not_mention() {
+    let now = "# Ship it\n\nBy Friday.\n\n- [x] a\n- [ ] b\n";
+    let change = |value: Value| markdown_of_change(&value, now).expect("a plan");
+    let steps = change(json!({"steps": [{"title": "a"}, {"title": "c"}]}));
+    assert!(steps.starts_with("# Ship it\n\nBy Friday.\n\n- [x] a\n- [ ] c"), "{steps}");
+    assert_eq!(change(json!({"goal": "Ship"})), now.replace("Ship it", "Ship"));
+    assert_eq!(change(json!("- [ ] d\n")), "- [ ] d\n", "a text is the whole");
+    assert_eq!(words_of_line("  - [x] a b <!-- id: s9 -->"), "a b");
+    assert_eq!(words_of_line("  prose "), "prose");
 }
 
 #[test]

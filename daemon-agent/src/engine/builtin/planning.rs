@@ -34,7 +34,8 @@ const PLANNING_PROMPT: &str = "
 <planning>
 An operator approves the plan before anything is done. You can look around with the reading tools and write the plan with \
 `update_plan`; nothing else is possible now. Find out what you need, then answer with the plan itself in Markdown: what you \
-understood, what you will change and where, in which steps, how it will be verified, what could go wrong. Do not begin the work.
+understood, what you will change and where, in which steps (a task list with `- [ ]` below the heading `## Plan`), how it will \
+be verified, what could go wrong. Do not begin the work.
 </planning>
 ";
 
@@ -55,7 +56,7 @@ impl AgentLoop {
     /// Makes a plan in the closing answer the session's plan, as the policy allows.
     pub(super) async fn take_plan(&mut self, answer: &str) {
         let Some(said) = plan::of_answer(answer) else { return };
-        if let Err(why) = self.plan.change("", |now| plan::markdown_of(&said, now)).await {
+        if let Err(why) = self.plan.change("", |now| plan::markdown_of_change(&said, now)).await {
             let text = format!("The plan in the answer was not accepted: {why}.");
             self.notice(NoticeLevel::Warning, text).await;
         }

@@ -1,7 +1,5 @@
 //! A session's plan on disk: under each policy, with other writers, and with what the Board knew.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use protocol::{SessionId, TaskId};
 
 use super::*;
@@ -30,7 +28,8 @@ impl Fixture {
             async {}
         });
         std::fs::create_dir_all(self.folder.path().join("workspace")).expect("made");
-        PlanEditor::open(&self.submit, Workspace::open(&Home::at(self.folder.path())), sink, local).await
+        let home = Home::at(self.folder.path());
+        PlanEditor::open(&self.submit, &home, Workspace::open(&home), sink, local).await
     }
 
     fn file(&self) -> std::path::PathBuf {
@@ -128,4 +127,46 @@ async fn what_somebody_writes_meanwhile_is_not_lost() {
     };
     assert_eq!(fixture.change("", change).await, Ok(PlanOutcome::Applied));
     assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n");
+}
+
+#[tokio::test]
+async fn what_a_person_wrote_is_replaced_by_a_proposal_alone() {
+    let place = place(Policy::Apply, None);
+    let fixture = place.fixture(false).await;
+    fixture.change("", to("- [ ] a\n- [ ] b\n")).await.expect("written");
+    fixture.look_for_persons_lines().await;
+    assert!(!fixture.is_closed(), "it is the agent's own");
+    assert_eq!(fixture.change("", to("- [ ] a\n- [ ] c\n")).await, Ok(PlanOutcome::Applied), "its own lines");
+    place.reported();
+
+    // Somebody adds a step: the agent ticks, and adds around it.
+    place.write("- [ ] a\n- [ ] c\n- [ ] by hand\n");
+    fixture.look_for_persons_lines().await;
+    assert!(fixture.is_closed(), "no tool writes past it");
+    assert_eq!(fixture.change("", to("- [x] a\n- [ ] by hand\n- [ ] d\n")).await, Ok(PlanOutcome::Applied));
+    assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n- [ ] d\n");
+    place.reported();
+    assert_eq!(fixture.change("", to("- [x] a\n- [x] d\n")).await, Ok(PlanOutcome::Both));
+    assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n- [x] d\n", "the tick is made");
+    let reported = place.reported();
+    let proposal = reported.last().expect("a report");
+    assert_eq!(proposal["proposal"], "- [x] a\n- [x] d\n");
+    assert!(proposal["note"].as_str().is_some_and(|note| note.contains("a person wrote")), "{proposal}");
+
+    // Also in the next attempt, and after the daemon's restart.
+    let next = place.fixture(false).await;
+    assert_eq!(next.change("", to("- [x] a\n- [x] d\n")).await, Ok(PlanOutcome::Proposed));
+    // What a person accepts is the agent's text.
+    place.write("- [x] a\n- [x] d\n");
+    assert_eq!(next.change("", to("- [ ] other\n")).await, Ok(PlanOutcome::Applied));
+    assert_eq!(place.read(), "- [ ] other\n");
+}
+
+#[tokio::test]
+async fn a_plan_whose_author_is_unknown_is_a_persons() {
+    let place = place(Policy::Apply, None);
+    place.write("# Theirs\n\n- [ ] a\n");
+    let fixture = place.fixture(false).await;
+    assert_eq!(fixture.change("", to("# Mine\n\n- [ ] a\n")).await, Ok(PlanOutcome::Proposed));
+    assert_eq!(place.read(), "# Theirs\n\n- [ ] a\n");
 }

@@ -10,6 +10,7 @@ use crate::{
     confinement,
     home::private_folder,
     memory::CURATED_NAMES,
+    report::plan::PlanOutcome,
     workspace::{ProtectedFiles, Repair, SESSIONS_FOLDER, Violation},
 };
 
@@ -26,6 +27,9 @@ pub struct CommandProtection(Option<ProtectedFiles>);
 /// Records their state before a command runs. If that fails, nothing could be put back, so the error keeps the command
 /// from starting.
 pub async fn keep(toolbox: &Toolbox) -> Result<CommandProtection, String> {
+    if let Some(plan) = &toolbox.plan {
+        plan.look_for_persons_lines().await;
+    }
     let (workspace, protected) = (toolbox.context.workspace.clone(), toolbox.protected_paths());
     // With a file tree of its own, a command sees protected files read-only or does not start. Landlock cannot protect
     // files directly in a granted folder.
@@ -119,7 +123,13 @@ async fn became(toolbox: &Toolbox, one: Violation) -> String {
         }
         (Some(text), Some(plan), _) if plan.path() == path => {
             let change = |_: &str| Ok(text.clone());
-            Some(plan.change("Written into the file while a command ran.", change).await.map(drop))
+            match plan.change("Written into the file while a command ran.", change).await {
+                Ok(PlanOutcome::Same | PlanOutcome::Applied) => {
+                    return format!("{back}; what was written there leaves what people wrote, so it was made again");
+                }
+                Ok(PlanOutcome::Proposed | PlanOutcome::Both) => Some(Ok(())),
+                Err(why) => Some(Err(why)),
+            }
         }
         _ => None,
     };
