@@ -147,6 +147,14 @@
     }
   });
 
+  // What is chosen to stand beside a conversation is kept for the next visit, on whichever device.
+  const strip = document.getElementById("tabs");
+  const pane = new URLSearchParams(location.search).get("pane");
+  if (strip?.dataset.keep && pane && pane !== strip.dataset.kept) {
+    fetch(strip.dataset.keep, { method: "POST", headers: { "HX-Request": "true" }, body: new URLSearchParams({ pane }), keepalive: true })
+      .catch(() => { /* only this visit has it */ });
+  }
+
   // Keyboard shortcuts, off inside text fields, under a dialog, and while an input method composes.
   const coarse = matchMedia("(pointer: coarse)");
   document.documentElement.toggleAttribute("data-keys", !coarse.matches);

@@ -36,6 +36,9 @@
     if (cursor) url.searchParams.set("cursor", cursor);
     const seqs = [...document.querySelectorAll("#entries > article.message")].map((el) => Number(el.dataset.seq));
     if (seqs.length) url.searchParams.set("last", Math.max(...seqs));
+    // A tab that opened by itself stays.
+    const tab = document.getElementById("tabs")?.dataset.tab;
+    if (tab && !url.searchParams.has("pane")) url.searchParams.set("shown", tab);
     const here = source = new EventSource(url);
     here.onopen = () => state(true);
     here.onerror = () => {

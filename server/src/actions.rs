@@ -7,7 +7,7 @@ pub mod fleet;
 pub mod people;
 pub mod work;
 
-pub use documents::{artifacts, file_reports, files, memory, plan, proposals, spaces};
+pub use documents::{artifacts, file_reports, files, memory, panes, plan, proposals, spaces};
 pub use fleet::{enrol, provider_keys, vibers};
 pub use people::{accounts, audit, cookies, invitations, members, quota, refusals, setup, teams, tokens};
 use work::dispatch;

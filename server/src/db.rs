@@ -10,7 +10,7 @@ pub mod fleet;
 pub mod people;
 pub mod work;
 
-pub use documents::{artifacts, blobs, edits, files, listings, plans, proposals};
+pub use documents::{artifacts, blobs, edits, files, listings, panes, plans, proposals, touched_files};
 pub use engine::{change_limits, copy, ownership, settings, statistics};
 use engine::{
     data_version, migrate, row,

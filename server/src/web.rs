@@ -21,7 +21,11 @@ pub use respond::stream;
 use respond::{blobs, content};
 pub use view::markdown;
 
-use axum::Router;
+use axum::{
+    Router,
+    extract::{FromRequestParts as _, State},
+    http::{Method, request::Parts},
+};
 
 pub use extract::{AsAdmin, AsOperator, AsOwner, AsViewer, Caller, SignedIn};
 pub use respond::{Rejection, html, html_with};
@@ -42,7 +46,16 @@ pub fn router(board: Board) -> Router {
         .merge(pages::routes())
         .merge(settings::routes())
         .merge(daemon::routes())
-        .fallback(async || Rejection(Error::NotFound))
+        .fallback(unknown)
         .method_not_allowed_fallback(async || axum::http::StatusCode::METHOD_NOT_ALLOWED);
     layers::around(routes, large, &board).with_state(board)
+}
+
+/// What no route answers to. A member of the team in the path sees it within the team's frame.
+async fn unknown(State(board): State<Board>, mut parts: Parts) -> Rejection {
+    if parts.method == Method::GET && parts.uri.path().starts_with("/t/") {
+        // Whoever it is, the answer is the same; the refusal's form depends on it.
+        let _ = AsViewer::from_request_parts(&mut parts, &board).await;
+    }
+    Rejection(Error::NotFound)
 }

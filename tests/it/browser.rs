@@ -1,7 +1,9 @@
 //! The product's first paragraph, in a real browser: with scripts, and without for reading, replying and stopping.
 
 mod axe;
+mod frame;
 mod keys;
+mod phone;
 mod shots;
 
 use board_tests::{

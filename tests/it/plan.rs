@@ -2,9 +2,11 @@
 
 mod agent;
 mod approve;
+mod beside;
 mod hostile;
 mod people;
 mod story;
+mod ticks;
 
 use board_tests::{Answer, Engine, Fixture, Viber, eventually, llm::Reply, tasks::id};
 use serde_json::{Value, json};

@@ -85,6 +85,7 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/sessions/{id}/plan/proposals/{proposal}", Operator),
     r("POST", "/t/{team}/sessions/{id}/memory/proposals/{proposal}", Operator),
     r("POST", "/t/{team}/sessions/{id}/seen", Viewer),
+    r("POST", "/t/{team}/sessions/{id}/pane", Viewer),
     r("GET", "/t/{team}/sessions/{id}/delete", Operator),
     r("POST", "/t/{team}/sessions/{id}/delete", Operator),
     r("POST", "/t/{team}/sessions/{id}/attachments", Operator),

@@ -9,7 +9,10 @@ mod path;
 pub(super) mod refused_upgrades;
 mod rotation;
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{
     extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts},
@@ -36,6 +39,22 @@ pub struct Caller {
     /// `None` for an API token.
     pub operator: Option<Operator>,
     credential: Credential,
+}
+
+/// Where an extractor leaves the caller whom it let into a team, for the form of a refusal.
+#[derive(Clone, Debug, Default)]
+pub struct Admitted(Arc<OnceLock<Caller>>);
+
+impl Admitted {
+    fn set(&self, caller: &Caller) {
+        // The first one: a request has one team.
+        let _ = self.0.set(caller.clone());
+    }
+
+    /// The caller, if there is one.
+    pub fn caller(&self) -> Option<&Caller> {
+        self.0.get()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -86,13 +105,17 @@ impl Caller {
         let found = identity::member(board, &login.1.id, &slug).await?.ok_or(Error::NotFound)?;
         let (team, role) = (&found.0, found.1);
         open(team)?;
-        Ok(Self {
+        let caller = Self {
             team: team.clone(),
             by: By { actor: actor(&login), address: address(parts) },
             role,
             operator: Some(login.1.clone()),
             credential: Credential::Login(login),
-        })
+        };
+        if let Some(admitted) = parts.extensions.get::<Admitted>() {
+            admitted.set(&caller);
+        }
+        Ok(caller)
     }
 
     fn token(found: &(Team, Token), hash: String, address: String) -> Result<Self, Error> {

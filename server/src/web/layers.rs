@@ -67,7 +67,7 @@ pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Rou
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
         .layer(middleware::from_fn_with_state(board.clone(), guard))
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(middleware::from_fn(respond::render))
+        .layer(middleware::from_fn_with_state(board.clone(), respond::render))
         .layer(compression::layer())
         .layer(middleware::from_fn(compression::own_site_only))
         .layer(middleware::from_fn(safety_headers))

@@ -83,6 +83,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("comments/withdraw"), post(comments::withdraw))
         .route(&at("comments/send"), post(comments::send))
         .route(&at("seen"), post(session::seen))
+        .route(&at("pane"), post(pane::choose))
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))
         .route(&at("messages/{seq}/calls/{call}"), get(transcript::output))

@@ -11,18 +11,19 @@ use std::sync::Arc;
 use askama::Template;
 use axum::{
     body::{Body, to_bytes},
-    extract::Request,
+    extract::{Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
     response::{Html, IntoResponse, Response},
 };
 
 use super::{
+    extract::Admitted,
     layers::RequestId,
     urls,
-    view::{filters, markdown},
+    view::{PageLocation, Shell, filters, markdown},
 };
-use crate::error::Error;
+use crate::{error::Error, state::Board};
 
 /// A handler's refusal: `?` turns errors into it.
 #[derive(Debug)]
@@ -108,10 +109,12 @@ fn reader(uri: &Uri, headers: &HeaderMap) -> Reader {
 }
 
 /// Renders every refusal in the form for its caller.
-pub async fn render(request: Request, next: Next) -> Response {
+pub async fn render(State(board): State<Board>, mut request: Request, next: Next) -> Response {
     let reader = reader(request.uri(), request.headers());
     let (uri, method) = (request.uri().clone(), request.method().clone());
     let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
+    let admitted = Admitted::default();
+    request.extensions_mut().insert(admitted.clone());
     let response = next.run(request).await;
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
@@ -142,6 +145,10 @@ pub async fn render(request: Request, next: Next) -> Response {
         }
         (Reader::Program, _) => problem(&words, status, &id),
         (Reader::Fragment, _) => page(status, &Fragment { words: &words, id: shown }),
+        (Reader::Person, "not_found") => match team_frame(&board, &admitted).await {
+            Some((shell, slug)) => page(status, &TeamPage { shell, slug, words: &words }),
+            None => page(status, &Page { words: &words, id: shown }),
+        },
         (Reader::Person, _) => page(status, &Page { words: &words, id: shown }),
     };
     if let Some(seconds) = words.retry_after {
@@ -262,6 +269,27 @@ fn page(status: StatusCode, template: &impl Template) -> Response {
             status.into_response()
         }
     }
+}
+
+/// The frame of the team that the request was let into.
+async fn team_frame(board: &Board, admitted: &Admitted) -> Option<(Shell, String)> {
+    let caller = admitted.caller()?;
+    match Shell::load(board, caller).await {
+        Ok(shell) => Some((shell, caller.team.slug.clone())),
+        Err(error) => {
+            tracing::warn!(%error, "a refusal has no frame");
+            None
+        }
+    }
+}
+
+/// What is not there, to a member of the team.
+#[derive(Template)]
+#[template(path = "error_in_team.html")]
+struct TeamPage<'a> {
+    shell: Shell,
+    slug: String,
+    words: &'a RefusalWords,
 }
 
 #[derive(Template)]

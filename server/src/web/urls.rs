@@ -59,12 +59,13 @@ pub fn artifact_diff(slug: &str, id: &ArtifactId, with: &ArtifactId) -> String {
     format!("/t/{slug}/artifacts/{id}?with={with}#diff")
 }
 
-/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `messages`, `attachments`.
+/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `pane`, `messages`,
+/// `attachments`.
 pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
     format!("/t/{slug}/sessions/{id}/{verb}")
 }
 
-/// A session with a tab of its pane: `plan`, `artifacts`, `files`, `memory`.
+/// A session with a tab of its pane: `plan`, `artifacts`, `files`, `memory`; or without the pane: `closed`.
 pub fn pane(slug: &str, id: &SessionId, tab: &str) -> String {
     format!("/t/{slug}/sessions/{id}?pane={tab}")
 }
@@ -226,6 +227,11 @@ pub fn live(slug: &str, view: &str) -> String {
 /// The operator's account.
 pub fn account() -> &'static str {
     "/account"
+}
+
+/// The operator's account, with the way back to a team.
+pub fn account_from(slug: &str) -> String {
+    format!("/account?team={slug}")
 }
 
 /// Sets the theme.

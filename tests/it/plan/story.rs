@@ -78,8 +78,7 @@ async fn a_plan_is_written_ticks_and_is_changed_by_consent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_scripts_the_same_forms_do() {
     let fixture =
-        planning(Engine::Sqlite, vec![Reply::text("# Say hello\n\n- [ ] One\n- [ ] Two\n"), Reply::text("Done.")])
-            .await;
+        planning(Engine::Sqlite, vec![Reply::text("## Plan\n\n- [ ] One\n- [ ] Two\n"), Reply::text("Done.")]).await;
     let task = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
     fixture.asked().await;
     let browser = Browser::open(Scripts::Off).await;

@@ -54,6 +54,8 @@ pub struct PlanDraft {
 #[derive(Clone, Debug)]
 pub struct StepEdit {
     pub step: String,
+    /// The version of the plan that was seen: in the present one the step must be the same, whatever else was changed.
+    pub base: Option<String>,
     pub action: StepAction,
 }
 
@@ -328,6 +330,9 @@ pub async fn edit_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, wa
     for _ in 0..MAX_EDIT_ATTEMPTS {
         let now = current(board, team, id).await?;
         let text = now.as_ref().map_or("", |now| now.markdown.as_str());
+        if let Some(base) = wanted.base.as_ref().filter(|base| now.as_ref().is_none_or(|now| now.hash != **base)) {
+            is_same_step(board, team, id, (base, &wanted.step), text).await?;
+        }
         let text = changed(text, &wanted.step, &wanted.action)?;
         let edit = put(board, team, by, id, PlanDraft { base: now.map(|now| now.hash), text }).await?;
         if edit.state != EditState::Conflict {
@@ -338,6 +343,23 @@ pub async fn edit_step(board: &Board, team: &TeamId, by: &By, id: &SessionId, wa
         last = Some(edit);
     }
     last.ok_or_else(|| Error::conflict("plan_changed", "the plan is being changed; try again"))
+}
+
+/// Refuses a change of a step that was another one in the version that its author saw.
+async fn is_same_step(
+    board: &Board,
+    team: &TeamId,
+    id: &SessionId,
+    (base, step): (&str, &str),
+    now: &str,
+) -> Result<()> {
+    let seen = db::plans::of_hash(&mut board.db.reader_of(team).await?, id, base).await?;
+    let title = |text: &str| Steps::of(text).steps.into_iter().find(|known| known.id == step).map(|step| step.title);
+    match (step.is_empty(), seen) {
+        (true, _) => Ok(()),
+        (false, Some(seen)) if title(&seen.markdown) == title(now) => Ok(()),
+        (false, _) => Err(Error::conflict("plan_changed", "this step was changed meanwhile; look at it again")),
+    }
 }
 
 fn changed(text: &str, step: &str, action: &StepAction) -> Result<String> {

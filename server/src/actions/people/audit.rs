@@ -15,7 +15,7 @@ use protocol::{Instant, TeamId};
 use crate::{
     db::{
         self, Db,
-        audit::{Entry, SealedEntry},
+        audit::{AuditObject, Entry, SealedEntry},
     },
     domain::{By, Team},
     error::{Error, Result},
@@ -126,6 +126,11 @@ pub async fn accept(board: &Board, action: &str, detail: &str) -> Result<usize> 
 pub async fn page(board: &Board, team: &TeamId, before: Option<u64>, limit: u64) -> Result<Vec<SealedEntry>> {
     seal(&board.db, board.clock.now(), team).await?;
     Ok(db::audit::page(&mut board.db.reader_of(team).await?, before, limit).await?)
+}
+
+/// What the rows of such a page are about, by name.
+pub async fn objects(board: &Board, team: &TeamId, before: Option<u64>, limit: u64) -> Result<Vec<AuditObject>> {
+    Ok(db::audit::objects(&mut board.db.reader_of(team).await?, before, limit).await?)
 }
 
 /// Gives committed entries of a team their numbers and seals.

@@ -99,6 +99,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0014_viber_counts.sql"),
         include_str!("../../../../migrations/postgres/0014_viber_counts.sql"),
     ),
+    (
+        15,
+        "panes",
+        include_str!("../../../../migrations/sqlite/0015_panes.sql"),
+        include_str!("../../../../migrations/postgres/0015_panes.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -3,6 +3,7 @@
 //! outside (`guard::audit_files`), shows when the last rows were removed.
 
 mod chain;
+mod objects;
 mod pending;
 mod verify;
 
@@ -20,6 +21,7 @@ use crate::{
 };
 
 pub use chain::AuditChain;
+pub use objects::{AuditObject, objects};
 pub use pending::{adopt, is_pending, seal};
 pub use verify::{ChainFault, ChainReport, RESTORE_ACTION, verify};
 

@@ -130,9 +130,14 @@ pub async fn slug(parts: &mut Parts) -> Result<String, Error> {
             parts.headers.get("x-team").ok_or_else(|| Error::Malformed("the header X-Team is required".into()))?;
         header.to_str().map_err(|_| Error::NotFound)?.to_owned()
     } else {
-        let path = parts.extract::<RawPathParams>().await.map_err(|_| Error::NotFound)?;
-        let found = path.iter().find(|(name, _)| *name == "team").map(|(_, value)| value.to_owned());
-        found.ok_or(Error::NotFound)?
+        // No route answers to an unknown path, which then has no parameters.
+        let unrouted =
+            parts.uri.path().strip_prefix("/t/").map(|rest| rest.split('/').next().unwrap_or(rest).to_owned());
+        match parts.extract::<RawPathParams>().await {
+            Ok(path) => path.iter().find(|(name, _)| *name == "team").map(|(_, value)| value.to_owned()).or(unrouted),
+            Err(_) => unrouted,
+        }
+        .ok_or(Error::NotFound)?
     };
     if crate::domain::input::is_slug(&text) { Ok(text) } else { Err(Error::NotFound) }
 }

@@ -211,10 +211,12 @@ impl Shell {
         self
     }
 
-    /// The same frame; its stream also shows this tab of the pane, or the first one.
-    pub fn with_pane(mut self, tab: Option<&str>) -> Self {
+    /// The same frame; its stream also shows this tab of the pane, which the address names or not. Without one it opens the
+    /// pane when there is something to show.
+    pub fn with_pane(mut self, tab: Option<&str>, is_named: bool) -> Self {
         if let Some(tab) = tab {
-            self.live = self.live.map(|live| format!("{live}&pane={tab}"));
+            let key = if is_named { "pane" } else { "shown" };
+            self.live = self.live.map(|live| format!("{live}&{key}={tab}"));
         }
         self
     }
@@ -242,6 +244,11 @@ impl Shell {
     /// The name over the rail.
     pub fn team_name(&self) -> &str {
         self.team.as_ref().map_or("Viber Board", |team| &team.name)
+    }
+
+    /// The account's page, which leads back to this team.
+    pub(in crate::web) fn account(&self) -> String {
+        self.team.as_ref().map_or_else(|| urls::account().to_owned(), |team| urls::account_from(&team.slug))
     }
 
     pub(in crate::web) fn is_team(&self, slug: &str) -> bool {

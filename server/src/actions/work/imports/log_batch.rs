@@ -287,6 +287,7 @@ impl LogBatch {
             let some = &rest[..rest.len().min(PARTS_PER_STEP)];
             // A later task's history then contains all of it.
             db::messages::append(tx, id, some).await?;
+            db::touched_files::note(tx, &self.session, some).await?;
             there += some.len();
             // Something was written, so the next change makes progress however slow this is.
             if tx.is_full() && there < attempt.parts.len() {
@@ -346,7 +347,9 @@ impl LogBatch {
         let number = attempt.number;
         if let Some(said) = said {
             db::messages::insert(tx, said).await?;
-            db::messages::append(tx, &said.id, &attempt.parts[..attempt.parts.len().min(PARTS_PER_STEP)]).await?;
+            let first = &attempt.parts[..attempt.parts.len().min(PARTS_PER_STEP)];
+            db::messages::append(tx, &said.id, first).await?;
+            db::touched_files::note(tx, &self.session, first).await?;
         }
         let advance = db::attempts::Advance {
             from: 1,

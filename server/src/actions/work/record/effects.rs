@@ -113,6 +113,7 @@ impl Recording<'_, '_> {
         if parts.is_empty() {
             return Ok(None);
         }
+        db::touched_files::note(self.tx, &self.held.session_id, parts).await?;
         if let Some(message) = &self.held.message_id {
             db::messages::append(self.tx, message, parts).await?;
             return Ok(None);

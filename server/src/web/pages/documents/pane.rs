@@ -1,4 +1,5 @@
-//! The pane beside a conversation: its tabs, and what the chosen one shows. One tab at a time, chosen by the address.
+//! The pane beside a conversation: its tabs, and what the chosen one shows. One tab at a time, chosen by the address, else by
+//! what the reader chose last, else by what there is: it opens by itself with the session's first plan or artifact.
 //!
 //! What a tab needs of the database is read into its pane's data, which knows neither the time nor the reader; the
 //! view is made of that. The pane's body and the strip are regions of the page's stream.
@@ -10,16 +11,27 @@ pub mod plan;
 pub mod step_diff;
 
 use askama::Template;
-use axum::response::{Html, IntoResponse, Redirect, Response};
-use protocol::{Instant, SessionId, TeamId, ViberId};
+use axum::{
+    Form,
+    extract::State,
+    http::StatusCode,
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use protocol::{Instant, OperatorId, SessionId, TeamId, ViberId};
+use serde::Deserialize;
 
 use crate::{
-    db,
+    actions, db,
     domain::{Role, Session},
     error::{Error, Result},
     state::Board,
     web::pages::{Wants, conversation::Conversation},
-    web::{Rejection, extract::Caller, urls, view::filters},
+    web::{
+        AsViewer, Rejection,
+        extract::{Caller, Id},
+        urls,
+        view::filters,
+    },
 };
 
 /// Longest `at` of an address that is accepted, bytes.
@@ -64,44 +76,89 @@ impl Tab {
     }
 }
 
-/// Which tab, and which place in it.
+/// What stands beside a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PaneChoice {
+    Tab(Tab),
+    Closed,
+}
+
+impl PaneChoice {
+    /// The word in the address.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tab(tab) => tab.word(),
+            Self::Closed => "closed",
+        }
+    }
+
+    /// A word that means nothing is no choice.
+    pub fn parse(word: &str) -> Option<Self> {
+        if word == Self::Closed.word() { Some(Self::Closed) } else { Tab::parse(word).map(Self::Tab) }
+    }
+
+    fn tab(self) -> Option<Tab> {
+        if let Self::Tab(tab) = self { Some(tab) } else { None }
+    }
+}
+
+/// What a reader asks to see beside the conversation, and which place in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PaneSelection {
-    pub tab: Tab,
-    /// The address names the tab: a narrow screen shows the pane instead of the conversation.
-    pub chosen: bool,
+    /// What the address names. A narrow screen shows a tab that it names instead of the conversation.
+    pub named: Option<PaneChoice>,
+    /// What the page shows that a stream is for.
+    pub shown: Option<PaneChoice>,
     /// A place in the tab, such as `history`; empty for its front, which the stream keeps current.
     pub at: String,
 }
 
 impl PaneSelection {
-    /// From the address; a tab that does not exist is the first one.
-    pub fn of(tab: Option<&str>, at: Option<&str>) -> Self {
-        let named = tab.and_then(Tab::parse);
-        let at = at.filter(|at| named.is_some() && at.len() <= MAX_PLACE_BYTES).unwrap_or_default().to_owned();
-        Self { tab: named.unwrap_or_default(), chosen: named.is_some(), at }
+    /// From the address.
+    pub fn of(pane: Option<&str>, at: Option<&str>) -> Self {
+        let named = pane.and_then(PaneChoice::parse);
+        let at = at.filter(|at| named.and_then(PaneChoice::tab).is_some() && at.len() <= MAX_PLACE_BYTES);
+        Self { named, shown: None, at: at.unwrap_or_default().to_owned() }
     }
 
-    /// The tab as the address names it.
-    pub fn named(&self) -> Option<&'static str> {
-        self.chosen.then(|| self.tab.word())
+    /// From the address of a stream, which also says what its page shows without naming it.
+    pub fn of_stream(pane: Option<&str>, shown: Option<&str>) -> Self {
+        Self { shown: shown.and_then(PaneChoice::parse), ..Self::of(pane, None) }
+    }
+
+    fn on(tab: Tab) -> Self {
+        Self { named: Some(PaneChoice::Tab(tab)), ..Self::default() }
     }
 
     /// `talk` or `pane`: what a narrow screen shows.
     pub fn view(&self) -> &'static str {
-        if self.chosen { "pane" } else { "talk" }
+        if self.named_tab().is_some() { "pane" } else { "talk" }
+    }
+
+    /// Whether a stream for it shows this tab.
+    pub fn shows(&self, tab: Tab) -> bool {
+        self.named.or(self.shown) == Some(PaneChoice::Tab(tab))
+    }
+
+    fn named_tab(&self) -> Option<Tab> {
+        self.named.and_then(PaneChoice::tab)
     }
 }
 
 /// What the database holds for a pane.
 #[derive(Clone, Debug)]
 pub struct PaneData {
+    /// What is shown; `None`: nothing was chosen, and there is nothing to show yet.
+    choice: Option<PaneChoice>,
+    /// What the reader chose last.
+    kept: Option<PaneChoice>,
     body: TabData,
     counts: Counts,
 }
 
 #[derive(Clone, Debug)]
 enum TabData {
+    Closed,
     Plan(Box<plan::PlanPane>),
     Artifacts(artifacts::ArtifactsPane),
     Files(files::FilesPane),
@@ -111,24 +168,56 @@ enum TabData {
 /// Numbers in the strip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    /// Changes of the plan that wait for a person.
+    /// Steps of the plan that are done, and all.
+    steps: (usize, usize),
+    /// Changes of the plan and approvals that wait for a person.
     proposals: usize,
-    /// The same for `MEMORY.md`.
+    artifacts: u64,
+    files: u64,
+    /// Changes of `MEMORY.md` that wait for a person.
     memory: usize,
 }
 
 impl PaneData {
-    /// What the asked tab shows now.
-    pub async fn load(board: &Board, team: &TeamId, session: &Session, asked: &PaneSelection) -> Result<Self> {
+    /// What this reader sees now: what the address names, else what they chose last, else what there is: the plan, or the
+    /// artifacts, or nothing.
+    pub async fn load(
+        board: &Board,
+        team: &TeamId,
+        session: &Session,
+        reader: Option<&OperatorId>,
+        asked: &PaneSelection,
+    ) -> Result<Self> {
         let tx = &mut board.db.reader_of(team).await?;
-        let body = match asked.tab {
-            Tab::Plan => TabData::Plan(Box::new(plan::PlanPane::read(tx, session, &asked.at).await?)),
-            Tab::Artifacts => TabData::Artifacts(artifacts::ArtifactsPane::read(tx, session).await?),
-            Tab::Files => TabData::Files(files::FilesPane::read(tx, session, &asked.at).await?),
-            Tab::Memory => TabData::Memory(Box::new(memory::MemoryPane::read(tx, session, &asked.at).await?)),
-        };
+        let (facts, plan) = plan::read_facts(tx, session, db::panes::facts_query(reader, &session.id)).await?;
         let [proposals, memory] = db::proposals::waiting(tx, &session.id).await?;
-        Ok(Self { body, counts: Counts { proposals, memory } })
+        let counts = Counts {
+            steps: plan.progress,
+            proposals: proposals + usize::from(facts.asks),
+            artifacts: facts.artifacts,
+            files: facts.files,
+            memory,
+        };
+        let kept = facts.choice.as_deref().and_then(PaneChoice::parse);
+        let there = match (plan.exists || counts.proposals > 0, facts.artifacts > 0) {
+            (true, _) => Some(PaneChoice::Tab(Tab::Plan)),
+            (false, true) => Some(PaneChoice::Tab(Tab::Artifacts)),
+            (false, false) => None,
+        };
+        let choice = asked.named.or(asked.shown).or(kept).or(there);
+        let body = match choice.and_then(PaneChoice::tab) {
+            None => TabData::Closed,
+            Some(Tab::Plan) => TabData::Plan(Box::new(plan::PlanPane::read(tx, session, &asked.at).await?)),
+            Some(Tab::Artifacts) => TabData::Artifacts(artifacts::ArtifactsPane::read(tx, session).await?),
+            Some(Tab::Files) => TabData::Files(files::FilesPane::read(tx, session, &asked.at).await?),
+            Some(Tab::Memory) => TabData::Memory(Box::new(memory::MemoryPane::read(tx, session, &asked.at).await?)),
+        };
+        Ok(Self { choice, kept, body, counts })
+    }
+
+    /// What is shown, when that was chosen or opened by itself.
+    pub fn choice(&self) -> Option<PaneChoice> {
+        self.choice
     }
 }
 
@@ -160,9 +249,9 @@ pub async fn answer(
     if wants == Wants::Page {
         return Ok(Redirect::to(&urls::pane(&caller.team.slug, session, tab.word())).into_response());
     }
-    let asked = PaneSelection { tab, ..PaneSelection::default() };
+    let asked = PaneSelection::on(tab);
     let conversation = Conversation::load(board, &caller.team.id, session, None).await?;
-    let data = PaneData::load(board, &caller.team.id, &conversation.session, &asked).await?;
+    let data = PaneData::load(board, &caller.team.id, &conversation.session, caller.reader(), &asked).await?;
     let pane = Pane::of(&asked, &data, &conversation, caller, board.clock.now());
     Ok(Html(pane.body()?).into_response())
 }
@@ -192,6 +281,7 @@ impl<'a> Pane<'a> {
     /// The chosen tab. One that is too large to stand beside a conversation says where its content is.
     pub fn body(&self) -> Result<String> {
         let html = match &self.data.body {
+            TabData::Closed => render(&ClosedPane { body: None }),
             TabData::Plan(data) => render(&plan::PlanView::of(data, &self.context)),
             TabData::Artifacts(data) => render(&artifacts::ArtifactsView::of(data, &self.context)),
             TabData::Files(data) => render(&files::FilesView::of(data, &self.context)),
@@ -201,11 +291,11 @@ impl<'a> Pane<'a> {
             return Ok(html);
         }
         let PaneContext { slug, session, viber, .. } = &self.context;
+        let tab = self.data.choice.and_then(PaneChoice::tab).unwrap_or_default();
         render(&OversizedTab {
-            tab: self.asked.tab.word(),
+            tab: tab.word(),
             front: self.asked.at.is_empty(),
-            text: (self.asked.tab == Tab::Plan && self.asked.at.is_empty())
-                .then(|| urls::pane_at(slug, session, "plan", "edit")),
+            text: (tab == Tab::Plan && self.asked.at.is_empty()).then(|| urls::pane_at(slug, session, "plan", "edit")),
             folder: urls::folder(slug, viber, &format!("sessions/{session}")),
         })
     }
@@ -216,23 +306,87 @@ impl<'a> Pane<'a> {
         Pane { context, asked: self.asked, data: self.data }.body()
     }
 
+    /// The tab that opened by itself, in place of what a closed pane has.
+    pub fn opened(&self) -> Result<String> {
+        render(&ClosedPane { body: Some(self.body()?) })
+    }
+
     /// The strip.
     pub fn strip(&self) -> Result<String> {
+        let PaneContext { slug, session, .. } = &self.context;
+        let Counts { steps, proposals, artifacts, files, memory } = self.data.counts;
+        let shown = self.data.choice.and_then(PaneChoice::tab);
         let tabs = Tab::ALL.iter().map(|tab| Link {
             title: tab.title(),
-            href: urls::pane(&self.context.slug, &self.context.session, tab.word()),
+            href: urls::pane(slug, session, tab.word()),
             count: match tab {
-                Tab::Plan => self.data.counts.proposals,
-                Tab::Artifacts => 0,
-                Tab::Files => 0,
-                Tab::Memory => self.data.counts.memory,
+                Tab::Plan if steps.1 > 0 => Some((format!("{}/{}", steps.0, steps.1), "steps done")),
+                Tab::Artifacts => count(artifacts, "artifacts", db::panes::MAX_COUNTED),
+                Tab::Files => count(files, "files changed", db::touched_files::MAX_TOUCHED_FILES),
+                Tab::Plan | Tab::Memory => None,
             },
-            // On a wide screen one tab is always open; on a narrow one only when the address names it.
-            current: (*tab == self.asked.tab).then_some(if self.asked.chosen { "page" } else { "true" }),
+            waits: match tab {
+                Tab::Plan => proposals,
+                Tab::Memory => memory,
+                Tab::Artifacts | Tab::Files => 0,
+            },
+            named: self.asked.named_tab() == Some(*tab),
+            shown: shown == Some(*tab),
         });
-        let conversation = urls::session(&self.context.slug, &self.context.session);
-        render(&Strip { conversation, on_talk: !self.asked.chosen, tabs: tabs.collect() })
+        render(&Strip {
+            conversation: urls::session(slug, session),
+            keep: urls::session_verb(slug, session, "pane"),
+            on_talk: self.asked.named_tab().is_none(),
+            open: shown.is_some(),
+            kept: self.data.kept.map_or("", PaneChoice::word),
+            shown: shown.map_or("", Tab::word),
+            tabs: tabs.collect(),
+        })
     }
+}
+
+/// A number in the strip and what it counts; nothing where there is nothing.
+fn count(n: u64, of: &'static str, most: u64) -> Option<(String, &'static str)> {
+    match n {
+        0 => None,
+        _ if n >= most => Some((format!("{most}+"), of)),
+        _ => Some((n.to_string(), of)),
+    }
+}
+
+/// `POST /t/{team}/sessions/{id}/pane`: what the reader wants to see beside this session, from now on.
+pub async fn choose(
+    State(board): State<Board>,
+    caller: AsViewer,
+    Id(id): Id<SessionId>,
+    wants: Wants,
+    Form(form): Form<PaneForm>,
+) -> Result<Response, Rejection> {
+    let wanted = PaneChoice::parse(&form.pane).ok_or_else(|| Error::Malformed("unknown tab".to_owned()))?;
+    if let Some(operator) = &caller.operator {
+        actions::panes::choose(&board, &caller.team.id, &caller.by, &operator.id, &id, wanted.word()).await?;
+    }
+    if wants == Wants::Fragment {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let to = match wanted {
+        PaneChoice::Tab(tab) => urls::pane(&caller.team.slug, &id, tab.word()),
+        PaneChoice::Closed => urls::session(&caller.team.slug, &id),
+    };
+    Ok(Redirect::to(&to).into_response())
+}
+
+/// A tab's word, or `closed`.
+#[derive(Debug, Deserialize)]
+pub struct PaneForm {
+    pane: String,
+}
+
+/// A pane that shows nothing, or what it shows since it opened by itself.
+#[derive(Template)]
+#[template(path = "documents/pane/_closed.html")]
+struct ClosedPane {
+    body: Option<String>,
 }
 
 /// Shown instead of a tab that is too large.
@@ -251,15 +405,28 @@ struct OversizedTab {
 #[template(path = "documents/pane/_tabs.html")]
 struct Strip {
     conversation: String,
+    /// Where a choice is kept.
+    keep: String,
     on_talk: bool,
+    open: bool,
+    /// What the reader chose last; empty: nothing yet.
+    kept: &'static str,
+    /// The tab that is shown on a wide screen; empty: none.
+    shown: &'static str,
     tabs: Vec<Link>,
 }
 
 struct Link {
     title: &'static str,
     href: String,
-    count: usize,
-    current: Option<&'static str>,
+    /// A number, and what it counts.
+    count: Option<(String, &'static str)>,
+    /// How many things wait for a person there.
+    waits: usize,
+    /// A narrow screen shows it instead of the conversation.
+    named: bool,
+    /// A wide screen shows it beside the conversation.
+    shown: bool,
 }
 
 fn render(template: &impl Template) -> Result<String> {
@@ -273,11 +440,20 @@ mod tests {
     #[test]
     fn an_address_names_a_tab_and_a_place_in_it() {
         let asked = PaneSelection::of(Some("plan"), Some("history"));
-        assert_eq!((asked.tab, asked.view(), asked.at.as_str()), (Tab::Plan, "pane", "history"));
+        assert_eq!((asked.named_tab(), asked.view(), asked.at.as_str()), (Some(Tab::Plan), "pane", "history"));
         for odd in [Some(""), Some("nothing"), Some("../plan"), None] {
             let asked = PaneSelection::of(odd, Some("history"));
-            assert_eq!((asked.tab, asked.view(), asked.at.as_str()), (Tab::Plan, "talk", ""), "{odd:?}");
+            assert_eq!((asked.named, asked.view(), asked.at.as_str()), (None, "talk", ""), "{odd:?}");
         }
         assert_eq!(PaneSelection::of(Some("plan"), Some(&"x".repeat(65))).at, "");
+        let closed = PaneSelection::of(Some("closed"), Some("history"));
+        assert_eq!((closed.named, closed.view(), closed.at.as_str()), (Some(PaneChoice::Closed), "talk", ""));
+    }
+
+    #[test]
+    fn a_count_says_when_there_is_more() {
+        assert_eq!(count(0, "files", 100), None);
+        assert_eq!(count(8, "files", 100), Some(("8".to_owned(), "files")));
+        assert_eq!(count(100, "files", 100), Some(("100+".to_owned(), "files")));
     }
 }

@@ -77,8 +77,14 @@ pub struct StepForm {
     #[serde(default)]
     step: String,
     /// `title`, `add`, `up`, `down`, `remove`, or a status.
-    #[serde(rename = "do")]
+    #[serde(rename = "do", default)]
     action: String,
+    /// A step's circle: the status that it is to have, a colon, and its id.
+    #[serde(default)]
+    tick: String,
+    /// The version of the plan that the form was made of; empty: that does not matter, or there was none.
+    #[serde(default)]
+    base: String,
     #[serde(default)]
     title: String,
 }
@@ -91,7 +97,8 @@ pub async fn step(
     wants: Wants,
     Form(form): Form<StepForm>,
 ) -> Result<Response, Rejection> {
-    let action = match form.action.as_str() {
+    let (word, step) = form.tick.split_once(':').unwrap_or((&form.action, &form.step));
+    let action = match word {
         "title" => StepAction::Title(form.title),
         "add" => StepAction::Add(form.title),
         "up" => StepAction::Up,
@@ -102,7 +109,8 @@ pub async fn step(
             StepAction::Status(status.ok_or_else(|| Error::Malformed("unknown action".to_owned()))?)
         }
     };
-    let wanted = StepEdit { step: form.step, action };
+    let base = (!form.base.is_empty()).then_some(form.base.as_str());
+    let wanted = StepEdit { step: step.to_owned(), base: base.map(str::to_owned), action };
     plan::edit_step(&board, &caller.team.id, &caller.by, &id, &wanted).await?;
     pane::answer(&board, &caller, &id, wants, Tab::Plan).await
 }

@@ -1,6 +1,7 @@
 //! A team's settings: the team itself, members, invitations, API tokens, the audit.
 
 mod audit;
+mod audit_words;
 mod invitations;
 mod members;
 mod team;

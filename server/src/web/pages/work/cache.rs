@@ -116,7 +116,7 @@ impl SessionPageData {
         let mut conversation = Conversation::load(board, &caller.team.id, id, before).await?;
         let messages = rendered(board, caller, &mut conversation, &key.messages).await?;
         let frame = ShellData::load(board, caller).await?;
-        let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, pane).await?;
+        let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, caller.reader(), pane).await?;
         let page = Arc::new(Self { conversation, frame, messages, pane });
         let bytes = page.bytes();
         lock(&PAGES).put(key, (version, page.clone()), bytes);

@@ -107,6 +107,9 @@ pub struct LiveQuery {
     /// The tab of the pane that the page shows.
     #[serde(default)]
     pane: Option<String>,
+    /// The same when its address does not name it.
+    #[serde(default)]
+    shown: Option<String>,
     /// The newest message that the page shows.
     #[serde(default)]
     last: u64,
@@ -147,7 +150,7 @@ pub async fn watch(
         board,
         caller: caller.0,
         view,
-        pane: pane::PaneSelection::of(asked.pane.as_deref(), None),
+        pane: pane::PaneSelection::of_stream(asked.pane.as_deref(), asked.shown.as_deref()),
         list: vibers::ViberListQuery {
             q: protocol::text::head(asked.q.trim(), 200).to_owned(),
             show: asked.show,
@@ -263,7 +266,7 @@ impl Watcher {
             }
             Changed::Viber(_) => (true, true),
             Changed::File { viber, path } => {
-                let tab = self.pane.tab == pane::Tab::Files && self.workspace.as_ref() == Some(viber);
+                let tab = self.pane.shows(pane::Tab::Files) && self.workspace.as_ref() == Some(viber);
                 (false, tab || self.view.shows(viber, path))
             }
             Changed::Team => (true, false),
@@ -340,10 +343,18 @@ impl Watcher {
 
     /// The tab beside the conversation, and the strip with its numbers.
     async fn show_pane(&mut self, conversation: &Conversation) -> Result<()> {
-        let held = pane::PaneData::load(&self.board, &self.caller.team.id, &conversation.session, &self.pane).await?;
-        let asked = self.pane.clone();
+        let Caller { team, .. } = &self.caller;
+        let (asked, reader) = (self.pane.clone(), self.caller.reader());
+        let held = pane::PaneData::load(&self.board, &team.id, &conversation.session, reader, &asked).await?;
         let pane = pane::Pane::of(&asked, &held, conversation, &self.caller, self.board.clock.now());
-        let (body, ageless, strip) = (pane.body()?, pane.ageless()?, pane.strip()?);
+        let strip = pane.strip()?;
+        if asked.named.or(asked.shown).is_none() && held.choice().is_some() {
+            // It opens by itself, and stays.
+            self.pane.shown = held.choice();
+            let opened = pane.opened()?;
+            self.region("opened", opened.clone(), &opened);
+        }
+        let (body, ageless) = (pane.body()?, pane.ageless()?);
         self.region("pane", body, &ageless);
         self.region("strip", strip.clone(), &strip);
         Ok(())

@@ -21,7 +21,7 @@ use crate::{
         conversation::{Conversation, PageEnd, RenderedMessage},
         home::{self, GoalForm},
         nonce, once,
-        pane::{Pane, PaneSelection},
+        pane::{Pane, PaneChoice, PaneSelection},
         status_panel::StatusPanel,
     },
     web::{
@@ -74,13 +74,16 @@ pub struct SessionHost {
     viber: Option<(String, String)>,
     contact: Badge,
     agent: String,
+    /// What its current task is doing, where the dock is not beside it.
+    task: Option<Badge>,
 }
 
 impl SessionHost {
     /// As it is now.
     pub fn of(conversation: &Conversation, slug: &str) -> Self {
         let viber = conversation.viber.as_ref().map(|viber| (urls::viber(slug, &viber.id), viber.name.clone()));
-        Self { viber, contact: conversation.contact(), agent: conversation.agent_name() }
+        let task = conversation.current.as_ref().map(Badge::task);
+        Self { viber, contact: conversation.contact(), agent: conversation.agent_name(), task }
     }
 }
 
@@ -188,7 +191,7 @@ async fn page<'a>(
     let asked = at.pane();
     let shell = Shell::of(&read.frame, caller, board.clock.now())
         .at(PageLocation::Session(id.clone()))
-        .with_pane(asked.named());
+        .with_pane(read.pane.choice().map(PaneChoice::word), asked.named.is_some());
     let before = at.before()?;
     let shell = if before.is_none() { shell.from(conversation.cursor()) } else { shell.still() };
     let mut composer = Composer::of(board, conversation, caller);

@@ -65,6 +65,8 @@ pub struct FailureView {
     pub cause: String,
     pub effect: &'static str,
     pub next: String,
+    /// What is to be run on the viber.
+    pub command: Option<String>,
     pub code: &'static str,
 }
 
@@ -80,6 +82,8 @@ pub struct QueuedTask {
 const MAX_GOAL_BYTES: usize = 240;
 /// What is shown of a step that the viber suggests after an error, bytes of HTML.
 const MAX_NEXT_STEP_BYTES: usize = 2_000;
+/// Longest name of a provider that is put into a command, bytes.
+const MAX_PROVIDER_NAME_BYTES: usize = 40;
 /// Queued tasks that are shown.
 const MAX_QUEUED_TASKS: usize = 40;
 
@@ -131,7 +135,10 @@ impl TaskView {
             badge: Badge::task(task),
             cause: cause(task, viber, conversation),
             facts: facts(task),
-            failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(FailureView::of),
+            failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(|error| {
+                let refused = FailureView::of_refused_key(error, viber);
+                refused.unwrap_or_else(|| FailureView::of(error))
+            }),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
             retry: again.then(|| verb("retry")).flatten(),
             review: review.then(|| urls::pane(&caller.team.slug, &conversation.session.id, "plan")),
@@ -269,6 +276,27 @@ fn count(tokens: u64) -> String {
 }
 
 impl FailureView {
+    /// A provider that did not accept a viber's key, or a key that is missing; `None` when the error does not name the
+    /// provider, whose name becomes a part of a command.
+    fn of_refused_key(error: &TaskError, viber: &str) -> Option<Self> {
+        let is_name = |name: &str| {
+            (1..=MAX_PROVIDER_NAME_BYTES).contains(&name.len())
+                && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        };
+        let (provider, said) = error.message.split_once(": ").filter(|(name, _)| is_name(name))?;
+        if error.code != ErrorCode::ProviderAuth {
+            return None;
+        }
+        let cause = match said.starts_with("no API key") {
+            true => format!("{viber} has no key for {provider}: {said}"),
+            false => format!("{provider} refused the key that {viber} has for it: {said}"),
+        };
+        let next = format!("On {viber}, set a valid key with this command, then retry.");
+        let command = Some(format!("daemon-agent key set {provider}"));
+        Some(Self { cause, next, command, ..Self::of(error) })
+    }
+
     /// What an error means and what one can do.
     pub fn of(error: &TaskError) -> Self {
         let (effect, next) = match error.code {
@@ -334,6 +362,38 @@ impl FailureView {
             .suggestion
             .as_ref()
             .map_or_else(|| next.to_owned(), |next| truncate_escaped(next, MAX_NEXT_STEP_BYTES));
-        Self { cause: error.message.clone(), effect, next, code: error.code.as_str() }
+        Self { cause: error.message.clone(), effect, next, command: None, code: error.code.as_str() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(message: &str) -> Option<FailureView> {
+        let error = TaskError {
+            code: ErrorCode::ProviderAuth,
+            message: message.to_owned(),
+            retryable: false,
+            suggestion: None,
+            details: None,
+        };
+        FailureView::of_refused_key(&error, "kiln")
+    }
+
+    #[test]
+    fn a_refused_key_names_provider_viber_and_command() {
+        let view = refused("openai: the key was refused (HTTP 401)").expect("a view");
+        assert_eq!(view.cause, "openai refused the key that kiln has for it: the key was refused (HTTP 401)");
+        assert_eq!(view.command.as_deref(), Some("daemon-agent key set openai"));
+        let missing = refused("openai: no API key for openai/gpt-5").expect("a view");
+        assert!(missing.cause.starts_with("kiln has no key for openai"), "{}", missing.cause);
+    }
+
+    #[test]
+    fn what_a_viber_says_does_not_become_a_command() {
+        for evil in ["x; rm -rf ~: refused", "$(id): refused", "-h: refused", "refused", ": refused", "a b: refused"] {
+            assert_eq!(refused(evil), None, "{evil}");
+        }
     }
 }

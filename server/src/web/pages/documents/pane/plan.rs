@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     actions::plan,
-    db::{self, TeamTx},
+    db::{self, Query, TeamTx},
     domain::{
         Approval, Artifact, ArtifactKind, Edit, EditState, FileText, PlanSource, Policies, Revision, Session, file,
         plan::ProposalKind,
@@ -34,6 +34,8 @@ const REVISIONS_PER_PAGE: u64 = 50;
 const MAX_SEARCHED_EDITS: u64 = 20;
 /// Steps that have a menu.
 const MAX_STEP_MENUS: usize = 25;
+/// Steps that are ticked by their circle; those behind them in the plan's text.
+const MAX_TICKS: usize = 100;
 /// Pictures that a file beside the plan shows.
 const MAX_MEDIA: usize = 24;
 /// Artifacts among which they are looked for.
@@ -96,6 +98,27 @@ enum PlanPlace {
     History(Vec<Revision>, Option<u64>),
     /// A revision and the one before it.
     Revision(Box<(Revision, Option<Revision>)>),
+}
+
+/// What the strip and an unopened pane need of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanFacts {
+    pub exists: bool,
+    /// Steps that are over, and all.
+    pub progress: (usize, usize),
+}
+
+/// Reads it, together with another query.
+pub async fn read_facts<T>(tx: &mut TeamTx<'_>, session: &Session, other: Query<T>) -> Result<(T, PlanFacts)> {
+    let pending = db::edits::pending_query(&session.viber_id, &plan::path(&session.id));
+    let (found, now, queued) = tx.query_three(other, db::plans::newest_query(&session.id), pending).await?;
+    let mut text = queued.and_then(|edit| edit.content).or(now.map(|now| now.markdown));
+    if text.is_none() && plan::borrows(session) {
+        let file = db::files::load(tx, &session.viber_id, plan::MACHINE_PLAN).await?;
+        text = file.filter(|file| file.hash.is_some()).and_then(|file| file.text).map(|text| text.content);
+    }
+    let text = text.unwrap_or_default();
+    Ok((found, PlanFacts { exists: !text.trim().is_empty(), progress: Document::parse(&text).steps().progress() }))
 }
 
 impl PlanPane {
@@ -221,6 +244,8 @@ struct StepView {
     current: bool,
     first: bool,
     last: bool,
+    /// Its circle is a button.
+    tick: bool,
     /// It can be changed by itself. Of a long plan only the first steps and the one at work can; the others are
     /// changed in the text.
     menu: bool,
@@ -245,6 +270,7 @@ impl<'a> PlanView<'a> {
                         current: current == Some(n),
                         first: n == 0,
                         last: n + 1 == count,
+                        tick: n < MAX_TICKS || current == Some(n),
                         menu: n < MAX_STEP_MENUS || current == Some(n),
                     };
                     match pieces.last_mut() {
@@ -255,6 +281,22 @@ impl<'a> PlanView<'a> {
             }
         }
         Self { data, context, goal: plan.goal, pieces, progress, beyond: document.beyond() }
+    }
+
+    /// Whether the plan is all in the text that waits for approval, and so is shown there.
+    fn is_asked_about(&self) -> bool {
+        let Some(asked) = self.data.approval.as_ref().filter(|asked| asked.tool == "plan") else { return false };
+        let steps = self.pieces.iter().filter_map(|piece| match piece {
+            PlanSection::Steps(steps) => Some(steps),
+            PlanSection::Text(_) => None,
+        });
+        steps.flatten().all(|shown| asked.preview.contains(&shown.step.title))
+    }
+
+    /// The files beside the plan; not the one that is shown because it waits for approval.
+    fn beside(&self) -> impl Iterator<Item = &Beside> {
+        let asks = self.data.approval.as_ref().is_some_and(|asked| asked.tool == "plan");
+        self.data.beside.iter().filter(move |file| !asks || file.name != plan::COMPANION_FILES[0])
     }
 
     /// Who made a revision, as the end of a sentence.

@@ -3,8 +3,8 @@
 use askama::Template;
 use axum::{
     Form,
-    extract::State,
-    http::StatusCode,
+    extract::{Query, State},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Redirect, Response},
 };
 use protocol::LoginId;
@@ -32,6 +32,8 @@ struct Page {
     email: String,
     theme: String,
     teams: Vec<(Team, Role)>,
+    /// The team that the reader came from, else their first one: its address and name.
+    back: Option<(String, String)>,
     devices: Vec<Login>,
     here: Login,
     /// Which form it is about, and what is wrong.
@@ -51,6 +53,7 @@ impl Page {
 async fn show(
     board: &Board,
     signed_in: SignedIn,
+    from: Option<&str>,
     name: Option<String>,
     error: Option<(&'static str, Error)>,
 ) -> Result<Response, Rejection> {
@@ -59,12 +62,15 @@ async fn show(
         let teams = db::teams::of_operator(&mut tx, id).await?;
         (teams, db::logins::of_operator(&mut tx, id, board.clock.now()).await?)
     };
+    let open = || teams.iter().map(|(team, _)| team).filter(|team| team.suspended_at.is_none());
+    let back = open().find(|team| from == Some(&team.slug)).or_else(|| open().next());
     let status = error.as_ref().map_or(StatusCode::OK, |(_, error)| respond::status(error));
     let page = Page {
         shell: Shell::load_alone(board, &signed_in).await?,
         name: name.unwrap_or_else(|| signed_in.operator.name.clone()),
         email: signed_in.operator.email,
         theme: signed_in.operator.theme,
+        back: back.map(|team| (urls::home(&team.slug), team.name.clone())),
         teams,
         devices,
         here: signed_in.login,
@@ -74,8 +80,27 @@ async fn show(
 }
 
 /// As it is.
-pub(super) async fn page(State(board): State<Board>, signed_in: SignedIn) -> Result<Response, Rejection> {
-    show(&board, signed_in, None, None).await
+pub(super) async fn page(
+    State(board): State<Board>,
+    signed_in: SignedIn,
+    Query(from): Query<AccountQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Rejection> {
+    let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok()).and_then(came_from);
+    show(&board, signed_in, from.team.as_deref().or(referrer), None, None).await
+}
+
+#[derive(Deserialize)]
+pub(super) struct AccountQuery {
+    /// The team that the reader came from.
+    team: Option<String>,
+}
+
+/// The team in the address of the page that led here: one of its own, or this one before a form was sent.
+fn came_from(referrer: &str) -> Option<&str> {
+    let after = |mark: &str| referrer.split_once(mark).map(|(_, rest)| rest);
+    let rest = after("/account?team=").or_else(|| after("/t/"))?;
+    rest.split(['/', '?', '&', '#']).next().filter(|slug| !slug.is_empty())
 }
 
 /// 303 back to the account.
@@ -98,7 +123,7 @@ pub(super) async fn update(
     match accounts::update_profile(&board, &signed_in.operator.id, &typed.name, &typed.theme).await {
         Ok(()) => Ok(back()),
         Err(error @ Error::Unacceptable { .. }) => {
-            show(&board, signed_in, Some(typed.name), Some(("profile", error))).await
+            show(&board, signed_in, None, Some(typed.name), Some(("profile", error))).await
         }
         Err(error) => Err(error.into()),
     }
@@ -119,7 +144,7 @@ pub(super) async fn password(
     let done = accounts::change_password(&board, &signed_in.by, &signed_in.login, typed.old, typed.new).await;
     match done {
         Ok(()) => Ok(back()),
-        Err(error @ Error::Unacceptable { .. }) => show(&board, signed_in, None, Some(("password", error))).await,
+        Err(error @ Error::Unacceptable { .. }) => show(&board, signed_in, None, None, Some(("password", error))).await,
         Err(error) => Err(error.into()),
     }
 }
@@ -167,6 +192,19 @@ fn device(agent: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_way_back_is_a_team() {
+        for (from, team) in [
+            ("https://board.test/t/home/sessions/ses_1", Some("home")),
+            ("https://board.test/t/home", Some("home")),
+            ("https://board.test/account?team=far", Some("far")),
+            ("https://board.test/account", None),
+            ("https://board.test/t/", None),
+        ] {
+            assert_eq!(super::came_from(from), team, "{from}");
+        }
+    }
+
     #[test]
     fn browsers_have_names() {
         let agent = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0 Safari/537.36";
