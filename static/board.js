@@ -17,6 +17,11 @@
     return s < 1 ? "now" : s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min`
       : s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
   };
+  // What lasts is counted by the second.
+  const lasted = (ms) => {
+    const s = Math.floor(ms / 1000);
+    return s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor(s / 60) % 60} min`;
+  };
   const write = (el) => {
     const at = new Date(el.dateTime);
     if (Number.isNaN(at.getTime())) return;
@@ -27,6 +32,7 @@
       full: () => full.format(at),
       ago: () => now - at < 1000 ? "just now" : `${span(now - at)} ago`,
       since: () => span(Math.max(1000, now - at)),
+      lasted: () => lasted(Math.max(1000, now - at)),
       left: () => span(Math.max(0, at - now)),
       short: () => (at >= midnight ? clock : midnight - at < 6 * day ? week : date).format(at),
     }[el.dataset.as];
@@ -38,7 +44,12 @@
   setInterval(() => {
     if (!document.hidden) each(document, 'time:is([data-as="ago"], [data-as="left"], [data-as="short"])', write);
     // What is at work is not known while the Board is away.
-    if (!document.hidden && !document.body.hasAttribute("data-lost")) each(document, 'time[data-as="since"]', write);
+    if (!document.hidden && !document.body.hasAttribute("data-lost")) {
+      each(document, 'time[data-as="since"]', write);
+      // Nor is it while the viber is.
+      const state = document.getElementById("task-state")?.dataset.state;
+      if (!state || state === "working") each(document, 'time[data-as="lasted"]', write);
+    }
   }, 1000);
 
   // Copying: buttons that make no sense without a script are hidden until one is here.
@@ -79,6 +90,7 @@
       const text = {
         command: () => button.closest(".command").querySelector("code").textContent,
         code: () => button.closest(".code-box").querySelector("pre").textContent,
+        output: () => button.closest(".output").querySelector(".out").textContent,
         message: () => [...button.closest(".message").querySelectorAll(".message-body > .prose")]
           .map((lane) => lane.innerText.trim()).join("\n\n"),
       }[button.dataset.copy]();
@@ -89,7 +101,53 @@
     });
     const fold = event.target.closest?.("summary")?.parentElement;
     if (fold) fold.dataset.touched = "";
+    const all = event.target.closest?.("[data-folds]");
+    if (all) {
+      folding = all.dataset.folds === "open";
+      each(document, "#entries details.fold", (one) => {
+        one.open = folding;
+        one.dataset.touched = "";
+      });
+      say(folding ? "All rows are open" : "All rows are folded");
+    }
+    const wrap = event.target.closest?.("[data-wrap]");
+    if (wrap) {
+      store.set("wrap", store.get("wrap") ? "" : "on");
+      wrapped();
+    }
+    const end = event.target.closest?.("[data-end]");
+    if (end) end.closest(".output").querySelector(".out").scrollTop = 0;
   });
+  // What was asked of all rows goes for those that come, until one is opened or folded by itself.
+  let folding;
+  const foldLikeAll = (fold) => {
+    if (folding === undefined || fold.dataset.touched !== undefined) return;
+    fold.open = folding;
+    fold.dataset.touched = "";
+  };
+  // The buttons of an output: long lines wrapped or not, everywhere; the end; a copy of what is shown.
+  const outputButtons = (foot) => {
+    if (foot.querySelector(".actions")) return;
+    const actions = document.createElement("span");
+    actions.className = "push actions";
+    for (const [name, sign, label] of [["end", "down", "Follow its end"], ["wrap", "wrap", "Wrap long lines"], ["copy", "copy", "Copy what is shown"]]) {
+      const button = document.createElement("button");
+      button.className = "btn quiet square small";
+      button.type = "button";
+      button.dataset[name] = name === "copy" ? "output" : "";
+      button.setAttribute("aria-label", label);
+      button.title = label;
+      button.append(icon(sign));
+      actions.append(button);
+    }
+    foot.append(actions);
+    wrapped(foot);
+  };
+  const wrapped = (root = document) => {
+    const on = Boolean(store.get("wrap"));
+    document.documentElement.toggleAttribute("data-wrapped", on);
+    each(root, "[data-wrap]", (button) => button.setAttribute("aria-pressed", on));
+  };
 
   // A polite announcement for screen readers.
   const say = (words) => {
@@ -139,6 +197,7 @@
   });
   document.addEventListener("htmx:after:swap", (event) => {
     each(document, "time[data-as]", write); // a morph changes texts in place
+    each(document, ".output > footer", outputButtons); // and takes away what it does not know
     const form = event.detail?.ctx?.sourceElement;
     const ok = event.detail?.ctx?.response?.status < 400;
     if (ok && form?.id === "composer") {
@@ -227,6 +286,8 @@
     each(root, "time[data-as]", write);
     each(root, "[data-copy][hidden], [data-scripted][hidden]", (el) => { el.hidden = false; });
     each(root, ".prose pre", codeButton);
+    each(root, ".output > footer", outputButtons);
+    each(root, "#entries details.fold", foldLikeAll);
     each(root, "textarea[data-draft]", draft);
     each(root, "[data-unread-count]", (el) => {
       const count = Number(el.dataset.unreadCount);

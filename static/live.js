@@ -159,13 +159,54 @@
     if (piece.matches("article.message")) return entry(piece);
     const open = document.querySelector("[data-open-message] > .message-body");
     if (!open) return;
-    if (piece.dataset.output) {
-      const samp = open.querySelector(`[data-call="${CSS.escape(piece.dataset.output)}"] samp`);
-      if (samp) samp.textContent = (samp.textContent + piece.textContent).slice(-6000);
-      return;
-    }
+    if (piece.dataset.output !== undefined) return output(open, piece);
     if (piece.dataset.words || piece.dataset.blocks) grow(open, piece);
   };
+  // A command's output grows by lines. Its end is followed unless its reader has scrolled up: then nothing that is being read
+  // moves, and what is above stays until the reader is back.
+  const MAX_HELD_LINES = 2_000;
+  const output = (open, piece) => {
+    const call = open.querySelector(`details[data-call="${CSS.escape(piece.dataset.output)}"]`);
+    const [samp, foot] = [call?.querySelector(".out > samp"), call?.querySelector(".output > footer")];
+    if (!samp) return;
+    const pre = samp.parentElement;
+    const away = pre.scrollTop < -8;
+    const before = pre.scrollHeight;
+    const whole = piece.dataset.whole !== undefined;
+    if (!whole && samp.querySelectorAll(":scope > .now").length !== 1) return reset();
+    if (whole) samp.replaceChildren();
+    else samp.lastElementChild.remove();
+    samp.append(...piece.childNodes);
+    pre.dataset.keep = piece.dataset.keep;
+    fit(pre, away ? MAX_HELD_LINES : 0);
+    if (away) pre.scrollTop -= pre.scrollHeight - before;
+    if (!foot) return;
+    foot.hidden = false;
+    foot.querySelector("[data-extent]").textContent = piece.dataset.says;
+  };
+  // Drops lines from the front that a reload would not show either, but for as many as are held for a reader.
+  const fit = (pre, held) => {
+    const samp = pre.firstElementChild;
+    const most = Math.max(Number(pre.dataset.keep), held) + 1;
+    for (let more = samp.childElementCount - most; more > 0; more -= 1) samp.firstElementChild.remove();
+  };
+  document.addEventListener("scroll", (event) => {
+    const pre = event.target;
+    if (!pre.matches?.(".out")) return;
+    const away = pre.scrollTop < -8;
+    pre.toggleAttribute("data-away", away);
+    if (!away && pre.dataset.keep) fit(pre, 0);
+  }, { capture: true, passive: true });
+  // A group of calls that is sent again keeps what its reader had scrolled to.
+  const scrolled = (root) => [...root.querySelectorAll("details[data-call] .out")].filter((pre) => pre.scrollTop < -8)
+    .map((pre) => [pre.closest("details").dataset.call, pre.scrollTop]);
+  const rescroll = (root, places) => {
+    for (const [call, top] of places) {
+      const pre = root.querySelector(`details[data-call="${CSS.escape(call)}"] .out`);
+      if (pre) pre.scrollTop = top;
+    }
+  };
+
   // A text grows by words behind its last one, or by blocks: finished ones stay, the one that is being written is another.
   const grow = (open, piece) => {
     const lane = piece.dataset.words || piece.dataset.blocks;
@@ -194,6 +235,7 @@
     if (!open) return;
     const from = Number(piece.dataset.from);
     const known = new Map();
+    const places = scrolled(open);
     const first = piece.firstElementChild;
     for (const lane of [...open.children]) {
       if (lane.matches(".message-head, .older")) continue;
@@ -211,6 +253,7 @@
       unfold(lane, known);
       open.append(lane);
     }
+    rescroll(open, places);
   };
   const entry = (piece) => {
     const entries = document.getElementById("entries");

@@ -48,8 +48,8 @@ use self::{paths::Roots, shell::Scratch, timeout::CallDeadline};
 pub struct ToolOutcome {
     pub ok: bool,
     /// For the model and the log: at most 64 KiB as JSON, head and tail. A string for all tools except `shell`, whose
-    /// result is `{exitCode | signal, output, omitted?, file?, bytes?, timedOut?, stopped?, note?}`: a long `output`
-    /// has `omitted` bytes cut from its middle, and `file` then contains all of its `bytes`.
+    /// result is `{exitCode | signal, output, omitted?, file?, bytes?, lines?, timedOut?, stopped?, note?}`: a long `output`
+    /// has `omitted` bytes cut from its middle, and `file` then contains all of its `bytes` and `lines`.
     pub result: Value,
     /// Processes that had to be killed for it.
     pub killed: u32,

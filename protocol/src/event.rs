@@ -109,6 +109,9 @@ pub enum AgentStreamEvent {
     ToolOutput {
         call_id: String,
         content: String,
+        /// What the call had put out before this; absent where the piece follows the one before it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        before: Option<OutputPlace>,
     },
     ToolResult {
         call_id: String,
@@ -159,6 +162,24 @@ pub enum AgentStreamEvent {
         bytes: u64,
         reason: String,
     },
+}
+
+/// A place in the output of a call: how much comes before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputPlace {
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Line ends.
+    pub lines: u64,
+}
+
+impl OutputPlace {
+    /// The place behind `content`.
+    #[must_use]
+    pub fn after(self, content: &str) -> Self {
+        let lines = content.bytes().filter(|byte| *byte == b'\n').count();
+        Self { bytes: self.bytes.saturating_add(content.len() as u64), lines: self.lines.saturating_add(lines as u64) }
+    }
 }
 
 /// What the agent is busy with.
@@ -252,6 +273,10 @@ pub enum UsageSource {
     Estimated,
 }
 
+/// The type of an artifact that is all that a command has put out, because its result does not hold all of it. It
+/// belongs to the command's row in the conversation and is no product of its own.
+pub const COMMAND_OUTPUT_TYPE: &str = "command-output";
+
 /// A pointer to something a task produced; the bytes stay on the viber.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -274,6 +299,9 @@ pub struct ArtifactRef {
     /// The type detected from the bytes, beside the type that was claimed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sniffed: Option<String>,
+    /// The call whose whole output it is; its type is then [`COMMAND_OUTPUT_TYPE`].
+    #[serde(rename = "callId", skip_serializing_if = "Option::is_none", default)]
+    pub call_id: Option<String>,
 }
 
 /// The result of a task, complete in itself.

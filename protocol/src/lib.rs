@@ -30,8 +30,8 @@ pub use command::{
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
-    ActivityState, AgentEvent, AgentStreamEvent, AgentWait, ArtifactRef, ErrorCode, Event, EventBody, NoticeLevel,
-    PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
+    ActivityState, AgentEvent, AgentStreamEvent, AgentWait, ArtifactRef, COMMAND_OUTPUT_TYPE, ErrorCode, Event,
+    EventBody, NoticeLevel, OutputPlace, PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
 };
 pub use files::{
     Entry, EntryKind, FOLDER_VERSION, FileMatch, FileMatches, FilePiece, Listing, WorkspaceWrite, WorkspaceWritten,

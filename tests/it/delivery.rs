@@ -8,5 +8,7 @@ mod handshake;
 mod keyboard;
 mod large_messages;
 mod lies;
+mod outputs;
 mod restarts;
+mod rows;
 mod session_pages;

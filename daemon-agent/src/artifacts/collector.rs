@@ -13,7 +13,9 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AgentStreamEvent, ArtifactId, ArtifactRef, NoticeLevel, TaskId, TaskResult, text::head};
+use protocol::{
+    AgentStreamEvent, ArtifactId, ArtifactRef, COMMAND_OUTPUT_TYPE, NoticeLevel, TaskId, TaskResult, text::head,
+};
 use rustix::fs::{AtFlags, Dir, OFlags};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
@@ -43,6 +45,9 @@ const MAX_RESULT_REFS: usize = 64;
 const MAX_NAMES: usize = 100_000;
 /// Most notices per scan, and per answer.
 const MAX_NOTICES: usize = 8;
+/// Whole outputs of commands that one attempt keeps: how many, and their bytes together.
+const MAX_OUTPUTS: usize = 500;
+const MAX_OUTPUT_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// How long after a stop a read may hang before it is abandoned: the file system does not respond.
 const STUCK_READ_TIMEOUT: Duration = READ_TIME_AFTER_STOP.saturating_add(Duration::from_secs(1));
 
@@ -87,6 +92,8 @@ struct Reported {
     count: usize,
     /// The timestamp in the newest artifact id, milliseconds.
     last: i64,
+    /// How many outputs of commands were reported, and their bytes.
+    outputs: (usize, u64),
     /// By file name: size, modification time and inode of files that were reported or are too large.
     files: BTreeMap<String, (u64, i64, i64, u64)>,
 }
@@ -117,6 +124,35 @@ impl Collector {
         let reported = reported.ok_or("its file could not be read to the end")??;
         self.0.sink.emit(AgentStreamEvent::Artifact { artifact: reported.clone() }).await;
         Ok(reported)
+    }
+
+    /// Bytes that the whole output of a further command may have.
+    pub fn output_room(&self) -> u64 {
+        let (count, bytes) = self.0.reported().outputs;
+        if count < MAX_OUTPUTS { MAX_OUTPUT_BYTES.saturating_sub(bytes) } else { 0 }
+    }
+
+    /// Reports a file of the task's folder as the whole output of a call. It belongs to the call: it is no artifact of the
+    /// answer, and does not count as one.
+    pub async fn keep_output(&self, call_id: &str, name: &str, digest: FileDigest) {
+        let artifact = {
+            let mut reported = self.0.reported();
+            reported.outputs = (reported.outputs.0 + 1, reported.outputs.1.saturating_add(digest.size));
+            let artifact_id = self.0.next_id(&mut reported);
+            ArtifactRef {
+                // Of its own, so that the outputs of two tasks are not two versions of one.
+                id: format!("output-{artifact_id}"),
+                title: Some(format!("Output of {}", head(call_id, MAX_ID_BYTES))),
+                kind: Some(COMMAND_OUTPUT_TYPE.to_owned()),
+                reference: Some(format!("artifacts/{}/{name}", self.0.task)),
+                artifact_id: Some(artifact_id),
+                size: Some(digest.size),
+                sha256: Some(digest.sha256),
+                sniffed: Some(digest.sniffed.to_owned()),
+                call_id: Some(call_id.to_owned()),
+            }
+        };
+        self.0.sink.emit(AgentStreamEvent::Artifact { artifact }).await;
     }
 
     /// Reports files that appeared in the folder, or changed.
@@ -199,7 +235,8 @@ impl Inner {
         let words = |text: Option<String>| {
             text.map(|text| head(text.trim(), MAX_LABEL_BYTES).to_owned()).filter(|text| !text.is_empty())
         };
-        let (title, kind) = (words(new.title), words(new.kind));
+        // That type says something about a call, which a model cannot.
+        let (title, kind) = (words(new.title), words(new.kind).filter(|kind| kind != COMMAND_OUTPUT_TYPE));
         let reported = ArtifactRef { id: id.clone(), title, kind: kind.clone(), ..ArtifactRef::default() };
         let (file, measure) = match new.from {
             ArtifactSource::Reference(reference) => {
@@ -247,9 +284,7 @@ impl Inner {
     /// Records the artifact and returns it with a fresh id.
     fn note(&self, reported: ArtifactRef, file: Option<(String, FileDigest)>) -> ArtifactRef {
         let mut known = self.reported();
-        // Ids are ordered by time, so no two of one task share a millisecond.
-        known.last = self.clock.now().millis().max(known.last + 1);
-        let mut reported = ArtifactRef { artifact_id: Some(ArtifactId::new(known.last)), ..reported };
+        let mut reported = ArtifactRef { artifact_id: Some(self.next_id(&mut known)), ..reported };
         if let Some((name, measure)) = file {
             if let Err(error) = self.keep(&name, &measure) {
                 tracing::warn!(task.id = %self.task, "a version of an artifact is not kept: {error}");
@@ -266,6 +301,12 @@ impl Inner {
         known.refs.push(reported.clone());
         known.count += 1;
         reported
+    }
+
+    /// Ids are ordered by time, so no two of one task share a millisecond.
+    fn next_id(&self, known: &mut Reported) -> ArtifactId {
+        known.last = self.clock.now().millis().max(known.last + 1);
+        ArtifactId::new(known.last)
     }
 
     /// Keeps a copy under its hash, so that this version can be opened after a newer one has taken its name.
@@ -365,7 +406,8 @@ fn stamp(meta: &fs::Metadata) -> (u64, i64, i64, u64) {
 
 /// Whether a name is the daemon's own: full outputs and answers that had to be shortened.
 fn is_ours(name: &str) -> bool {
-    let numbered = name.strip_prefix("output-").and_then(|rest| rest.strip_suffix(".txt"));
+    let numbered =
+        name.strip_prefix("output-").and_then(|rest| rest.strip_suffix(".log").or(rest.strip_suffix(".txt")));
     name == "answer.md"
         || numbered.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
         || name.ends_with("-args.txt")

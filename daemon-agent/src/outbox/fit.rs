@@ -38,9 +38,13 @@ impl EventFitter {
             AgentStreamEvent::ReasoningDelta { content } => {
                 pieces(&content).map(|content| AgentStreamEvent::ReasoningDelta { content }).collect()
             }
-            AgentStreamEvent::ToolOutput { call_id, content } => {
+            AgentStreamEvent::ToolOutput { call_id, content, before } => {
                 let content = cut(&content, MAX_TOOL_TEXT_BYTES);
-                vec![AgentStreamEvent::ToolOutput { call_id: cut(&call_id, 256), content }]
+                vec![AgentStreamEvent::ToolOutput { call_id: cut(&call_id, 256), content, before }]
+            }
+            AgentStreamEvent::Artifact { mut artifact } if artifact.call_id.is_some() => {
+                artifact.call_id = artifact.call_id.map(|call_id| cut(&call_id, 256));
+                vec![AgentStreamEvent::Artifact { artifact }]
             }
             AgentStreamEvent::ToolCall { call_id, tool, args } => {
                 let args = self.value(args, &call_id, "args");
@@ -188,7 +192,7 @@ mod tests {
         for text in ["x".repeat(300_000), "\u{1}".repeat(200_000), "\"\n".repeat(100_000), "日".repeat(70_000)] {
             for event in [
                 AgentStreamEvent::TextDelta { content: text.clone() },
-                AgentStreamEvent::ToolOutput { call_id: "c".into(), content: text.clone() },
+                AgentStreamEvent::ToolOutput { call_id: "c".into(), content: text.clone(), before: None },
                 AgentStreamEvent::ToolCall { call_id: text.clone(), tool: text.clone(), args: json!({ "a": text }) },
                 AgentStreamEvent::ToolResult {
                     call_id: "c/../1".into(),

@@ -82,7 +82,8 @@ impl Activity {
                 let note = self.asked.remove(call_id).filter(|_| *ok && self.decisions.len() < MAX_ITEMS);
                 self.decisions.extend(note);
             }
-            AgentStreamEvent::Artifact { artifact } => {
+            // A command's whole output is no product.
+            AgentStreamEvent::Artifact { artifact } if artifact.call_id.is_none() => {
                 let title = artifact.title.as_deref().unwrap_or(&artifact.id);
                 let place = artifact.reference.as_deref().map(|place| format!(" ({})", head(place, MAX_ITEM_BYTES)));
                 let line = format!("{}{}", head(title, MAX_ITEM_BYTES), place.unwrap_or_default());

@@ -159,19 +159,25 @@ impl WaitingText {
             _ => return false,
         };
         self.bytes += size;
-        let last = self.deltas.len().saturating_sub(1);
-        for (at, known) in self.deltas.iter_mut().enumerate() {
-            match (known, event) {
-                (TextDelta { content }, TextDelta { content: more }) if at == last => return push(content, more),
-                (ReasoningDelta { content }, ReasoningDelta { content: more }) if at == last => {
-                    return push(content, more);
-                }
-                // The output of one call is ordered by itself, whatever other calls report in between.
-                (ToolOutput { call_id, content }, ToolOutput { call_id: same, content: more }) if call_id == same => {
-                    return push(content, more);
-                }
-                _ => {}
+        let joined = match (event, self.deltas.last_mut()) {
+            (TextDelta { content: more }, Some(TextDelta { content }))
+            | (ReasoningDelta { content: more }, Some(ReasoningDelta { content })) => {
+                content.push_str(more);
+                true
             }
+            (ToolOutput { call_id, content: more, before: next }, _) => {
+                // The output of one call is ordered by itself, whatever other calls report in between.
+                let known = self.deltas.iter_mut().rev().find_map(|known| match known {
+                    ToolOutput { call_id: same, content, before } if same == call_id => Some((content, before)),
+                    _ => None,
+                });
+                let known = known.filter(|(content, before)| before.map(|at| at.after(content)) == *next);
+                known.map(|(content, _)| content.push_str(more)).is_some()
+            }
+            _ => false,
+        };
+        if joined {
+            return true;
         }
         self.deltas.push(event.clone());
         true
@@ -184,11 +190,6 @@ impl WaitingText {
         self.bytes = 0;
         std::mem::take(&mut self.deltas)
     }
-}
-
-fn push(content: &mut String, more: &str) -> bool {
-    content.push_str(more);
-    true
 }
 
 #[cfg(test)]
@@ -235,7 +236,7 @@ mod tests {
     }
 
     fn output(call: &str, content: &str) -> AgentStreamEvent {
-        AgentStreamEvent::ToolOutput { call_id: call.to_owned(), content: content.to_owned() }
+        AgentStreamEvent::ToolOutput { call_id: call.to_owned(), content: content.to_owned(), before: None }
     }
 
     #[tokio::test]

@@ -84,7 +84,10 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
         }
         Err(_) => return ToolOutcome::refused("the command could not be started: the file system does not respond"),
     };
-    let mut output = CommandOutput::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()));
+    let mut output = {
+        let room = toolbox.context.collector.output_room();
+        CommandOutput::new(toolbox.context.home.artifacts(toolbox.context.task_id.as_str()), room)
+    };
     let mut live = LiveOutput::new(toolbox.context.sink.clone(), call_id);
 
     let mut cut = None;
@@ -124,7 +127,11 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
         }
     }
     let ok = cut.is_none() && ended.code == Some(0);
-    ToolOutcome { ok, result: Value::Object(output.finish(fields).await), killed: ended.killed }
+    let (fields, kept) = output.finish(fields).await;
+    if let Some(kept) = kept {
+        toolbox.context.collector.keep_output(call_id, &kept.name, kept.digest).await;
+    }
+    ToolOutcome { ok, result: Value::Object(fields), killed: ended.killed }
 }
 
 /// Moves everything from the pipe to the kept output and the live stream, no faster than both accept it.
@@ -149,7 +156,7 @@ async fn pump(mut pipe: pipe::Receiver, output: &mut CommandOutput, live: &mut L
             }
         }
     }
-    live.end(output.tail()).await;
+    live.end(output.tail(), output.place()).await;
 }
 
 fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {

@@ -205,7 +205,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
 
 /// The session's artifacts so far: the newest version of each, newest first.
 async fn artifacts(tx: &mut TeamTx<'_>, session: &SessionId, until: Instant) -> Result<Vec<ArtifactRef>> {
-    let known = db::artifacts::of_session(tx, session, None, MAX_VERSIONS_READ).await?;
+    let known = db::artifacts::products(tx, session, MAX_VERSIONS_READ).await?;
     let mut names = HashSet::new();
     let newest = known.into_iter().filter(|artifact| artifact.created_at <= until && artifact.task_id.is_some());
     let newest = newest.filter(|artifact| names.insert(artifact.name.clone())).take(MAX_ARTIFACTS);
@@ -218,6 +218,7 @@ async fn artifacts(tx: &mut TeamTx<'_>, session: &SessionId, until: Instant) -> 
         size: artifact.size,
         sha256: artifact.sha256,
         sniffed: Some(artifact.sniffed).filter(|kind| !kind.is_empty()),
+        call_id: None,
     });
     Ok(references.collect())
 }

@@ -164,7 +164,12 @@ async fn messages_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     let parts = [
         Part::Reasoning { text: "hm".into(), duration_ms: 5 },
         Part::text("answer ☃ \u{1F980}"),
-        Part::ToolCall { call_id: "c".into(), tool: "shell".into(), args: serde_json::json!({"command": "ls"}) },
+        Part::ToolCall {
+            call_id: "c".into(),
+            tool: "shell".into(),
+            args: serde_json::json!({"command": "ls"}),
+            at: None,
+        },
         Part::text("done"),
     ];
     messages::append(&mut tx.change(&home, &By::board(), after(2)), &answer.id, &parts[..2]).await?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use protocol::{AgentStreamEvent, limits::DELTAS_PER_SECOND};
+use protocol::{AgentStreamEvent, OutputPlace, limits::DELTAS_PER_SECOND};
 use tokio::time::Instant;
 
 use crate::report::Sink;
@@ -23,6 +23,8 @@ pub struct LiveOutput {
     call_id: String,
     decoder: Utf8Decoder,
     waiting: String,
+    /// The place of what is sent next.
+    at: OutputPlace,
     sent: usize,
     paused: bool,
     due: Option<Instant>,
@@ -31,8 +33,8 @@ pub struct LiveOutput {
 
 impl LiveOutput {
     pub fn new(sink: Sink, call_id: &str) -> Self {
-        let (decoder, waiting) = (Utf8Decoder::default(), String::new());
-        Self { sink, call_id: call_id.to_owned(), decoder, waiting, sent: 0, paused: false, due: None, last: None }
+        let (decoder, waiting, at) = (Utf8Decoder::default(), String::new(), OutputPlace::default());
+        Self { sink, call_id: call_id.to_owned(), decoder, waiting, at, sent: 0, paused: false, due: None, last: None }
     }
 
     /// When the waiting output has to be sent.
@@ -63,28 +65,34 @@ impl LiveOutput {
             let rest = self.waiting.split_off(piece);
             let piece = std::mem::replace(&mut self.waiting, rest);
             self.sent += piece.len();
-            self.send(piece).await;
+            let at = self.at;
+            self.at = at.after(&piece);
+            self.send(piece, Some(at)).await;
             if self.sent >= MAX_LIVE_BYTES {
                 self.paused = true;
                 self.waiting = String::new();
-                self.send("\n[… the output goes on; its end follows when the command has ended …]\n".into()).await;
+                let words = "\n[… the output goes on; its end follows when the command has ended …]\n";
+                self.send(words.into(), None).await;
             }
         }
     }
 
-    /// Ends the stream; `tail` is the end of the full output.
-    pub async fn end(&mut self, tail: String) {
+    /// Ends the stream; `tail` is the end of the full output, and `whole` the place behind it.
+    pub async fn end(&mut self, tail: String, whole: OutputPlace) {
         if self.paused {
-            self.send(protocol::text::tail(&tail, MAX_TAIL_BYTES).to_owned()).await;
+            let tail = protocol::text::tail(&tail, MAX_TAIL_BYTES).to_owned();
+            let own = OutputPlace::default().after(&tail);
+            let (bytes, lines) = (whole.bytes.saturating_sub(own.bytes), whole.lines.saturating_sub(own.lines));
+            self.send(tail, Some(OutputPlace { bytes, lines })).await;
             return;
         }
         self.decoder.end(&mut self.waiting);
         self.flush().await;
     }
 
-    async fn send(&mut self, content: String) {
+    async fn send(&mut self, content: String, before: Option<OutputPlace>) {
         self.last = Some(Instant::now());
-        self.sink.emit(AgentStreamEvent::ToolOutput { call_id: self.call_id.clone(), content }).await;
+        self.sink.emit(AgentStreamEvent::ToolOutput { call_id: self.call_id.clone(), content, before }).await;
     }
 }
 
@@ -162,10 +170,12 @@ mod tests {
     #[tokio::test]
     async fn a_flood_is_streamed_up_to_a_bound_with_its_end() {
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let hearing = heard.clone();
+        let places = Arc::new(Mutex::new(OutputPlace::default()));
+        let (hearing, placing) = (heard.clone(), places.clone());
         let sink = Sink::new(move |event| {
-            if let AgentStreamEvent::ToolOutput { content, .. } = event {
+            if let AgentStreamEvent::ToolOutput { content, before, .. } = event {
                 hearing.lock().expect("no panic").push(content);
+                *placing.lock().expect("no panic") = before.unwrap_or_default();
             }
             async {}
         });
@@ -175,10 +185,12 @@ mod tests {
         for _ in 0..200 {
             live.take(&[b'y'; 64 * 1024]).await;
         }
-        live.end("the end".into()).await;
+        let whole = OutputPlace { bytes: 5 + 200 * 64 * 1024, lines: 3 };
+        live.end("the\nend".into(), whole).await;
+        assert_eq!(*places.lock().expect("no panic"), OutputPlace { bytes: whole.bytes - 7, lines: 2 });
         let heard = heard.lock().expect("no panic");
         assert!(heard.iter().all(|piece| piece.len() <= MAX_PIECE_BYTES));
         assert!(heard.iter().map(String::len).sum::<usize>() < MAX_LIVE_BYTES + 2 * MAX_PIECE_BYTES);
-        assert_eq!(heard.last().map(String::as_str), Some("the end"));
+        assert_eq!(heard.last().map(String::as_str), Some("the\nend"));
     }
 }

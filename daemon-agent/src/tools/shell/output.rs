@@ -5,13 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use protocol::{OutputPlace, sniff};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use tokio::{
     fs::{File, OpenOptions},
     io::AsyncWriteExt,
 };
 
 use super::{super::truncate, live_output::readable};
+use crate::artifacts::FileDigest;
 
 /// Bytes kept in memory at each end.
 const MAX_END_BYTES: usize = 24 * 1024;
@@ -24,6 +27,10 @@ pub struct CommandOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
+    /// Line ends in it.
+    lines: u64,
+    /// Largest file, bytes.
+    room: u64,
     kept: Option<OutputFile>,
     /// Why the full output could not be kept.
     lost: Option<String>,
@@ -33,12 +40,24 @@ struct OutputFile {
     file: File,
     path: PathBuf,
     bytes: u64,
+    /// Of what was written: whoever reads the file later gets this or nothing.
+    hash: Sha256,
+    start: Vec<u8>,
+}
+
+/// The file with a command's whole output, or with its beginning where that was too much.
+#[derive(Debug)]
+pub struct KeptOutput {
+    /// Its name in the task's folder.
+    pub name: String,
+    pub digest: FileDigest,
 }
 
 impl CommandOutput {
-    /// Output that is kept in full in `folder` if necessary.
-    pub fn new(folder: PathBuf) -> Self {
-        Self { folder, head: Vec::new(), tail: VecDeque::new(), total: 0, kept: None, lost: None }
+    /// Output that is kept in full in `folder` if necessary, at most `room` bytes of it.
+    pub fn new(folder: PathBuf, room: u64) -> Self {
+        let (head, tail, room) = (Vec::new(), VecDeque::new(), room.min(MAX_FILE_BYTES));
+        Self { folder, head, tail, total: 0, lines: 0, room, kept: None, lost: None }
     }
 
     /// Adds what was printed next.
@@ -49,6 +68,7 @@ impl CommandOutput {
         }
         self.append(bytes).await;
         self.total += bytes.len() as u64;
+        self.lines += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         let (head, rest) = bytes.split_at(bytes.len().min(MAX_END_BYTES - self.head.len()));
         self.head.extend_from_slice(head);
         let rest = &rest[rest.len().saturating_sub(MAX_END_BYTES)..];
@@ -63,8 +83,14 @@ impl CommandOutput {
         text
     }
 
-    /// Adds `output` to a result's `fields` and, if that is not everything, `omitted` and `file`.
-    pub async fn finish(mut self, mut fields: Map<String, Value>) -> Map<String, Value> {
+    /// The place behind all that was printed.
+    pub fn place(&self) -> OutputPlace {
+        OutputPlace { bytes: self.total, lines: self.lines }
+    }
+
+    /// Adds `output` to a result's `fields` and, if that is not everything, `omitted`, `file`, `bytes` and `lines`. Returns
+    /// them with the file.
+    pub async fn finish(mut self, mut fields: Map<String, Value>) -> (Map<String, Value>, Option<KeptOutput>) {
         let tail: Vec<u8> = self.tail.iter().copied().collect();
         let between = self.total - (self.head.len() + tail.len()) as u64;
         let (mut first, mut last) = (String::new(), String::new());
@@ -90,17 +116,18 @@ impl CommandOutput {
             }
             fields.insert("file".into(), kept.path.display().to_string().into());
             fields.insert("bytes".into(), self.total.into());
+            fields.insert("lines".into(), self.lines.into());
         }
         if let Some(lost) = self.lost {
             fields.insert("fileNote".into(), format!("the whole output could not be kept: {lost}").into());
         }
-        fields
+        (fields, self.kept.filter(|kept| kept.bytes > 0).and_then(OutputFile::done))
     }
 
     async fn keep_all_so_far(&mut self) {
         match create(&self.folder).await {
             Ok((file, path)) => {
-                self.kept = Some(OutputFile { file, path, bytes: 0 });
+                self.kept = Some(OutputFile { file, path, bytes: 0, hash: Sha256::new(), start: Vec::new() });
                 let so_far = [&self.head[..], &self.tail.iter().copied().collect::<Vec<_>>()].concat();
                 self.append(&so_far).await;
             }
@@ -110,13 +137,28 @@ impl CommandOutput {
 
     async fn append(&mut self, bytes: &[u8]) {
         let Some(kept) = self.kept.as_mut().filter(|_| self.lost.is_none()) else { return };
-        if kept.bytes + bytes.len() as u64 > MAX_FILE_BYTES {
-            self.lost = Some(format!("only its first {} bytes are in the file", kept.bytes));
-        } else if let Err(error) = kept.file.write_all(bytes).await {
+        let left = usize::try_from(self.room - kept.bytes).unwrap_or(usize::MAX);
+        let fits = &bytes[..bytes.len().min(left)];
+        if let Err(error) = kept.file.write_all(fits).await {
             self.lost = Some(format!("only its beginning is in the file: {error}"));
-        } else {
-            kept.bytes += bytes.len() as u64;
+            return;
         }
+        kept.bytes += fits.len() as u64;
+        kept.hash.update(fits);
+        let missing = sniff::HEAD_BYTES.saturating_sub(kept.start.len());
+        kept.start.extend_from_slice(&fits[..fits.len().min(missing)]);
+        if fits.len() < bytes.len() {
+            self.lost = Some(format!("only its first {} bytes are in the file", kept.bytes));
+        }
+    }
+}
+
+impl OutputFile {
+    /// `None` when its name is no text, which it is.
+    fn done(self) -> Option<KeptOutput> {
+        let name = self.path.file_name()?.to_str()?.to_owned();
+        let sha256 = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(KeptOutput { name, digest: FileDigest { size: self.bytes, sha256, sniffed: sniff::sniff(&self.start) } })
     }
 }
 
@@ -137,11 +179,11 @@ fn fitted(first: &str, last: &str, between: u64) -> (String, u64) {
     (format!("{head}\n[… {omitted} bytes omitted …]\n{tail}"), omitted)
 }
 
-/// A new file in the task's folder: `output-1.txt`, `output-2.txt`, …
+/// A new file in the task's folder: `output-1.log`, `output-2.log`, …
 async fn create(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let mut number = 1;
     loop {
-        let path = folder.join(format!("output-{number}.txt"));
+        let path = folder.join(format!("output-{number}.log"));
         // Only a new file: whatever the command put there under this name is neither followed nor overwritten.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).await {
             Ok(file) => return Ok((file, path)),
@@ -156,12 +198,43 @@ mod tests {
     use super::*;
 
     async fn printed(chunks: &[&[u8]]) -> (Map<String, Value>, tempfile::TempDir) {
+        let (result, _, folder) = printed_within(u64::MAX, chunks).await;
+        (result, folder)
+    }
+
+    async fn printed_within(
+        room: u64,
+        chunks: &[&[u8]],
+    ) -> (Map<String, Value>, Option<KeptOutput>, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut output = CommandOutput::new(folder.path().to_owned());
+        let mut output = CommandOutput::new(folder.path().to_owned(), room);
         for chunk in chunks {
             output.take(chunk).await;
         }
-        (output.finish(Map::new()).await, folder)
+        let (result, kept) = output.finish(Map::new()).await;
+        (result, kept, folder)
+    }
+
+    #[tokio::test]
+    async fn a_file_ends_at_its_bound_and_says_so() {
+        let chunk = b"0123456789abcdef\n".repeat(1_000);
+        let (result, kept, folder) = printed_within(100_000, &[&chunk[..]; 8]).await;
+        assert_eq!((&result["bytes"], &result["lines"]), (&136_000.into(), &8_000.into()));
+        assert_eq!(
+            result["fileNote"],
+            "the whole output could not be kept: only its first 100000 bytes are in the file"
+        );
+        let kept = kept.expect("its beginning");
+        let file = std::fs::read(folder.path().join(&kept.name)).expect("the file");
+        assert_eq!(file, chunk.repeat(8)[..100_000]);
+        let measured = crate::artifacts::measure(&std::fs::File::open(folder.path().join(&kept.name)).expect("open"));
+        assert_eq!(kept.digest, measured.expect("measured"));
+    }
+
+    #[tokio::test]
+    async fn without_room_there_is_no_file_to_open() {
+        let (result, kept, _folder) = printed_within(0, &[&[b'x'; 100_000]]).await;
+        assert!(kept.is_none() && result["fileNote"].as_str().is_some_and(|why| why.contains("first 0 bytes")));
     }
 
     #[tokio::test]
@@ -197,9 +270,9 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_the_command_took_is_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
-        let taken = folder.path().join("output-1.txt");
+        let taken = folder.path().join("output-1.log");
         std::os::unix::fs::symlink("/dev/full", &taken).expect("a link");
         let (_, path) = create(folder.path()).await.expect("a file");
-        assert_eq!(path, folder.path().join("output-2.txt"));
+        assert_eq!(path, folder.path().join("output-2.log"));
     }
 }

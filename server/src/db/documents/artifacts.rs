@@ -1,12 +1,16 @@
 //! Artifacts: metadata of what tasks produced and operators attached. The bytes are elsewhere.
 
-use protocol::{ArtifactId, Instant, SessionId, TaskId, ViberId};
+use protocol::{ArtifactId, COMMAND_OUTPUT_TYPE, Instant, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
     db::{Change, DbError, Row, TeamTx},
     domain::{Artifact, Contact},
 };
+
+/// Artifacts of a session among which those of one sort are looked for, the newest: what a look costs does not grow with
+/// the session.
+const MAX_SEARCHED: u64 = 2_000;
 
 macro_rules! select {
     ($rest:literal) => {
@@ -42,6 +46,29 @@ pub async fn of_session(
     tx.rows(sql, args![session, cursor, limit]).await?.iter().map(artifact).collect()
 }
 
+/// A session's artifacts but for whole outputs of commands, which belong to their calls: the newest first, among the newest
+/// that there are of both.
+pub async fn products(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Result<Vec<Artifact>, DbError> {
+    let sql = select!(
+        "WHERE a.team_id = $1 AND a.session_id = $2 AND (a.claimed <> $4 OR a.origin = 'operator') \
+         AND a.artifact_id IN (SELECT n.artifact_id FROM artifacts n WHERE n.team_id = $1 AND n.session_id = $2 \
+         ORDER BY n.artifact_id DESC LIMIT $5 + 0) ORDER BY a.artifact_id DESC LIMIT $3 + 0"
+    );
+    let args = args![session, limit, COMMAND_OUTPUT_TYPE, MAX_SEARCHED];
+    tx.rows(sql, args).await?.iter().map(artifact).collect()
+}
+
+/// A session's newest whole outputs of commands, the newest first, among the newest artifacts that there are.
+pub async fn outputs(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Result<Vec<Artifact>, DbError> {
+    let sql = select!(
+        "WHERE a.team_id = $1 AND a.session_id = $2 AND a.claimed = $4 AND a.origin <> 'operator' \
+         AND a.artifact_id IN (SELECT n.artifact_id FROM artifacts n WHERE n.team_id = $1 AND n.session_id = $2 \
+         ORDER BY n.artifact_id DESC LIMIT $5 + 0) ORDER BY a.artifact_id DESC LIMIT $3 + 0"
+    );
+    let args = args![session, limit, COMMAND_OUTPUT_TYPE, MAX_SEARCHED];
+    tx.rows(sql, args).await?.iter().map(artifact).collect()
+}
+
 /// The versions of what a session calls `name`, the newest first.
 pub async fn versions(
     tx: &mut TeamTx<'_>,
@@ -63,12 +90,22 @@ pub async fn waiting(tx: &mut TeamTx<'_>, session: &SessionId, limit: u64) -> Re
     tx.rows(sql, args![session, limit]).await?.iter().map(artifact).collect()
 }
 
-/// How many artifacts a task has reported, and whether one of them has this name, reference and content.
+/// How many artifacts of its sort, product or output of a command, a task has reported, and whether one of them has this
+/// name, reference and content.
 pub async fn count_reported(tx: &mut TeamTx<'_>, task: &TaskId, new: &Artifact) -> Result<(u64, bool), DbError> {
-    let sql = "SELECT COUNT(*) AS n, COUNT(CASE WHEN name = $3 AND reference = $4 \
+    let sql = "SELECT COUNT(CASE WHEN (claimed = $7) = (CAST($8 AS TEXT) = $7) THEN 1 END) AS n, \
+               COUNT(CASE WHEN name = $3 AND reference = $4 \
                AND COALESCE(sha256, '') = COALESCE($5, '') THEN 1 END) AS same \
                FROM artifacts WHERE team_id = $1 AND session_id = $6 AND task_id = $2";
-    let args = args![task, &new.name, &new.reference, new.sha256.as_deref(), &new.session_id];
+    let args = args![
+        task,
+        &new.name,
+        &new.reference,
+        new.sha256.as_deref(),
+        &new.session_id,
+        COMMAND_OUTPUT_TYPE,
+        &new.claimed
+    ];
     let row = tx.row(sql, args).await?;
     row.map_or(Ok((0, false)), |row| Ok((row.count("n")?, row.count("same")? > 0)))
 }

@@ -12,6 +12,10 @@ use crate::{
 /// row again, so it stays small: two of them, and what a tick adds, fit into a page of SQLite.
 const MAX_JOINED_BYTES: usize = 1600;
 
+/// Rows that are read for the end of an output, and their bytes.
+const MAX_EARLIER_ROWS: u64 = 48;
+const MAX_EARLIER_BYTES: u64 = 128 * 1024;
+
 /// The runs of an attempt after `seq`, in order; the first is cut at the cursor. At most `limit` rows.
 pub async fn after(
     tx: &mut TeamTx<'_>,
@@ -21,6 +25,25 @@ pub async fn after(
     limit: u64,
 ) -> Result<Vec<Committed>, DbError> {
     tx.query(after_query(task, attempt, seq, limit)).await?.parse(task, attempt, seq)
+}
+
+/// The newest runs that end with `seq` or before it, in order: so many that they hold the end of what a call put out.
+pub async fn before(tx: &mut TeamTx<'_>, task: &TaskId, attempt: u32, seq: u64) -> Result<Vec<Committed>, DbError> {
+    let sql = "SELECT from_seq, OCTET_LENGTH(body) AS size FROM events WHERE team_id = $1 AND task_id = $2 \
+               AND attempt = $3 AND from_seq <= $4 ORDER BY from_seq DESC LIMIT $5 + 0";
+    let rows = tx.rows(sql, args![task, attempt, seq, MAX_EARLIER_ROWS]).await?;
+    let (mut from, mut bytes) = (seq, 0);
+    for (n, row) in rows.iter().enumerate() {
+        bytes += row.count("size")?;
+        if n > 0 && bytes > MAX_EARLIER_BYTES {
+            break;
+        }
+        from = row.count("from_seq")?.saturating_sub(1);
+    }
+    let mut runs = after(tx, task, attempt, from, rows.len() as u64).await?;
+    runs.iter_mut().for_each(|run| run.items.retain(|item| item.seq <= seq));
+    runs.retain(|run| !run.items.is_empty());
+    Ok(runs)
 }
 
 /// Runs as they are stored; parsing them needs the task and attempt.

@@ -147,7 +147,7 @@ impl Assembler {
             },
             AgentStreamEvent::ToolCall { call_id, tool, args } => {
                 let (call_id, tool, args) = (call_id.clone(), tool.clone(), args.clone());
-                self.open.push(OpenPart::Whole(Part::ToolCall { call_id, tool, args }));
+                self.open.push(OpenPart::Whole(Part::ToolCall { call_id, tool, args, at: report.at }));
                 self.flush_many(report.seq);
             }
             AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {

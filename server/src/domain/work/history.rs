@@ -103,7 +103,7 @@ fn answer(exchange: &Exchange) -> Vec<TurnPart> {
     };
     let sent = |n: usize, part: &Part| match part {
         Part::Text { text, .. } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
-        Part::ToolCall { call_id, tool, args } => {
+        Part::ToolCall { call_id, tool, args, .. } => {
             let (result, ok) =
                 result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
             let result = text::head_and_tail(&result, limits::MAX_HISTORY_TOOL_TEXT_BYTES);
@@ -200,6 +200,7 @@ mod tests {
             call_id: id.into(),
             tool: "shell".into(),
             args: json!({"a": "b".repeat(9000)}),
+            at: None,
         };
         let result = json!("r".repeat(9000));
         let parts = [

@@ -365,7 +365,7 @@ fn part(kind: &str, fields: &Value) -> Option<Part> {
         "tool-call" => {
             let args = Some(fields["args"].clone()).filter(|args| args.to_string().len() <= MAX_ARGS_BYTES);
             let (call_id, tool) = (name(fields, "callId"), name(fields, "tool"));
-            Some(Part::ToolCall { call_id, tool, args: args.unwrap_or_default() })
+            Some(Part::ToolCall { call_id, tool, args: args.unwrap_or_default(), at: None })
         }
         "tool-result" => {
             let mut result = fields["result"].clone();
@@ -433,9 +433,8 @@ fn weight_of(part: &Part) -> usize {
             | Part::Reasoning { text, .. }
             | Part::Notice { text, .. }
             | Part::Summary { text } => text.len(),
-            Part::ToolCall { call_id, tool, args: value } | Part::ToolResult { call_id, tool, result: value, .. } => {
-                call_id.len() + tool.len() + weight(value)
-            }
+            Part::ToolCall { call_id, tool, args: value, .. }
+            | Part::ToolResult { call_id, tool, result: value, .. } => call_id.len() + tool.len() + weight(value),
             Part::Artifact { artifact } => weight(artifact),
         }
 }

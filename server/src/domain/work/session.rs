@@ -126,6 +126,9 @@ pub enum Part {
         call_id: String,
         tool: String,
         args: Value,
+        /// When it began, by the viber's clock.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        at: Option<Instant>,
     },
     #[serde(rename_all = "camelCase")]
     ToolResult {

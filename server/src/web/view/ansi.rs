@@ -51,12 +51,52 @@ impl Pen {
 
 /// A text with sequences as HTML.
 pub fn html(text: &str) -> String {
-    let (mut html, mut pen, mut rest) = (String::with_capacity(text.len() * 2), Pen::default(), text);
+    let mut html = String::with_capacity(text.len() * 2);
+    each_run(text, |pen, text| write(&mut html, pen, &shown(text)));
+    html
+}
+
+/// A text without its sequences.
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    each_run(text, |_, text| plain.push_str(&shown(text)));
+    plain
+}
+
+/// A line as HTML: at most `max_text` bytes of its text and `max_html` of HTML; where colours would take more than that, it
+/// has none. With it come how many bytes of its text are in there, and how many are not.
+pub fn line(line: &str, max_text: usize, max_html: usize) -> (String, usize, usize) {
+    let (mut runs, mut text, mut whole): (Vec<(Pen, String)>, usize, usize) = (Vec::new(), 0, 0);
+    each_run(line, |pen, piece| {
+        let words = shown(piece);
+        whole += words.len();
+        let fits = protocol::text::head(&words, max_text - text);
+        // Nothing comes after what did not fit.
+        if whole - words.len() == text && !fits.is_empty() {
+            text += fits.len();
+            runs.push((pen, fits.to_owned()));
+        }
+    });
+    let mut html = String::new();
+    runs.iter().for_each(|(pen, text)| write(&mut html, *pen, text));
+    if html.len() > max_html {
+        let plain: String = runs.iter().map(|(_, text)| text.as_str()).collect();
+        let fits = super::truncate::truncate_escaped(&plain, max_html);
+        (html, text) = (super::escape(&fits), fits.len());
+    }
+    (html, text, whole - text)
+}
+
+/// Calls `take` with each piece of text and what it looks like.
+fn each_run(text: &str, mut take: impl FnMut(Pen, &str)) {
+    let (mut pen, mut rest) = (Pen::default(), text);
     loop {
         let end = rest.find('\u{1b}').unwrap_or(rest.len());
-        write(&mut html, pen, &rest[..end]);
+        if end > 0 {
+            take(pen, &rest[..end]);
+        }
         rest = &rest[end..];
-        let Some(after) = rest.strip_prefix('\u{1b}') else { return html };
+        let Some(after) = rest.strip_prefix('\u{1b}') else { return };
         rest = match after.chars().next() {
             Some('[') => {
                 let codes = &after[1..];
@@ -78,13 +118,16 @@ pub fn html(text: &str) -> String {
     }
 }
 
+/// What of a text is shown. A carriage return is dropped: the text that it would overwrite is shown too.
+fn shown(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
 fn write(html: &mut String, pen: Pen, text: &str) {
     if text.is_empty() {
         return;
     }
-    // A carriage return is dropped: the text that it would overwrite is shown too.
-    let shown: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
-    let shown = super::escape(&shown);
+    let shown = super::escape(text);
     match pen.classes() {
         classes if classes.is_empty() => html.push_str(&shown),
         classes => html.push_str(&format!("<span class=\"{classes}\">{shown}</span>")),

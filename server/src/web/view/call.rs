@@ -1,14 +1,27 @@
-//! A tool call as a reader sees it: its arguments in one line and its result, truncated to what a page can carry.
+//! A tool call as a reader sees it: what it does in a line, what it changes, and the end of what it put out, truncated to
+//! what a page can carry.
 
-use protocol::text;
+mod changes;
+mod output;
+mod words;
+
+use protocol::{ArtifactId, Instant, OutputPlace, text};
 use serde_json::Value;
 
-use super::{time::took, timeline::escaped};
+use super::{
+    time::{Time, TimeFormat, took},
+    timeline::escaped,
+};
+use crate::domain::size_words;
 
-/// Output that a page carries for one call, bytes; the rest is behind a link.
-const MAX_INLINE_BYTES: usize = 1_500;
-/// Lines of a change that a page carries.
-const MAX_CHANGED_LINES: usize = 60;
+pub use changes::EditDiff;
+pub use output::OutputWindow;
+
+/// Arguments that a page carries of one call when a line does not hold them, bytes.
+const MAX_ASKED_BYTES: usize = 1_500;
+/// HTML of a row's frame, and of what stands around its output, bytes.
+const FRAME_BYTES: usize = 1_000;
+const OUTPUT_FRAME_BYTES: usize = 500;
 /// Longest name of a tool or of a call, bytes.
 const MAX_NAME_BYTES: usize = 200;
 /// Longest line that names what a call is about, characters.
@@ -21,6 +34,9 @@ pub enum ToolKind {
     Edit,
     Read,
     Search,
+    Plan,
+    Note,
+    Artifact,
     Other,
 }
 
@@ -36,15 +52,6 @@ pub enum CallOutcome {
     Unanswered,
 }
 
-/// One line of a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangedLine {
-    /// `del` or `add`.
-    pub op: &'static str,
-    pub sign: &'static str,
-    pub line: String,
-}
-
 /// One tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -55,15 +62,24 @@ pub struct Call {
     pub kind: ToolKind,
     pub outcome: CallOutcome,
     pub brief: String,
+    /// What it does, where words say it better than its name and an argument.
+    pub says: Option<String>,
     /// The whole of what was asked, when one line does not hold it.
     pub asked: Option<String>,
-    pub changes: Vec<ChangedLine>,
-    pub output: String,
-    /// Bytes of output that are not in `output`.
-    pub hidden: usize,
-    /// Why it failed, in three words: `exit 1`.
+    /// What it changes in a file.
+    pub changes: Option<EditDiff>,
+    pub output: OutputWindow,
+    /// The artifact with the whole output, and its bytes.
+    pub whole: Option<(ArtifactId, Option<u64>)>,
+    /// Not all of the output has reached the Board.
+    pub is_cut: bool,
+    /// Why it failed, in a line: `exit 1: no such file`.
     pub cause: String,
+    /// When it began, by the viber's clock.
+    pub since: Option<Instant>,
     pub duration_ms: u64,
+    /// Its arguments, until it says what came of it.
+    args: Value,
 }
 
 impl ToolKind {
@@ -74,6 +90,9 @@ impl ToolKind {
             "write_file" | "edit_file" => Self::Edit,
             "read_file" | "list_files" | "read_output" => Self::Read,
             "glob" | "grep" | "search_memory" => Self::Search,
+            "update_plan" => Self::Plan,
+            "remember" => Self::Note,
+            "add_artifact" => Self::Artifact,
             _ => Self::Other,
         }
     }
@@ -85,9 +104,16 @@ impl ToolKind {
             Self::Edit => "edit",
             Self::Read => "read",
             Self::Search => "search",
+            Self::Plan => "plan",
+            Self::Note => "pin",
+            Self::Artifact => "artifact",
             Self::Other => "skill",
         }
     }
+
+    /// All of them, in the order in which they are counted.
+    pub const ALL: [Self; 8] =
+        [Self::Command, Self::Edit, Self::Read, Self::Search, Self::Plan, Self::Note, Self::Artifact, Self::Other];
 
     /// `13 commands`.
     pub fn count(self, n: usize) -> String {
@@ -96,6 +122,9 @@ impl ToolKind {
             Self::Edit => ("edit", "edits"),
             Self::Read => ("read", "reads"),
             Self::Search => ("search", "searches"),
+            Self::Plan => ("plan update", "plan updates"),
+            Self::Note => ("note", "notes"),
+            Self::Artifact => ("artifact", "artifacts"),
             Self::Other => ("other call", "other calls"),
         };
         format!("{n} {}", if n == 1 { one } else { many })
@@ -113,23 +142,27 @@ impl Call {
             kind: ToolKind::of(tool),
             outcome: CallOutcome::Working,
             brief,
+            says: words::says(tool, args, None),
             asked,
-            changes: changes(tool, args),
-            output: String::new(),
-            hidden: 0,
+            changes: EditDiff::of(tool, args),
+            output: OutputWindow::default(),
+            whole: None,
+            is_cut: false,
             cause: String::new(),
+            since: None,
             duration_ms: 0,
+            args: if matches!(tool, "update_plan" | "remember") { args.clone() } else { Value::Null },
         }
     }
 
-    /// Output while it works: the newest part of it.
-    pub fn streamed(&mut self, content: &str) {
-        self.output.push_str(content);
-        if self.output.len() > 2 * MAX_INLINE_BYTES {
-            let tail = text::tail(&self.output, MAX_INLINE_BYTES);
-            self.hidden += self.output.len() - tail.len();
-            self.output = tail.to_owned();
-        }
+    /// The same, begun at this instant of the viber's clock.
+    pub fn since(self, at: Option<Instant>) -> Self {
+        Self { since: at, ..self }
+    }
+
+    /// Output while it works.
+    pub fn streamed(&mut self, content: &str, before: Option<OutputPlace>) {
+        self.output.push(content, before);
     }
 
     /// Its result.
@@ -141,17 +174,50 @@ impl Call {
         };
         self.duration_ms = duration_ms;
         let output = output(result);
-        self.cause = if ok { String::new() } else { text::head(&cause(result), MAX_NAME_BYTES).to_owned() };
-        let kept = text::tail(&output, MAX_INLINE_BYTES);
-        self.hidden = output.len() - kept.len();
-        self.output = kept.to_owned();
+        self.cause = if self.outcome == CallOutcome::Failed { cause(result, &output) } else { String::new() };
+        let number = |name: &str| result.get(name).and_then(Value::as_u64);
+        self.is_cut = number("omitted").is_some_and(|omitted| omitted > 0);
+        let whole = number("bytes").filter(|_| self.is_cut).map(|bytes| (bytes, number("lines")));
+        self.output = OutputWindow::of(&output, whole);
+        if ok && !self.args.is_null() {
+            self.says = words::says(&self.tool, &self.args, Some(&output));
+        }
+        self.args = Value::Null;
     }
 
     /// How many bytes of HTML it takes at most.
     pub(super) fn weight(&self) -> usize {
-        let changes: usize = self.changes.iter().map(|change| 60 + escaped(&change.line)).sum();
         let names = 4 * escaped(self.shown_id()) + escaped(&self.tool) + escaped(&self.brief) + escaped(&self.cause);
-        1_000 + names + changes + self.asked.as_deref().map_or(0, escaped) + escaped(&self.output)
+        let says = self.says.as_deref().map_or(0, escaped) + self.asked.as_deref().map_or(0, escaped);
+        let output = if self.output.is_empty() { 0 } else { OUTPUT_FRAME_BYTES + self.output.weight() };
+        FRAME_BYTES + names + says + self.changes.as_ref().map_or(0, EditDiff::weight) + output
+    }
+
+    /// Its output as HTML.
+    pub(super) fn output_html(&self) -> String {
+        match self.outcome {
+            CallOutcome::Working => self.output.growing(usize::MAX),
+            _ => self.output.html(),
+        }
+    }
+
+    /// How much of the output is shown, and where all of it is.
+    pub(super) fn extent(&self) -> String {
+        let Some(extent) = self.output.extent() else { return String::new() };
+        let kept = match &self.whole {
+            Some((_, Some(size))) if *size < self.output.bytes() => {
+                format!(", the first {} kept on the viber", size_words(*size))
+            }
+            Some(_) => ", all kept on the viber".to_owned(),
+            None if self.is_cut => ", the rest was not kept".to_owned(),
+            None => String::new(),
+        };
+        extent + &kept
+    }
+
+    /// Since when it works, as a clock.
+    pub(super) fn clock(&self) -> Option<Time> {
+        self.since.map(|at| Time { at, how: TimeFormat::Lasted })
     }
 
     /// Its id, unless that is longer than a name: then live output is shown only when its entry is sent again.
@@ -197,16 +263,22 @@ fn is_true(result: &Value, field: &str) -> bool {
     result.get(field).and_then(Value::as_bool) == Some(true)
 }
 
-fn cause(result: &Value) -> String {
-    if is_true(result, "timedOut") {
-        return "timed out".to_owned();
-    }
-    match (result.get("exitCode").and_then(Value::as_i64), result.get("signal")) {
+/// How a call ended, and the line of its output that tells why.
+fn cause(result: &Value, output: &str) -> String {
+    let code = result.get("exitCode").and_then(Value::as_i64);
+    let ended = match (code, result.get("signal")) {
+        _ if is_true(result, "timedOut") => "timed out".to_owned(),
         (Some(code), _) => format!("exit {code}"),
-        (None, Some(Value::String(signal))) => signal.clone(),
+        (None, Some(Value::String(signal))) => words::short(signal),
         (None, Some(Value::Number(signal))) => format!("signal {signal}"),
         _ => String::new(),
-    }
+    };
+    let why = match result {
+        Value::Object(fields) if fields.contains_key("output") => words::telling_line(output),
+        Value::String(why) => words::first_line(why).map(words::short),
+        _ => None,
+    };
+    [Some(ended).filter(|ended| !ended.is_empty()), why].into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
 /// The argument that says what a call is about, on one line; and all of it when that is more.
@@ -220,6 +292,7 @@ fn brief(tool: &str, args: &Value) -> (String, Option<String>) {
         "shell" => text("command"),
         "read_file" | "write_file" | "edit_file" => text("path"),
         "list_files" => Some(text("path").unwrap_or_else(|| ".".to_owned())),
+        "add_artifact" => text("path").or_else(|| text("content")).or_else(|| text("ref")),
         "grep" | "glob" => text("pattern").map(|pattern| match text("path") {
             Some(path) => format!("{pattern}  {path}"),
             None => pattern,
@@ -230,24 +303,8 @@ fn brief(tool: &str, args: &Value) -> (String, Option<String>) {
     let line: String = full.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("  ");
     let short: String = line.chars().take(MAX_BRIEF_CHARS).collect();
     let asked = (short.len() < line.len() || full.trim().lines().count() > 1)
-        .then(|| text::head_and_tail(&full, MAX_INLINE_BYTES));
+        .then(|| text::head_and_tail(&full, MAX_ASKED_BYTES));
     (short, asked)
-}
-
-fn changes(tool: &str, args: &Value) -> Vec<ChangedLine> {
-    let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or("");
-    let lines = |op, sign, text: &str| -> Vec<ChangedLine> {
-        text::head(text, MAX_INLINE_BYTES)
-            .lines()
-            .take(MAX_CHANGED_LINES)
-            .map(|line| ChangedLine { op, sign, line: line.to_owned() })
-            .collect()
-    };
-    match tool {
-        "edit_file" => [lines("del", "−", text("oldText")), lines("add", "+", text("newText"))].concat(),
-        "write_file" => lines("add", "+", text("content")),
-        _ => Vec::new(),
-    }
 }
 
 #[cfg(test)]
@@ -260,9 +317,40 @@ mod tests {
     fn a_failed_command_says_why_and_keeps_the_end_of_its_output() {
         let mut call = Call::new("1", "shell", &json!({"command": "make\n  test"}), 0);
         assert_eq!((call.brief.as_str(), call.asked.is_some()), ("make  test", true));
-        call.answer(&json!({"exitCode": 2, "output": format!("{}END", "x".repeat(9_000))}), false, 1_200);
-        assert_eq!((call.state(), call.cause.as_str(), call.took().as_str()), ("failed", "exit 2", "1.2 s"));
-        assert!(call.output.ends_with("END") && call.output.len() + call.hidden == 9_003);
+        let output = format!("{}cc: gone\nmake: *** Error 2\n", "xx\n".repeat(3_000));
+        call.answer(&json!({"exitCode": 2, "output": output}), false, 1_200);
+        assert_eq!(
+            (call.state(), call.cause.as_str(), call.took().as_str()),
+            ("failed", "exit 2: make: *** Error 2", "1.2 s")
+        );
+        assert!(call.output.html().ends_with("make: *** Error 2\n"), "{}", call.output.html());
+        assert_eq!(call.extent(), "The last 40 of 3,002 lines, 141 B of 9.0 kB");
+        call.answer(
+            &json!({"exitCode": 0, "output": "a\n[… 900 bytes omitted …]\nz\n", "omitted": 900, "bytes": 930,
+            "lines": 70}),
+            true,
+            1,
+        );
+        assert_eq!(call.extent(), "The last 3 of 70 lines, 32 B of 930 B, the rest was not kept");
+        call.whole = Some((ArtifactId::new(1), Some(930)));
+        assert!(call.extent().ends_with(", all kept on the viber"));
+        call.whole = Some((ArtifactId::new(1), Some(100)));
+        assert!(call.extent().ends_with(", the first 100 B kept on the viber"));
+    }
+
+    #[test]
+    fn a_tool_that_refuses_says_why_in_its_row() {
+        let mut call = Call::new("1", "read_file", &json!({"path": "a"}), 0);
+        call.answer(&json!("a: there is no such file\nLook elsewhere."), false, 1);
+        assert_eq!(call.cause, "a: there is no such file");
+    }
+
+    #[test]
+    fn what_came_of_a_call_replaces_what_was_asked() {
+        let mut call = Call::new("1", "remember", &json!({"note": "Use make."}), 0);
+        assert_eq!(call.says.as_deref(), Some("Remember: Use make."));
+        call.answer(&json!("It is in today's log."), true, 1);
+        assert_eq!(call.says.as_deref(), Some("Remembered: Use make."));
     }
 
     #[test]
@@ -275,8 +363,8 @@ mod tests {
     #[test]
     fn an_edit_shows_what_it_changes() {
         let call = Call::new("1", "edit_file", &json!({"path": "a.rs", "oldText": "a\nb", "newText": "c"}), 0);
-        let ops: Vec<_> = call.changes.iter().map(|change| (change.op, change.line.as_str())).collect();
-        assert_eq!(ops, [("del", "a"), ("del", "b"), ("add", "c")]);
+        let changes = call.changes.expect("a change");
+        assert_eq!((changes.added, changes.removed, changes.html.matches("<tr").count()), (1, 2, 3));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use askama::Template;
 use protocol::{ArtifactId, ErrorCode, Instant, SessionId};
 
 use super::{
-    call::CallOutcome,
+    call::{Call, CallOutcome},
     filters,
     timeline::{self, EntryContent, TimelineBuilder, TimelineEntry, escaped},
 };
@@ -80,8 +80,8 @@ pub struct TimelineView<'a> {
 }
 
 impl TimelineView<'_> {
-    fn output_link(&self, call: &str) -> Option<String> {
-        (!call.is_empty()).then(|| urls::call_output(self.slug, self.session, self.seq, call))
+    fn whole_link(&self, call: &Call) -> Option<String> {
+        whole_link((self.slug, self.session, self.seq), call)
     }
 
     fn part_link(&self, index: &usize) -> Option<String> {
@@ -120,8 +120,8 @@ impl MessageView {
         urls::session_edit(&self.slug, &self.session, self.seq)
     }
 
-    fn output_link(&self, call: &str) -> Option<String> {
-        (self.kept && !call.is_empty()).then(|| urls::call_output(&self.slug, &self.session, self.seq, call))
+    fn whole_link(&self, call: &Call) -> Option<String> {
+        whole_link((&self.slug, &self.session, self.seq), call).filter(|_| self.kept)
     }
 
     fn part_link(&self, index: &usize) -> Option<String> {
@@ -130,6 +130,17 @@ impl MessageView {
 
     fn artifact_link(&self, id: &ArtifactId) -> String {
         urls::artifact(&self.slug, id)
+    }
+}
+
+/// Where all that a call put out is, when its row shows only the end: with its artifact, else in the message.
+fn whole_link((slug, session, seq): (&str, &SessionId, u64), call: &Call) -> Option<String> {
+    if call.outcome == CallOutcome::Working || call.output.extent().is_none() {
+        return None;
+    }
+    match &call.whole {
+        Some((artifact, _)) => Some(urls::artifact(slug, artifact)),
+        None => Some(call.shown_id()).filter(|id| !id.is_empty()).map(|id| urls::call_output(slug, session, seq, id)),
     }
 }
 
@@ -157,10 +168,17 @@ fn is_unread(task: &Task) -> bool {
 }
 
 /// The entries of a message: its parts, the first of them in its place `from`, then the events that have not become parts.
-pub fn timeline(message: &Message, from: usize, tail: &[Report], open: bool) -> Vec<TimelineEntry> {
+/// `earlier` is what calls that still work put out before those.
+pub fn timeline(
+    message: &Message,
+    from: usize,
+    (earlier, tail): (&[Report], &[Report]),
+    open: bool,
+) -> Vec<TimelineEntry> {
     let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
     let mut builder = TimelineBuilder::new(by, from);
     message.parts.iter().for_each(|part| builder.part(part));
+    earlier.iter().for_each(|report| builder.output(report));
     tail.iter().for_each(|report| builder.event(report));
     builder.finish(!open)
 }

@@ -16,6 +16,8 @@ pub enum TimeFormat {
     Ago(Instant),
     /// How long since, the same way, at least a second: `38 s`.
     Since(Instant),
+    /// The clock of its beginning, until a script counts: `3 min 6 s`.
+    Lasted,
     /// How long still, the same way.
     Left(Instant),
     /// The clock today, the day within a week, the date before.
@@ -38,6 +40,7 @@ impl fmt::Display for Time {
             TimeFormat::Full => ("full", zoned.strftime("%-d %b %Y, %H:%M UTC").to_string()),
             TimeFormat::Ago(now) => ("ago", ago(now.millis() - self.at.millis())),
             TimeFormat::Since(now) => ("since", span((now.millis() - self.at.millis()).max(1000))),
+            TimeFormat::Lasted => ("lasted", zoned.strftime("since %H:%M UTC").to_string()),
             TimeFormat::Left(now) => ("left", span((self.at.millis() - now.millis()).max(0))),
             TimeFormat::Short(now) => {
                 let today = Timestamp::from_millisecond(now.millis()).unwrap_or(Timestamp::UNIX_EPOCH);

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use protocol::{
-    AgentStreamEvent, ArtifactId, EventBody, NoticeLevel, StepState,
+    AgentStreamEvent, ArtifactId, COMMAND_OUTPUT_TYPE, EventBody, Instant, NoticeLevel, StepState,
     text::{head, head_and_tail, tail},
 };
 
@@ -98,8 +98,8 @@ impl CallGroup {
 
     /// `13 commands, 6 reads`.
     pub(super) fn counted(&self) -> String {
-        let kinds = [ToolKind::Command, ToolKind::Edit, ToolKind::Read, ToolKind::Search, ToolKind::Other];
-        let counts = kinds.iter().map(|kind| (kind, self.calls.iter().filter(|call| call.kind == *kind).count()));
+        let counts =
+            ToolKind::ALL.iter().map(|kind| (kind, self.calls.iter().filter(|call| call.kind == *kind).count()));
         counts.filter(|(_, n)| *n > 0).map(|(kind, n)| kind.count(n)).collect::<Vec<_>>().join(", ")
     }
 
@@ -266,6 +266,9 @@ impl TimelineBuilder {
     /// Later parts that are not shown themselves: only their results of shown calls are used.
     pub fn answers(&mut self, parts: &[Part]) {
         for part in parts {
+            if let Part::Artifact { artifact } = part {
+                self.whole_output(artifact);
+            }
             if let Part::ToolResult { call_id, result, ok, duration_ms, .. } = part
                 && let Some(call) = self.find(call_id).filter(|call| call.outcome == CallOutcome::Working)
             {
@@ -287,7 +290,7 @@ impl TimelineBuilder {
                     self.push(reasoning(text, *duration_ms));
                 }
             }
-            Part::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
+            Part::ToolCall { call_id, tool, args, at } => self.call((call_id, tool), args, *at),
             Part::ToolResult { call_id, tool, result, ok, duration_ms } => {
                 if let Some(call) = self.answered(call_id, tool) {
                     call.answer(result, *ok, *duration_ms);
@@ -300,6 +303,8 @@ impl TimelineBuilder {
                 },
                 None => EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) },
             }),
+            // It belongs to its call's row.
+            Part::Artifact { artifact } if self.whole_output(artifact) => {}
             Part::Artifact { artifact } => {
                 let text = |name: &str| {
                     head(artifact.get(name).and_then(|value| value.as_str()).unwrap_or(""), MAX_SHORT_TEXT_BYTES / 4)
@@ -327,16 +332,15 @@ impl TimelineBuilder {
                     _ => self.push(EntryContent::Thinking(OpenText::begun(content))),
                 }
             }
-            AgentStreamEvent::ToolCall { call_id, tool, args } => self.call(call_id, tool, args),
-            AgentStreamEvent::ToolOutput { call_id, content } => {
-                if let Some(call) = self.find(call_id).filter(|call| call.outcome == CallOutcome::Working) {
-                    call.streamed(content);
-                }
-            }
+            AgentStreamEvent::ToolCall { call_id, tool, args } => self.call((call_id, tool), args, report.at),
+            AgentStreamEvent::ToolOutput { .. } => self.output(report),
             AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms } => {
                 if let Some(call) = self.answered(call_id, tool) {
                     call.answer(result, *ok, *duration_ms);
                 }
+            }
+            AgentStreamEvent::Artifact { artifact } if artifact.call_id.is_some() => {
+                self.whole_output(&serde_json::to_value(artifact).unwrap_or_default());
             }
             AgentStreamEvent::Step { state: StepState::Discarded, .. } => {
                 self.entries.truncate(self.step);
@@ -384,7 +388,28 @@ impl TimelineBuilder {
         self.entries.push(TimelineEntry { index: self.at, body });
     }
 
-    fn call(&mut self, id: &str, tool: &str, args: &serde_json::Value) {
+    /// What a call puts out while it works.
+    pub fn output(&mut self, report: &Report) {
+        if let Some(EventBody::Progress { event }) = &report.body
+            && let AgentStreamEvent::ToolOutput { call_id, content, before } = &event.event
+            && let Some(call) = self.find(call_id).filter(|call| call.outcome == CallOutcome::Working)
+        {
+            call.streamed(content, *before);
+        }
+    }
+
+    /// Gives the call that it belongs to its whole output; `false` when this is an artifact by itself.
+    fn whole_output(&mut self, artifact: &serde_json::Value) -> bool {
+        let text = |name: &str| artifact.get(name).and_then(serde_json::Value::as_str);
+        let (Some(COMMAND_OUTPUT_TYPE), Some(id)) = (text("type"), text("callId")) else { return false };
+        let size = artifact.get("size").and_then(serde_json::Value::as_u64);
+        if let (Some(call), Some(artifact)) = (self.find(id), text("artifactId").and_then(|id| id.parse().ok())) {
+            call.whole = Some((artifact, size));
+        }
+        true
+    }
+
+    fn call(&mut self, (id, tool): (&str, &str), args: &serde_json::Value, at: Option<Instant>) {
         if self.calls.contains_key(id) {
             return;
         }
@@ -397,14 +422,14 @@ impl TimelineBuilder {
         let entry = self.entries.len() - 1;
         if let EntryContent::Calls(group) = &mut self.entries[entry].body {
             self.calls.insert(id.to_owned(), (entry, group.calls.len()));
-            group.calls.push(Call::new(id, tool, args, self.at));
+            group.calls.push(Call::new(id, tool, args, self.at).since(at));
         }
     }
 
     /// The call that a result belongs to; one is made up when its own event is missing.
     fn answered(&mut self, id: &str, tool: &str) -> Option<&mut Call> {
         if self.find(id).is_none() && !self.cut {
-            self.call(id, tool, &serde_json::Value::Null);
+            self.call((id, tool), &serde_json::Value::Null, None);
         }
         self.find(id)
     }

@@ -111,6 +111,8 @@ pub struct GrowingMessage {
     pub message: Message,
     /// The place of the first of its parts that was read.
     pub from: u64,
+    /// Events that are parts, or never will be, with the end of what calls that still work put out before the tail.
+    pub earlier: Vec<Report>,
     /// Events that are not parts yet.
     pub tail: Vec<Report>,
 }
@@ -161,7 +163,8 @@ impl Conversation {
     pub fn open_view(&self, caller: &Caller, growing: &GrowingMessage) -> MessageView {
         // After a stop no more is expected, though a late report may still arrive.
         let works = self.current.as_ref().is_some_and(|task| !task.state.is_final());
-        let entries = message::timeline(&growing.message, place(growing.from), &growing.tail, works);
+        let entries =
+            message::timeline(&growing.message, place(growing.from), (&growing.earlier, &growing.tail), works);
         let view = self.dress(caller, &growing.message, entries, growing.from);
         MessageView { open: true, outcome: None, ..view }
     }
@@ -171,7 +174,7 @@ impl Conversation {
         let from = self.from.get(&message.seq).copied().unwrap_or(0);
         let entries = match &self.behind {
             Some(later) => message::timeline_between(message, place(from), later),
-            None => message::timeline(message, place(from), &[], false),
+            None => message::timeline(message, place(from), (&[], &[]), false),
         };
         self.dress(caller, message, entries, from)
     }

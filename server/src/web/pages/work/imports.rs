@@ -208,7 +208,7 @@ impl Page {
             about: attempt.and_then(|attempt| attempt.model.clone()).filter(|_| !asked).into_iter().collect(),
             delivery: None,
             open: false,
-            entries: message::timeline(message, 0, &[], false),
+            entries: message::timeline(message, 0, (&[], &[]), false),
             outcome: ended,
             may_send: false,
             kept: false,

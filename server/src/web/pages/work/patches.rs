@@ -3,6 +3,8 @@
 //! Only text, reasoning and a command's output grow this way. Everything else changes entries, and these are sent
 //! again. Text is Markdown: what a run adds to it depends on the text before, which [`SharedText`] follows.
 
+mod outputs;
+
 use std::{
     collections::{HashMap, VecDeque},
     fmt::Write,
@@ -28,6 +30,8 @@ use crate::{
 const MAX_KEPT_FRAMES: usize = 16;
 /// Most bytes that a run adds to a text without the parts being read again.
 const MAX_GROWTH_BYTES: usize = 16 * 1024;
+
+pub use outputs::SharedOutputs;
 
 /// What a run means for a viewer.
 #[derive(Clone, Debug)]
@@ -61,21 +65,13 @@ pub fn tell(run: &Committed, after: u64, texts: &SharedText, viewed: &mut Option
     match (pieces.as_slice(), viewed) {
         ([(Piece::Text(lane), _)], Some(viewed)) if *lane == viewed.lane => texts.grow(run, after, viewed),
         _ if pieces.iter().any(|(piece, _)| matches!(piece, Piece::Text(_))) => RunPatch::Changes,
-        (outputs, _) => {
-            let mut html = String::new();
-            for (piece, content) in outputs {
-                if let Piece::Output(call) = piece {
-                    // Writing to a String cannot fail.
-                    let _ = write!(html, r#"<samp data-output="{}">{}</samp>"#, escape(call), escape(content));
-                }
+        _ => match texts.outputs.tell(run, after) {
+            Some((frame, to)) => {
+                texts.pass(run);
+                RunPatch::Adds(frame, to)
             }
-            let frame = log(&cursor(run.task.as_str(), run.attempt, run.to), &html);
-            if !whole {
-                return RunPatch::Adds(frame, run.to);
-            }
-            texts.pass(run);
-            RunPatch::Adds(run.html.get_or_init(|| frame).clone(), run.to)
-        }
+            None => RunPatch::Changes,
+        },
     }
 }
 
@@ -97,7 +93,11 @@ impl OpenLane {
 
 /// The text that grows at the end of a task's open message, shared by all who watch it: it is rendered once.
 #[derive(Debug, Default)]
-pub struct SharedText(Mutex<Option<FollowedText>>);
+pub struct SharedText {
+    text: Mutex<Option<FollowedText>>,
+    /// What its calls put out.
+    pub outputs: SharedOutputs,
+}
 
 /// A text as of an event.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl SharedText {
     }
 
     fn followed(&self) -> MutexGuard<'_, Option<FollowedText>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,7 +262,7 @@ impl FollowedText {
 #[derive(PartialEq, Eq)]
 enum Piece {
     Text(OpenLane),
-    Output(String),
+    Output,
 }
 
 /// What the items above `after` add; `None` when they do something else too.
@@ -283,7 +283,7 @@ fn piece(report: Report) -> Option<(Piece, String)> {
     match event.event {
         AgentStreamEvent::TextDelta { content } => Some((Piece::Text(OpenLane::Text), content)),
         AgentStreamEvent::ReasoningDelta { content } => Some((Piece::Text(OpenLane::Reasoning), content)),
-        AgentStreamEvent::ToolOutput { call_id, content } => Some((Piece::Output(call_id), content)),
+        AgentStreamEvent::ToolOutput { .. } => Some((Piece::Output, String::new())),
         _ => None,
     }
 }
@@ -410,6 +410,7 @@ mod tests {
         let frame = String::from_utf8(frame.to_vec()).expect("text");
         assert_eq!((seq, &slow, frame.matches("<p>").count()), (40, &first, 40), "{frame}");
         // What is no text is not jumped over.
+        texts.outputs.read((1, 40), [("1".to_owned(), Default::default())].into());
         let output = run_from(41, &[json!({"type": "tool-output", "callId": "1", "content": "out"})]);
         assert!(text(tell(&output, 40, &texts, &mut first)).contains("out"));
         tell(&run_from(42, &[delta(long)]), 41, &texts, &mut first);
@@ -446,12 +447,5 @@ mod tests {
         let call = json!({"type": "tool-call", "callId": "1", "tool": "shell", "args": {}});
         let run = run(&[delta("a"), call]);
         assert_eq!(text(tell(&run, 0, &SharedText::default(), &mut with(0))), "changes");
-    }
-
-    #[test]
-    fn output_names_its_call_safely() {
-        let run = run(&[json!({"type": "tool-output", "callId": "\"><script>", "content": "</samp>"})]);
-        let frame = text(tell(&run, 0, &SharedText::default(), &mut None));
-        assert!(frame.contains(r#"data-output="&quot;&gt;&lt;script&gt;">&lt;/samp&gt;</samp>"#), "{frame}");
     }
 }

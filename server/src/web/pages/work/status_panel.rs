@@ -241,8 +241,12 @@ fn ended(task: &Task, word: &str) -> Vec<Cause> {
 /// What the agent is doing, from its newest entry.
 fn activity(conversation: &Conversation) -> String {
     let Some(growing) = &conversation.growing else { return "Starting".to_owned() };
-    let entries =
-        message::timeline(&growing.message, usize::try_from(growing.from).unwrap_or(usize::MAX), &growing.tail, true);
+    let entries = message::timeline(
+        &growing.message,
+        usize::try_from(growing.from).unwrap_or(usize::MAX),
+        (&[], &growing.tail),
+        true,
+    );
     match entries.last().map(|entry| &entry.body) {
         Some(timeline::EntryContent::Writing(_)) => "Writing".to_owned(),
         Some(timeline::EntryContent::Thinking(_)) => "Reasoning".to_owned(),

@@ -5,7 +5,12 @@ use serde_json::json;
 use super::*;
 
 fn call(id: &str, tool: &str) -> Part {
-    Part::ToolCall { call_id: id.to_owned(), tool: tool.to_owned(), args: json!({"command": "ls", "path": "a"}) }
+    Part::ToolCall {
+        call_id: id.to_owned(),
+        tool: tool.to_owned(),
+        args: json!({"command": "ls", "path": "a"}),
+        at: None,
+    }
 }
 
 fn result(id: &str, ok: bool) -> Part {
@@ -47,7 +52,7 @@ fn the_open_tail_continues_the_parts() {
     else {
         panic!("{entries:?}")
     };
-    assert_eq!((group.calls[0].output.as_str(), text.text.source()), ("half", "so far"));
+    assert_eq!((group.calls[0].output.html().as_str(), text.text.source()), ("half", "so far"));
     assert_eq!(&*text.html, "<div class=\"growing\"><p>so far</p></div>");
 }
 
@@ -145,5 +150,61 @@ fn no_text_is_too_long_for_a_page() {
             "{:?}",
             entries.iter().map(TimelineEntry::weight).collect::<Vec<_>>()
         );
+    }
+}
+
+/// A call of each kind, hostile ones among them, in each state.
+fn zoo() -> Vec<(&'static str, serde_json::Value, Option<(serde_json::Value, bool)>)> {
+    let evil = "\"<&'>\u{1b}[31;1;2;4m".repeat(3_000);
+    let long = json!({"exitCode": 1, "output": format!("{}\n", "\u{1b}[1;2;4;31m<\u{1b}[0m".repeat(700)).repeat(20)});
+    vec![
+        ("shell", json!({"command": evil}), None),
+        ("shell", json!({"command": "make"}), Some((long, false))),
+        ("shell", json!({"command": "make"}), Some((json!({"output": evil, "omitted": 7, "bytes": u64::MAX}), true))),
+        ("edit_file", json!({"path": evil, "oldText": evil, "newText": "a\nb"}), Some((json!(evil), false))),
+        ("write_file", json!({"path": "a", "content": "<&\n".repeat(9_000)}), Some((json!("Created"), true))),
+        ("remember", json!({"note": evil}), Some((json!("It is in today's log."), true))),
+        ("update_plan", json!({"markdown": evil}), None),
+        ("add_artifact", json!({"id": evil, "title": evil}), Some((json!({"a": evil}), true))),
+        (Box::leak("<".repeat(9_000).into_boxed_str()), json!({"x": [evil]}), Some((json!([evil]), true))),
+    ]
+}
+
+#[test]
+fn no_call_is_heavier_than_it_says() {
+    for (n, (tool, args, answer)) in zoo().into_iter().enumerate() {
+        for id in ["1".to_owned(), "\"<".repeat(100)] {
+            let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
+            builder.part(&Part::ToolCall {
+                call_id: id.clone(),
+                tool: tool.to_owned(),
+                args: args.clone(),
+                at: Some(Instant(0)),
+            });
+            builder.event(&event(
+                json!({"type": "tool-output", "callId": id, "content": "<&>\u{1b}[31m\n".repeat(4_000)}),
+            ));
+            if let Some((result, ok)) = &answer {
+                let artifact = json!({"type": COMMAND_OUTPUT_TYPE, "callId": id, "size": 1,
+                    "artifactId": protocol::ArtifactId::new(1)});
+                builder.part(&Part::Artifact { artifact });
+                let (result, ok) = (result.clone(), *ok);
+                builder.part(&Part::ToolResult {
+                    call_id: id.clone(),
+                    tool: tool.to_owned(),
+                    result,
+                    ok,
+                    duration_ms: 9,
+                });
+            }
+            let entries = builder.finish(false);
+            assert_eq!(entries.len(), 1, "an output is no entry of its own");
+            let session = protocol::SessionId::new(1);
+            let view =
+                crate::web::view::message::TimelineView { slug: "home", session: &session, seq: 1, entries: &entries };
+            let (html, weight) = (view.to_string(), entries[0].weight());
+            assert!(html.len() <= weight, "{n} {tool}: {} bytes, said {weight}", html.len());
+            assert!(weight <= 45_000, "{n} {tool}: {weight}");
+        }
     }
 }

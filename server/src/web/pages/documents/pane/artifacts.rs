@@ -16,10 +16,15 @@ use crate::{
 /// Artifacts that are looked at.
 const MAX_ARTIFACTS: u64 = 500;
 
+/// Whole outputs of commands that are listed.
+const MAX_OUTPUTS: u64 = 50;
+
 /// What the database holds for it.
 #[derive(Clone, Debug)]
 pub struct ArtifactsPane {
     all: Vec<Artifact>,
+    /// Whole outputs of commands.
+    outputs: Vec<Artifact>,
     /// Whose workspace has artifacts of its own.
     viber: ViberId,
     /// Whether there is room for more.
@@ -28,9 +33,10 @@ pub struct ArtifactsPane {
 
 impl ArtifactsPane {
     pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, DbError> {
-        let all = db::artifacts::of_session(tx, &session.id, None, MAX_ARTIFACTS).await?;
+        let all = db::artifacts::products(tx, &session.id, MAX_ARTIFACTS).await?;
+        let outputs = db::artifacts::outputs(tx, &session.id, MAX_OUTPUTS).await?;
         let storage = db::usage::load(tx).await?.ok_or_else(|| DbError::Broken("no such team".into()))?;
-        Ok(Self { all, viber: session.viber_id.clone(), storage })
+        Ok(Self { all, outputs, viber: session.viber_id.clone(), storage })
     }
 }
 
@@ -42,6 +48,8 @@ pub struct ArtifactsView {
     now: Instant,
     /// The newest version of each.
     lines: Vec<ArtifactLine>,
+    /// Whole outputs of commands, folded: each is one click from its row in the conversation.
+    outputs: Vec<ArtifactLine>,
     /// Files that go with the next task.
     waiting: Vec<ArtifactLine>,
     storage: StorageUse,
@@ -105,6 +113,7 @@ impl ArtifactsView {
             now: context.now,
             storage: data.storage,
             folder: urls::folder(&context.slug, &data.viber, "artifacts"),
+            outputs: data.outputs.iter().map(|one| ArtifactLine::new(one.clone(), 1)).collect(),
             lines: newest.map(|one| ArtifactLine::new((*one).clone(), versions(&one.name))).collect(),
             waiting: data.all.iter().rev().filter(waits).map(|one| ArtifactLine::new(one.clone(), 1)).collect(),
         }

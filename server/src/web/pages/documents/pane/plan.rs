@@ -73,7 +73,7 @@ impl Beside {
         let images = markdown::images(&text, MAX_MEDIA);
         let known = match images.is_empty() {
             true => Vec::new(),
-            false => db::artifacts::of_session(tx, &session.id, None, MAX_SEARCHED_ARTIFACTS).await?,
+            false => db::artifacts::products(tx, &session.id, MAX_SEARCHED_ARTIFACTS).await?,
         };
         let shown = images.into_iter().filter_map(|(words, url)| {
             let media = known.iter().find(|one| one.is_at(&url) && matches!(one.kind(), ArtifactKind::Image(_)))?;

@@ -7,7 +7,7 @@ use protocol::SessionId;
 use super::{Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, ShownConversation};
 use crate::{
     db::{self, TeamTx, messages::PartOutline},
-    domain::{Message, MessageRole, Task},
+    domain::{Committed, Message, MessageRole, Part, Task},
     error::{Error, Result},
 };
 
@@ -86,7 +86,7 @@ fn begin(outline: &[PartOutline], room: usize) -> Option<(u64, u64)> {
         bytes = bytes.saturating_add(part.size);
         html += match part.kind.as_str() {
             "tool-call" => 1_000 + part.size.min(4_000),
-            "tool-result" => part.size.min(1_500),
+            "tool-result" => part.size.min(5_000),
             _ => 200 + part.size.min(80_000),
         };
         let at = (part.seq, part.idx);
@@ -192,6 +192,13 @@ pub(super) async fn state(
     })
 }
 
+/// Whether one of its calls has no result yet.
+fn works(message: &Message) -> bool {
+    let answered =
+        |id: &str| message.parts.iter().any(|part| matches!(part, Part::ToolResult { call_id, .. } if call_id == id));
+    message.parts.iter().rev().any(|part| matches!(part, Part::ToolCall { call_id, .. } if !answered(call_id)))
+}
+
 /// The message of a task's newest attempt while it may grow, and the last event that is in it. Parts and the events
 /// after them agree, because the attempt is read again until nothing moved in between. What is `shown` of it is read from
 /// the same place on.
@@ -235,7 +242,12 @@ async fn read_growing(
         }
         let runs = db::events::after(tx, &task.id, task.attempt, held.parts_seq, MAX_TAIL_ROWS).await?;
         let seq = runs.last().map_or(held.parts_seq, |run| run.to);
-        let tail = runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
-        return Ok((Some(GrowingMessage { message, from, tail }), seq));
+        let reports = |runs: &[Committed]| runs.iter().flat_map(|run| &run.items).map(|item| item.report()).collect();
+        let earlier = match works(&message) {
+            true => db::events::before(tx, &task.id, task.attempt, held.parts_seq).await?,
+            false => Vec::new(),
+        };
+        let (earlier, tail) = (reports(&earlier), reports(&runs));
+        return Ok((Some(GrowingMessage { message, from, earlier, tail }), seq));
     }
 }

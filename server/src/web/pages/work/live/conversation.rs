@@ -1,7 +1,7 @@
 //! The watched conversation: which task is followed, what of it the tab has, and what it lacks.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
     pin::Pin,
     sync::Arc,
@@ -26,6 +26,7 @@ use crate::{
     web::{
         extract::Caller,
         view::{
+            call::{CallOutcome, OutputWindow},
             message::{MessageView, TimelineView},
             timeline::{EntryContent, OpenText, TimelineEntry},
         },
@@ -231,6 +232,7 @@ impl WatchedConversation {
         let (mut room, mut pieces) = (MAX_CONVERSATION_BYTES, Vec::new());
         if let Some(growing) = &conversation.growing {
             let view = conversation.open_view(caller, growing);
+            self.text.outputs.read((growing.message.attempt, conversation.seq), outputs(&view));
             let text = open_text(&view).and_then(|(lane, entry, open)| {
                 let at = (growing.message.attempt, conversation.seq);
                 let generation = self.text.read(at, (lane, entry), &open.text)?;
@@ -320,6 +322,16 @@ impl WatchedConversation {
         actions::sessions::mark_read(board, &caller.team.id, &caller.by, &operator.id, &self.id).await?;
         Ok(true)
     }
+}
+
+/// What calls that work have put out.
+fn outputs(view: &MessageView) -> BTreeMap<String, OutputWindow> {
+    let groups = view.entries.iter().filter_map(|entry| match &entry.body {
+        EntryContent::Calls(group) => Some(&group.calls),
+        _ => None,
+    });
+    let working = groups.flatten().filter(|call| call.outcome == CallOutcome::Working);
+    working.map(|call| (call.id.clone(), call.output.clone())).collect()
 }
 
 /// The text that still grows: its lane, and the place of its entry.
