@@ -21,7 +21,7 @@ const MAX_CALL_ID_BYTES: usize = 200;
 pub async fn note(tx: &mut Change<'_>, session: &SessionId, parts: &[Part]) -> Result<(), DbError> {
     for part in parts {
         match part {
-            Part::ToolCall { call_id, tool, args } if writes(tool) => {
+            Part::ToolCall { call_id, tool, args, .. } if writes(tool) => {
                 let Some(path) = path_of(args) else { continue };
                 let sql = "INSERT INTO touched_files (team_id, session_id, path, call_id) SELECT $1, $2, $3, $4 \
                            WHERE (SELECT COUNT(*) FROM touched_files WHERE team_id = $1 AND session_id = $2) < $5 \
