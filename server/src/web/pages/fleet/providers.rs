@@ -205,7 +205,7 @@ impl ProvidersSection {
             viber: viber.id.clone(),
             viber_name: viber.name.clone(),
             provider: provider.clone(),
-            may_test: may_act && provider.api != "demo" && is_connected,
+            may_test: may_act && is_connected && (provider.has_key || provider.api == "ollama"),
             may_change: may_change && is_connected,
             outcome: None,
         };
