@@ -290,8 +290,8 @@
     each(root, "#entries details.fold", foldLikeAll);
     each(root, "textarea[data-draft]", draft);
     each(root, "[data-unread-count]", (el) => {
-      const count = Number(el.dataset.unreadCount);
-      document.title = (count ? `(${count}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+      const count = el.dataset.unreadCount;
+      document.title = (count ? `(${count}) ` : "") + document.title.replace(/^\(\d+\+?\) /, "");
     });
   };
   care(document);

@@ -328,6 +328,16 @@
     });
   };
 
+  // Others are told that somebody writes here, and never what.
+  let told = 0;
+  document.addEventListener("input", (event) => {
+    const address = document.getElementById("writing")?.dataset.writing;
+    if (!address || !event.target.matches?.("#composer textarea") || !event.target.value.trim()) return;
+    if (body.dataset.live !== "on" || Date.now() - told < 3000) return;
+    told = Date.now();
+    fetch(address, { method: "POST" }).catch(() => {});
+  });
+
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hiddenAt);
     if (document.hidden) hiddenAt = setTimeout(() => { close(); clearTimeout(retry); }, HIDDEN);

@@ -8,7 +8,7 @@ pub mod work;
 pub use documents::{artifact, file, memory, plan, space};
 pub use fleet::{connection, viber};
 pub use people::{accounts, actor, input, login, name, quota};
-pub use work::{assemble, committed, history, idempotency, logbook, session, task};
+pub use work::{assemble, committed, history, idempotency, logbook, search_terms, session, task};
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
 pub use actor::{Actor, By};
@@ -20,7 +20,7 @@ pub use input::InvalidInput;
 pub use login::{CookieState, CookieVerdict, Login};
 pub use plan::{Approval, ApprovalState, PlanSource, Proposal, ProposalState, Revision};
 pub use quota::{StorageUse, size_words};
-pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine};
+pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};
 pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
 pub use viber::{JoinToken, Viber, ViberFilter};

@@ -1,4 +1,4 @@
-//! The registry: which viber is connected where, and who is notified of changes.
+//! The registry: which viber is connected where, who is notified of changes, and who looks at what.
 //!
 //! Knows no SQL and no HTTP. Notifications are hints; the database is the truth. There is one handle, in-process for now: a
 //! bus between replicas would carry the same calls.
@@ -6,16 +6,18 @@
 mod changes;
 mod connections;
 mod lease_clock;
+mod presence;
 mod tail;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use protocol::{TaskId, TeamId};
+use protocol::{OperatorId, SessionId, TaskId, TeamId};
 use tokio::time::Instant;
 
 pub use crate::domain::committed::Committed;
 pub use changes::{Changed, Revoked, Subscription};
 pub use connections::{InlineCommand, LinkMessage, Registration, Reply, RequestError};
+pub use presence::{Looker, Presence};
 pub use tail::{FLUSH_INTERVAL, Tail};
 
 /// One handle for the whole registry. Cheap to clone.
@@ -30,6 +32,7 @@ struct Inner {
     tails: tail::Tails,
     connections: connections::Connections,
     lease_clock: lease_clock::LeaseClock,
+    presences: presence::Presences,
 }
 
 impl fmt::Debug for Hub {
@@ -82,5 +85,20 @@ impl Hub {
     /// Subscribes only to ends of access: thousands of streams need not wake for each other's tasks.
     pub fn subscribe_revoked(&self, team: &TeamId) -> Subscription {
         self.inner.changes.subscribe_revoked(team)
+    }
+
+    /// A page of somebody (with their name) looks at a session, until the value is dropped. `now` is monotonic milliseconds.
+    pub fn look(&self, team: &TeamId, session: &SessionId, who: Option<(&OperatorId, &str)>, now: i64) -> Looker {
+        self.inner.presences.look(team, session, who, now)
+    }
+
+    /// Somebody who looks at a session is writing. `Err`: they said so too often; seconds until they may again.
+    pub fn writes(&self, team: &TeamId, session: &SessionId, who: &OperatorId, now: i64) -> Result<(), u64> {
+        self.inner.presences.write(team, session, who, now)
+    }
+
+    /// Somebody has sent what they wrote.
+    pub fn has_sent(&self, team: &TeamId, session: &SessionId, who: &OperatorId) {
+        self.inner.presences.sent(team, session, who);
     }
 }

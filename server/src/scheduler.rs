@@ -1,5 +1,5 @@
-//! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles,
-//! writing the words of vibers, keeping the database's plans good.
+//! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles
+//! and messages, writing the words of vibers, keeping the database's plans good.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
@@ -28,8 +28,8 @@ const SEEN_PERIOD: Duration = Duration::from_secs(60);
 const SWEEP_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// How often unfinished long work is looked for, in case the process that began it is gone.
 const RESUME_PERIOD: Duration = Duration::from_secs(5);
-/// How often new titles are added to the search index, and missing words of vibers written: until then a search reads them
-/// one by one.
+/// How often new titles and messages are added to the search index, and missing words of vibers written: until then a search
+/// reads titles and vibers one by one, and does not find messages.
 const INDEX_PERIOD: Duration = Duration::from_secs(5);
 /// How often the database looks at the sizes of tables that have grown.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(2);
@@ -53,6 +53,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex));
+    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TextIndex));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
     board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics::default()));
 }
@@ -160,6 +161,17 @@ impl Duty for TitleIndex {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         sessions::index_titles(board).await
+    }
+}
+
+/// Adds what people and agents wrote to the search index.
+struct TextIndex;
+
+impl Duty for TextIndex {
+    const NAME: &'static str = "text index";
+
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        sessions::index_texts(board).await
     }
 }
 

@@ -8,6 +8,8 @@ mod fleet;
 mod lists;
 mod people;
 mod postgres;
+mod reading;
+mod texts;
 mod titles;
 mod work;
 

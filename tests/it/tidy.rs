@@ -73,6 +73,9 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("imports::stalled", "logs that are taken over go on after a crash, whoever asked"),
     ("idempotency::forget", "retention, the same for all teams"),
     ("sessions::unindexed", "the index of titles is kept for each team in turn"),
+    ("messages::unindexed", "the same of the index of messages"),
+    ("messages::newest_before", "two teams may share their numbers in that index"),
+    ("messages::merge", "on SQLite it is one index for all teams"),
     ("tasks::is_taken", "an id that exists under another owner is refused, whoever that is"),
     ("usage::impossible", "a check of the whole database"),
 ];

@@ -5,5 +5,6 @@ pub mod committed;
 pub mod history;
 pub mod idempotency;
 pub mod logbook;
+pub mod search_terms;
 pub mod session;
 pub mod task;

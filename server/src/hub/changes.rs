@@ -19,6 +19,8 @@ pub enum Changed {
     Viber(ViberId),
     /// A file of a workspace, or the outcome of an edit of it; an empty path stands for many files.
     File { viber: ViberId, path: String },
+    /// An operator has read something: nobody else's pages show that.
+    Read(OperatorId),
     /// The team itself: members, name, invitations, tokens.
     Team,
     /// Somebody lost access: streams that hold it end.

@@ -9,7 +9,7 @@ use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
 use fleet::vibers;
 use people::{members, quota};
-use work::{approvals, events, imports, sessions, tasks};
+use work::{approvals, events, imports, search, sessions, tasks};
 
 mod description;
 mod gate;
@@ -53,11 +53,12 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 13] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 14] = [
     vibers::routes,
     workspace::routes,
     spaces::routes,
     sessions::routes,
+    search::routes,
     tasks::routes,
     members::routes,
     quota::routes,
@@ -89,7 +90,7 @@ fn collected() -> utoipa::openapi::OpenApi {
         shapes::Problem, shapes::VersionProblem,
         protocol::ApprovalId, protocol::ArtifactId, protocol::InvitationId, protocol::OperatorId, protocol::ProposalId,
         protocol::SessionId, protocol::TaskId, protocol::TokenId, protocol::ViberId, protocol::Instant,
-        domain::ApprovalState, domain::ProposalState, domain::TaskState,
+        domain::ApprovalState, domain::ProposalState, domain::SessionState, domain::TaskState,
     )),
     modifiers(&Credentials)
 )]

@@ -34,6 +34,28 @@ pub fn sessions_search(slug: &str) -> String {
     format!("/t/{slug}/sessions#q")
 }
 
+/// The list of sessions with parameters: filters, words, a place.
+pub fn sessions_with(slug: &str, parameters: &[(&str, &str)]) -> String {
+    with(sessions(slug), parameters)
+}
+
+/// Marks every session as read.
+pub fn sessions_read(slug: &str) -> String {
+    format!("/t/{slug}/sessions/read")
+}
+
+/// The search in messages; with words and a place.
+pub fn search(slug: &str, parameters: &[(&str, &str)]) -> String {
+    with(format!("/t/{slug}/search"), parameters)
+}
+
+/// An address with parameters; those that are empty are left out.
+fn with(address: String, parameters: &[(&str, &str)]) -> String {
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let given: Vec<_> = given.map(|(key, value)| format!("{key}={}", escape(value))).collect();
+    if given.is_empty() { address } else { format!("{address}?{}", given.join("&")) }
+}
+
 /// What the palette finds.
 pub fn palette(slug: &str) -> String {
     format!("/t/{slug}/palette")
@@ -59,7 +81,7 @@ pub fn artifact_diff(slug: &str, id: &ArtifactId, with: &ArtifactId) -> String {
     format!("/t/{slug}/artifacts/{id}?with={with}#diff")
 }
 
-/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `pane`, `messages`,
+/// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `writing`, `pane`, `messages`,
 /// `attachments`.
 pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
     format!("/t/{slug}/sessions/{id}/{verb}")
@@ -79,6 +101,11 @@ pub fn pane_at(slug: &str, id: &SessionId, tab: &str, at: &str) -> String {
 pub fn message(slug: &str, id: &SessionId, seq: u64, far: bool) -> String {
     let before = if far { format!("?before={}", seq.saturating_add(1)) } else { String::new() };
     format!("/t/{slug}/sessions/{id}{before}#m-{seq}")
+}
+
+/// A message of a session so that this part of it is on the page, which ends with it.
+pub fn message_part(slug: &str, id: &SessionId, seq: u64, part: u64) -> String {
+    format!("/t/{slug}/sessions/{id}?before={seq}.{}#m-{seq}", part.saturating_add(1))
 }
 
 /// A session's conversation as Markdown.

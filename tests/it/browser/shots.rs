@@ -101,6 +101,11 @@ pub async fn visit_every_page(purpose: &Purpose) {
     let failed = format!("{url}/t/home/sessions/{}", fixture.session());
     fixture.begin("Why is the cart page 400 ms slower since Tuesday?").await;
     let page = format!("{url}/t/home/sessions/{}", fixture.session());
+    // Somebody else is there, and writes.
+    let yuki = fixture.board.operator("home", "yuki@example.org", "operator").await;
+    fixture.board.sql("UPDATE operators SET name = 'Yuki Tanaka' WHERE email = 'yuki@example.org'").await;
+    let _looks = yuki.stream(&format!("/t/home/live?view=session:{}", fixture.session()), None).await;
+    let writing = format!("/t/home/sessions/{}/writing", fixture.session());
     fixture.tell(vec![progress(&json!({"type": "reasoning-delta", "content": "The **index** may be missing."}))]).await;
     for shots in &screens {
         shots.browser.go(&page).await;
@@ -111,6 +116,8 @@ pub async fn visit_every_page(purpose: &Purpose) {
     fixture.tell(vec![text(begun)]).await;
     for shots in &screens {
         shots.browser.find("[data-open=text] table").await;
+        yuki.post_form(&writing, &[]).await.expect(204);
+        shots.browser.sees("#writing", "is writing").await;
         shots.take("session-writing").await;
     }
     fixture.tell(vec![text(rest)]).await;
@@ -135,6 +142,8 @@ pub async fn visit_every_page(purpose: &Purpose) {
         let pages = [
             ("home", String::new()),
             ("sessions", "/sessions".to_owned()),
+            ("sessions-narrowed", "/sessions?state=completed&agent=default".to_owned()),
+            ("search", "/search?q=cart".to_owned()),
             ("vibers", "/vibers".to_owned()),
             ("viber", format!("/vibers/{}", fixture.viber_id)),
             ("memory", format!("/vibers/{}/memory", fixture.viber_id)),

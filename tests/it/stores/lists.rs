@@ -39,7 +39,7 @@ async fn sessions_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
     for archived in [false, true] {
         for on in [None, Some(&lab), Some(&den)] {
             for title in ["", "NEEDLE"] {
-                let filter = sessions::SessionFilter { archived, viber: on.cloned() };
+                let filter = sessions::SessionFilter { archived, viber: on.cloned(), ..Default::default() };
                 let found = found(tx, &home, &filter, title).await?;
                 assert!(found.is_sorted_by(|one, two| one > two), "{filter:?}: {found:?}");
                 let mut found: Vec<SessionId> = found.into_iter().map(|(_, id)| id).collect();

@@ -90,9 +90,9 @@ async fn titles_are_found_however_many_there_are(tx: &mut Tx) -> Result<(), DbEr
             assert_eq!(found, due, "{title}, indexed: {indexed}");
         }
         // Other filters hold as well, and other teams' titles are not found.
-        let on_lab = sessions::SessionFilter { archived: false, viber: Some(lab.clone()) };
+        let on_lab = sessions::SessionFilter { viber: Some(lab.clone()), ..Default::default() };
         assert_eq!(found(tx, &home, &on_lab, "needle").await?, [(NOW, ids[0].clone())]);
-        let archived = sessions::SessionFilter { archived: true, viber: None };
+        let archived = sessions::SessionFilter { archived: true, ..Default::default() };
         assert_eq!(found(tx, &home, &archived, "needle").await?, [(after(9), old.clone())]);
         assert_eq!(found(tx, &far, &any, "needle").await?.len(), 1);
         // A word that one of forty titles has fills a page without the index, and the next pages have the others.
@@ -172,7 +172,7 @@ async fn a_search_reads_so_many_sessions_at_most(tx: &mut Tx) -> Result<(), DbEr
     assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (4_100, 4_100), "each once");
     assert!(all.is_sorted_by(|one, two| one > two) && empty >= 4, "{empty} empty pages");
     // The same where the filter leaves nothing of what the index finds.
-    let on_lab = sessions::SessionFilter { archived: false, viber: Some(lab.clone()) };
+    let on_lab = sessions::SessionFilter { viber: Some(lab.clone()), ..Default::default() };
     let page = sessions::search(&mut tx.of(&home), asked(&on_lab, "chaff"), None, 50).await?;
     assert!(page.lines.is_empty() && page.next.is_some());
     assert!(found_by_large_pages(tx, &home, &on_lab, "chaff").await?.0.is_empty());

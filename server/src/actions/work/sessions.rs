@@ -1,8 +1,7 @@
-//! Sessions: rename, archive, pin, delete, mark as read, keep the index of their titles.
+//! Sessions: rename, archive, pin, delete, mark as read, keep the indexes of titles and messages.
 
 mod create;
-
-use std::time::{Duration, Instant};
+mod index;
 
 use protocol::{OperatorId, SessionId, TeamId};
 
@@ -11,15 +10,12 @@ use crate::{
     db::{self, audit::Entry, sessions::MAX_GIVEN_TITLE_CHARS},
     domain::{By, PolicyChange, Session, name},
     error::{Error, Result},
+    hub::Changed,
     state::Board,
 };
 
 pub use create::{NewSession, create};
-
-/// How many times as long as a piece took the next one waits: indexing titles takes a tenth of a core at most.
-const REST_FACTOR: u32 = 9;
-/// After this long it is the next team's turn to have its titles indexed.
-const MAX_INDEXING_TURN: Duration = Duration::from_secs(30);
+pub use index::{index_texts, index_titles};
 
 /// A change to a session that does not involve its viber.
 #[derive(Clone, Debug)]
@@ -133,49 +129,34 @@ pub async fn delete(board: &Board, team: &TeamId, by: &By, id: &SessionId) -> Re
     Ok(())
 }
 
-/// Records that an operator has seen the session as it is now.
+/// Records that an operator has seen the session as it is now. Their other pages are told.
 pub async fn mark_read(board: &Board, team: &TeamId, by: &By, operator: &OperatorId, id: &SessionId) -> Result<()> {
-    let (operator, id) = (operator.clone(), id.clone());
+    let (reader, id) = (operator.clone(), id.clone());
     board
         .change(team, by, move |tx| {
-            let (operator, id) = (operator.clone(), id.clone());
+            let (operator, id) = (reader.clone(), id.clone());
             Box::pin(async move {
                 let session = db::sessions::load(tx, &id).await?.ok_or(Error::NotFound)?;
                 let at = tx.now.max(session.active_at);
                 db::read_marks::set(&mut tx.at(at), &operator, &id, session.last_seq).await?;
-                Ok(())
+                db::read_marks::compact(tx, &operator).await?;
+                Ok::<_, Error>(())
             })
         })
-        .await
+        .await?;
+    board.hub.notify(team, Changed::Read(operator.clone()));
+    Ok(())
 }
 
-/// Adds the titles that are not in the search index yet, team by team, piece by piece, and rests after each piece. Ends
-/// when each team has had its turn, or the Board stops. A team whose rows cannot be read does not keep the others from
-/// theirs; its error is returned in the end.
-pub async fn index_titles(board: &Board) -> Result<()> {
-    let teams = db::sessions::unindexed(&mut *board.db.reader().await?).await?;
-    let mut result = Ok(());
-    for team in teams {
-        if let Err(error) = index_titles_of(board, &team).await {
-            result = Err(error);
-        }
-    }
-    result
-}
-
-async fn index_titles_of(board: &Board, team: &TeamId) -> Result<()> {
-    let turn = Instant::now();
-    while turn.elapsed() < MAX_INDEXING_TURN && !board.shutdown.soft.is_cancelled() {
-        let began = Instant::now();
-        let some = board.piece(team, &By::board(), |tx| Box::pin(db::sessions::index_titles(tx)));
-        let more = some.await?;
-        tokio::select! {
-            () = board.shutdown.soft.cancelled() => {}
-            () = tokio::time::sleep(began.elapsed() * REST_FACTOR) => {}
-        }
-        if !more {
-            break;
-        }
-    }
+/// Records that an operator has read everything that there is: one row, however many sessions that are.
+pub async fn mark_all_read(board: &Board, team: &TeamId, by: &By, operator: &OperatorId) -> Result<()> {
+    let reader = operator.clone();
+    board
+        .change(team, by, move |tx| {
+            let operator = reader.clone();
+            Box::pin(async move { Ok::<_, Error>(db::read_marks::set_all(tx, &operator).await?) })
+        })
+        .await?;
+    board.hub.notify(team, Changed::Read(operator.clone()));
     Ok(())
 }

@@ -105,6 +105,18 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0015_panes.sql"),
         include_str!("../../../../migrations/postgres/0015_panes.sql"),
     ),
+    (
+        16,
+        "session_filters",
+        include_str!("../../../../migrations/sqlite/0016_session_filters.sql"),
+        include_str!("../../../../migrations/postgres/0016_session_filters.sql"),
+    ),
+    (
+        17,
+        "message_search",
+        include_str!("../../../../migrations/sqlite/0017_message_search.sql"),
+        include_str!("../../../../migrations/postgres/0017_message_search.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -299,7 +299,8 @@ async fn changes(
     Ok(())
 }
 
-/// In the tests' builds: counts how often this connection changes a counter that triggers keep, for [`total`].
+/// In the tests' builds: counts how often this connection changes a counter that triggers keep, or notes a text for the index,
+/// for [`total`].
 async fn count_counters(tx: &mut Tx) -> Result<(), DbError> {
     if !cfg!(feature = "failpoints") {
         return Ok(());
@@ -310,6 +311,7 @@ async fn count_counters(tx: &mut Tx) -> Result<(), DbError> {
         "CREATE TEMP TRIGGER usage_added AFTER INSERT ON main.usage BEGIN UPDATE counters SET n = n + 1; END",
         "CREATE TEMP TRIGGER usage_changed AFTER UPDATE ON main.usage BEGIN UPDATE counters SET n = n + 1; END",
         "CREATE TEMP TRIGGER vibers_added AFTER INSERT ON main.viber_counts BEGIN UPDATE counters SET n = n + 1; END",
+        "CREATE TEMP TRIGGER text_noted AFTER INSERT ON main.unindexed_texts BEGIN UPDATE counters SET n = n + 1; END",
         "CREATE TEMP TRIGGER vibers_changed AFTER UPDATE ON main.viber_counts BEGIN UPDATE counters SET n = n + 1; END",
     ];
     for sql in counting {
@@ -318,7 +320,7 @@ async fn count_counters(tx: &mut Tx) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Rows that this connection has written, including cascades and without the counters that triggers keep (each counts
+/// Rows that this connection has written, including cascades and without the counters and notes that triggers keep (each counts
 /// twice: itself, and its count). Only in the tests' builds.
 async fn total(tx: &mut Tx) -> Result<Option<u64>, DbError> {
     if !cfg!(feature = "failpoints") {

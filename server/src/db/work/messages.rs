@@ -1,6 +1,8 @@
 //! Messages and their parts: written once, never changed.
 
 pub mod bounded;
+pub mod search;
+pub mod text_index;
 
 use protocol::{Instant, MessageId, SessionId, TaskId};
 

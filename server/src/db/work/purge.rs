@@ -69,6 +69,12 @@ pub async fn is_session_deleted(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<b
 /// Statements that remove what a session owns, in order. Each removes at most `$3` rows that nothing references any more.
 /// Only the first messages and tasks are considered, so that no statement becomes slow.
 const SESSION_ROWS_SQL: &[&str] = &[
+    "DELETE FROM unindexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT u.message_id, u.idx FROM \
+     (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
+     JOIN unindexed_texts u ON u.team_id = m.team_id AND u.message_id = m.message_id LIMIT $3 + 0)",
+    "DELETE FROM indexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT i.message_id, i.idx FROM \
+     (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
+     JOIN indexed_texts i ON i.team_id = m.team_id AND i.message_id = m.message_id LIMIT $3 + 0)",
     "DELETE FROM parts WHERE team_id = $1 AND (message_id, idx) IN (SELECT p.message_id, p.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id LIMIT $3 + 0)",
@@ -131,6 +137,8 @@ pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbErro
 
 /// Statements that remove what a team owns beside its sessions, in order: what references a viber before the vibers.
 const TEAM_ROWS_SQL: &[&str] = &[
+    "DELETE FROM unindexed_history WHERE team_id = $1 AND team_id IN (SELECT team_id FROM unindexed_history \
+     WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM commands WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM commands \
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM files WHERE team_id = $1 AND (viber_id, path) IN (SELECT viber_id, path FROM files WHERE team_id = $1 \

@@ -5,13 +5,40 @@ use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
 use crate::{
     args,
     db::{Arg, Change, DbError, Query, Row, TeamTx, fold},
-    domain::{Brief, Contact, Policies, Session, SessionLine},
+    domain::{Brief, Contact, Policies, Session, SessionLine, SessionState},
 };
 
 macro_rules! columns {
     () => {
         "s.session_id, s.viber_id, s.agent_id, s.title, s.renamed_at, s.pinned_at, s.archived_at, s.last_seq, \
          s.created_by, s.created_at, s.active_at, s.plan_policy, s.memory_policy, s.approve_first"
+    };
+}
+
+/// Up to when the reader `$2` has read everything.
+macro_rules! read_before {
+    () => {
+        "(SELECT COALESCE(b.read_before, b.created_at) FROM members b WHERE b.team_id = $1 AND b.operator_id = $2)"
+    };
+}
+
+/// What a session `s` has to be in a narrowed list: of the agent `$3`, by the person `$4`, in the state `$5`, each of which
+/// may be absent. `$2` reads.
+macro_rules! wanted {
+    () => {
+        concat!(
+            " AND ($3 IS NULL OR s.agent_id = $3) AND ($4 IS NULL OR s.created_by = $4) AND ($5 IS NULL \
+             OR ($5 = 'unread' AND $2 IS NOT NULL AND s.active_at > ",
+            read_before!(),
+            " AND COALESCE((SELECT r.at FROM read_marks r WHERE r.team_id = s.team_id AND r.operator_id = $2 \
+             AND r.session_id = s.session_id), 0) < s.active_at AND NOT EXISTS (SELECT 1 FROM tasks x \
+             WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running'))) \
+             OR ($5 <> 'unread' AND $5 = COALESCE((SELECT CASE WHEN x.waiting IS NULL OR x.waiting LIKE '{\"for\":\"rate_limit\"%' \
+             THEN 'working' ELSE 'waiting' END FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+             AND x.state IN ('pending', 'running') ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq \
+             LIMIT 1), (SELECT x.state FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+             ORDER BY x.message_seq DESC LIMIT 1), '')))"
+        )
     };
 }
 
@@ -23,7 +50,9 @@ macro_rules! lines {
             columns!(),
             ", v.name AS viber_name, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, \
              v.contact_since, t.task_id, t.state, t.delivery, t.waiting, t.ended_at, \
-             CASE WHEN $2 IS NULL OR r.at >= s.active_at THEN 0 ELSE 1 END AS unread FROM (",
+             CASE WHEN $2 IS NULL OR r.at >= s.active_at OR s.active_at <= ",
+            read_before!(),
+            " THEN 0 ELSE 1 END AS unread FROM (",
             $($page)+,
             ") s JOIN vibers v ON v.team_id = s.team_id AND v.viber_id = s.viber_id \
              LEFT JOIN read_marks r ON r.team_id = s.team_id AND r.operator_id = $2 AND r.session_id = s.session_id \
@@ -61,6 +90,23 @@ pub struct SessionFilter {
     /// Archived sessions, or those that are not.
     pub archived: bool,
     pub viber: Option<ViberId>,
+    pub agent: Option<String>,
+    /// Who began it: the id of an operator or token, or of the viber on whose machine it began.
+    pub person: Option<String>,
+    pub state: Option<SessionState>,
+}
+
+impl SessionFilter {
+    /// Whether it leaves out sessions that the list's own index does not tell apart.
+    fn is_narrow(&self) -> bool {
+        self.agent.is_some() || self.person.is_some() || self.state.is_some()
+    }
+
+    /// Parameters `$2` to `$5` of [`lines`] and [`wanted`].
+    fn args(&self, reader: Option<&OperatorId>) -> Vec<Arg> {
+        let state = self.state.map(SessionState::as_str);
+        vec![Arg::from(reader), Arg::from(self.agent.as_deref()), Arg::from(self.person.as_deref()), Arg::from(state)]
+    }
 }
 
 /// A session.
@@ -94,6 +140,10 @@ pub async fn list(
     cursor: Option<(Instant, &SessionId)>,
     limit: u64,
 ) -> Result<Vec<SessionLine>, DbError> {
+    if filter.is_narrow() {
+        let asked = TitleSearch { reader, filter, title: "" };
+        return Ok(search(tx, asked, cursor, usize::try_from(limit).unwrap_or(usize::MAX)).await?.lines);
+    }
     macro_rules! page {
         ($archived:literal, $viber:literal) => {
             lines!(
@@ -109,6 +159,58 @@ pub async fn list(
     let mut args = args![reader, at, id, limit].to_vec();
     args.extend(filter.viber.as_ref().map(Arg::from));
     tx.rows(sql, &args).await?.iter().map(line).collect()
+}
+
+/// Unread sessions of a reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnreadCount {
+    /// At most [`MAX_COUNTED_UNREAD`].
+    pub count: usize,
+    /// There may be more: so many are unread, or so many newer ones were read one by one.
+    pub or_more: bool,
+}
+
+/// Unread sessions that are counted.
+pub const MAX_COUNTED_UNREAD: u64 = 99;
+/// Sessions that are looked at to count them.
+const MAX_LOOKED_FOR_UNREAD: u64 = 500;
+
+/// How many sessions ended or were answered since the reader last looked at them, joined, or marked everything as read.
+pub async fn count_unread(tx: &mut TeamTx<'_>, reader: &OperatorId) -> Result<UnreadCount, DbError> {
+    macro_rules! since {
+        () => {
+            concat!(
+                "FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at IS NULL AND s.active_at > ",
+                read_before!(),
+                " ORDER BY s.active_at DESC, s.session_id DESC LIMIT "
+            )
+        };
+    }
+    let sql = concat!(
+        "SELECT COUNT(*) AS n, (SELECT COUNT(*) FROM (SELECT 1 ",
+        since!(),
+        "1 OFFSET $3 + 0) o) AS beyond FROM (SELECT 1 FROM (SELECT s.team_id, s.session_id, s.active_at ",
+        since!(),
+        "$3 + 0) s WHERE COALESCE((SELECT r.at FROM read_marks r WHERE r.team_id = s.team_id AND r.operator_id = $2 \
+         AND r.session_id = s.session_id), 0) < s.active_at AND NOT EXISTS (SELECT 1 FROM tasks x \
+         WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running')) \
+         LIMIT $4 + 0) u"
+    );
+    let row = tx.row(sql, args![reader, MAX_LOOKED_FOR_UNREAD, MAX_COUNTED_UNREAD + 1]).await?;
+    let Some(row) = row else { return Ok(UnreadCount::default()) };
+    let (count, beyond) = (row.count("n")?, row.count("beyond")? > 0);
+    let most = count.min(MAX_COUNTED_UNREAD);
+    Ok(UnreadCount { count: usize::try_from(most).unwrap_or(usize::MAX), or_more: beyond || count > most })
+}
+
+/// The agents that have sessions, by id, at most `limit` of them.
+pub async fn agents(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<String>, DbError> {
+    // From one to the next by the index, however many sessions each has.
+    let sql = "WITH RECURSIVE a(agent_id, n) AS (SELECT (SELECT MIN(s.agent_id) FROM sessions s WHERE s.team_id = $1), \
+               CAST(1 AS BIGINT) UNION ALL SELECT (SELECT MIN(s.agent_id) FROM sessions s WHERE s.team_id = $1 \
+               AND s.agent_id > a.agent_id), a.n + 1 FROM a WHERE a.agent_id IS NOT NULL AND a.n < $2) \
+               SELECT agent_id FROM a WHERE agent_id IS NOT NULL";
+    tx.rows(sql, args![limit]).await?.iter().map(|row| row.text("agent_id")).collect()
 }
 
 /// Where a list goes on; behind every session when there is no cursor.

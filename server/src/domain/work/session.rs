@@ -15,6 +15,21 @@ crate::words! {
     }
 }
 
+crate::words! {
+    /// What a list of sessions is narrowed to: the state of a session's task at work, else of its newest one.
+    SessionState {
+        /// The task waits for a person.
+        Waiting = "waiting",
+        /// A task is at work, or queued.
+        Working = "working",
+        Completed = "completed",
+        Error = "error",
+        Stopped = "stopped",
+        /// Something ended that the reader has not seen.
+        Unread = "unread",
+    }
+}
+
 /// One conversation with one agent on one viber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {

@@ -3,5 +3,6 @@
 pub(in crate::web::api) mod approvals;
 pub(in crate::web::api) mod events;
 pub(in crate::web::api) mod imports;
+pub(in crate::web::api) mod search;
 pub(in crate::web::api) mod sessions;
 pub(in crate::web::api) mod tasks;

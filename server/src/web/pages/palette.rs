@@ -45,6 +45,12 @@ struct Palette {
     places: Vec<Place>,
 }
 
+impl Palette {
+    fn messages(&self) -> String {
+        urls::search(&self.slug, &[("q", &self.q)])
+    }
+}
+
 /// A page to go to.
 struct Place {
     href: String,
@@ -67,7 +73,7 @@ pub async fn show(
     let q = protocol::text::head(asked.q.unwrap_or_default().trim(), 200).to_owned();
     let (sessions, found) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        let (filter, title) = (SessionFilter { archived: false, viber: None }, db::clean(&q));
+        let (filter, title) = (SessionFilter::default(), db::clean(&q));
         let search = TitleSearch { reader: caller.reader(), filter: &filter, title: &title };
         let sessions = db::sessions::search(&mut tx, search, None, MAX_HITS).await?;
         let vibers = match q.is_empty() {

@@ -6,7 +6,7 @@ use protocol::{Instant, JoinTokenId, OperatorId, SessionId, ViberId};
 
 use super::{Badge, filters, truncate::truncate_escaped};
 use crate::{
-    db::{self, DbError, TeamTx},
+    db::{self, DbError, TeamTx, sessions::UnreadCount},
     domain::{Operator, SessionLine, Team},
     error::Result,
     state::Board,
@@ -106,7 +106,23 @@ pub struct Fleet {
 pub struct Rail {
     pub groups: Vec<RailGroup>,
     pub fleet: Fleet,
-    pub unread: usize,
+    pub unread: Unread,
+}
+
+/// How many sessions the reader has not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread(pub UnreadCount);
+
+impl Unread {
+    pub(in crate::web) fn is_none(self) -> bool {
+        self.0.count == 0
+    }
+
+    /// `7`, `99+`; empty for none.
+    pub(in crate::web) fn words(self) -> String {
+        let more = if self.0.or_more { "+" } else { "" };
+        if self.is_none() { String::new() } else { format!("{}{more}", self.0.count) }
+    }
 }
 
 /// The frame around a page.
@@ -288,8 +304,11 @@ impl Rail {
         let filter = db::sessions::SessionFilter::default();
         let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
         let (all, connected) = db::vibers::connectivity(tx).await?;
-        let unread = lines.iter().filter(|line| line.unread && ended(line)).count();
-        Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread })
+        let unread = match reader {
+            Some(reader) => db::sessions::count_unread(tx, reader).await?,
+            None => UnreadCount::default(),
+        };
+        Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread: Unread(unread) })
     }
 }
 
@@ -298,22 +317,30 @@ fn ended(line: &SessionLine) -> bool {
     line.task.as_ref().is_none_or(|task| task.state.is_final())
 }
 
-fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
-    const TITLES: [&str; 6] = ["Needs you", "Working", "Pinned", "Today", "Last 7 days", "Older"];
-    let mut groups = TITLES.map(|title| RailGroup { title, rows: Vec::new() });
+/// The groups of a list of sessions, in order.
+pub const SESSION_GROUPS: [&str; 6] = ["Needs you", "Working", "Pinned", "Today", "Last 7 days", "Older"];
+
+/// Which of [`SESSION_GROUPS`] a session belongs to.
+pub fn group_of(line: &SessionLine, now: Instant) -> usize {
+    let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
     let today = now.millis() - now.millis().rem_euclid(DAY_MS);
+    match badge.state {
+        "waiting" => 0,
+        "failed" if line.unread && ended(line) => 0,
+        _ if !ended(line) => 1,
+        _ if line.session.pinned_at.is_some() => 2,
+        _ if line.session.active_at.millis() >= today => 3,
+        _ if line.session.active_at.millis() >= today - 6 * DAY_MS => 4,
+        _ => 5,
+    }
+}
+
+fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
+    let mut groups = SESSION_GROUPS.map(|title| RailGroup { title, rows: Vec::new() });
     for line in lines {
         let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
         let unread = line.unread && ended(&line);
-        let place = match badge.state {
-            "waiting" => 0,
-            "failed" if unread => 0,
-            _ if !ended(&line) => 1,
-            _ if line.session.pinned_at.is_some() => 2,
-            _ if line.session.active_at.millis() >= today => 3,
-            _ if line.session.active_at.millis() >= today - 6 * DAY_MS => 4,
-            _ => 5,
-        };
+        let place = group_of(&line, now);
         groups[place].rows.push(RailRow {
             id: line.session.id,
             title: truncate_escaped(&line.session.title, MAX_RAIL_TITLE_BYTES),

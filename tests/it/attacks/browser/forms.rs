@@ -15,16 +15,22 @@ use server::web::authority::{Access, ROUTES, Route};
 use super::{HOSTILE_HOST, HOSTS, victim};
 use crate::authority::Callers;
 
-/// What the Board fills by itself while nobody does anything: its index of titles.
-const TITLE_INDEX: [&str; 5] = [
+/// What the Board fills by itself while nobody does anything: its indexes of titles and texts.
+const INDEXES: [&str; 11] = [
     "session_titles",
     "session_title_trigrams",
     "session_title_trigrams_data",
     "session_title_trigrams_idx",
     "unindexed_titles",
+    "indexed_texts",
+    "text_words",
+    "text_words_data",
+    "text_words_docsize",
+    "text_words_idx",
+    "unindexed_texts",
 ];
 
-/// Everything that the database holds, but for when something was last seen and the index of titles.
+/// Everything that the database holds, but for when something was last seen and the indexes.
 pub(super) async fn contents(board: &Board) -> BTreeMap<String, Vec<String>> {
     let dump = Dump::of(board).await.expect("the Board's database");
     let rows = |rows: &Vec<dump::Row>| {
@@ -35,7 +41,7 @@ pub(super) async fn contents(board: &Board) -> BTreeMap<String, Vec<String>> {
         });
         plain.collect()
     };
-    let kept = dump.0.iter().filter(|(table, _)| !TITLE_INDEX.contains(&table.as_str()));
+    let kept = dump.0.iter().filter(|(table, _)| !INDEXES.contains(&table.as_str()));
     let all: BTreeMap<String, Vec<String>> = kept.map(|(table, all)| (table.to_string(), rows(all))).collect();
     assert!(all.len() > 15, "{:?}", all.keys());
     all

@@ -1,6 +1,6 @@
 //! Rows of a database with a history, written as SQL makes them: a million messages take seconds.
 
-use server::db::{Db, DbError, sessions};
+use server::db::{Db, DbError, messages::text_index, sessions};
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
@@ -49,7 +49,7 @@ impl Seed<'_> {
                 for sql in statements {
                     run(connection.execute(AssertSqlSafe(sql.clone())).await, &sql);
                 }
-                self.index_titles().await;
+                self.index().await;
                 let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
                 run(connection.execute(sql).await, sql);
                 connection.close().await.expect("a clean goodbye");
@@ -71,7 +71,7 @@ impl Seed<'_> {
                 let sql = "UPDATE viber_counts SET vibers = (SELECT COUNT(*) FROM vibers v \
                            WHERE v.team_id = viber_counts.team_id AND v.revoked_at IS NULL)";
                 run(connection.execute(sql).await, sql);
-                self.index_titles().await;
+                self.index().await;
                 // What autovacuum does in time.
                 let sql = "VACUUM ANALYZE";
                 run(connection.execute(sql).await, sql);
@@ -80,8 +80,8 @@ impl Seed<'_> {
         }
     }
 
-    /// Adds the titles to the search index, as a Board does once it serves.
-    async fn index_titles(&self) {
+    /// Adds the titles and texts to the search indexes, as a Board does once it serves.
+    async fn index(&self) {
         let db = Db::open(self.url).await.expect("the Board's database");
         let some = || {
             db.write(|tx| {
@@ -90,11 +90,14 @@ impl Seed<'_> {
                     for team in sessions::unindexed(tx).await? {
                         more |= sessions::index_titles(&mut tx.of(&team)).await?;
                     }
+                    for team in text_index::unindexed(tx).await? {
+                        more |= text_index::index_texts(&mut tx.of(&team)).await?;
+                    }
                     Ok::<_, DbError>(more)
                 })
             })
         };
-        while some().await.expect("an index of titles") {}
+        while some().await.expect("an index") {}
         db.close().await;
     }
 
@@ -175,12 +178,15 @@ impl Seed<'_> {
             ),
             format!(
                 "{tasks} INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT {team}, \
-                 {question}, 0, 'text', '{{\"type\":\"text\",\"text\":\"Count the calls.\"}}', {turn_at} FROM n"
+                 {question}, 0, 'text', '{{\"type\":\"text\",\"text\":\"Count the calls of module ' || i || '.\"}}', {turn_at} FROM n"
             ),
             format!(
                 "{tasks} INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT {team}, {answer}, \
                  0, 'text', '{{\"type\":\"text\",\"text\":\"{ANSWER_MARKDOWN}\"}}', {turn_at} FROM n"
             ),
+            "INSERT INTO unindexed_texts (team_id, message_id, idx) SELECT team_id, message_id, idx FROM parts \
+             WHERE kind = 'text' ON CONFLICT (team_id, message_id, idx) DO NOTHING"
+                .into(),
         ]
     }
 

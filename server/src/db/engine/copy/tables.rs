@@ -5,10 +5,18 @@ use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use crate::db::{DbError, migrate};
 
 /// Tables that are derived from others, or belong to one engine: the database fills them, or the Board does.
-pub(super) const DERIVED_TABLES: &[&str] =
-    &["_sqlx_migrations", "usage", "viber_counts", "session_titles", "unindexed_titles"];
-/// What SQLite's index of titles consists of begins like this.
-const TITLE_INDEX_PREFIX: &str = "session_title_trigrams";
+pub(super) const DERIVED_TABLES: &[&str] = &[
+    "_sqlx_migrations",
+    "usage",
+    "viber_counts",
+    "session_titles",
+    "unindexed_titles",
+    "indexed_texts",
+    "unindexed_texts",
+    "unindexed_history",
+];
+/// What SQLite's indexes of titles and of messages consist of begins like this.
+const WORD_INDEX_PREFIXES: &[&str] = &["session_title_trigrams", "text_words"];
 
 /// A table and its columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +62,9 @@ pub async fn tables(version: i64) -> Result<Vec<Table>, DbError> {
     .fetch_all(&mut empty)
     .await?;
     let mut waiting = Vec::new();
-    let is_derived = |name: &str| DERIVED_TABLES.contains(&name) || name.starts_with(TITLE_INDEX_PREFIX);
+    let is_derived = |name: &str| {
+        DERIVED_TABLES.contains(&name) || WORD_INDEX_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
     for name in names.into_iter().filter(|name| !is_derived(name)) {
         let columns: Vec<(String, String)> =
             sqlx::query_as("SELECT name, type FROM pragma_table_info($1) ORDER BY cid")

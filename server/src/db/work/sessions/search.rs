@@ -5,6 +5,8 @@
 //! titles at once cost little more than one. So titles are added later ([`index_titles`]): a trigger notes what is not
 //! indexed yet, and a search reads that as well. Whatever the index finds is compared with the title. When that would be
 //! very many titles, some thousands of sessions are read one by one instead, and the next page goes on behind them.
+//!
+//! The same way a list is narrowed to an agent, a person or a state: what few sessions have is found by an index.
 
 use protocol::{Instant, OperatorId, SessionId, TeamId, limits::MAX_TITLE_CHARS};
 
@@ -12,7 +14,7 @@ use super::{SessionFilter, line, start};
 use crate::{
     args,
     db::{Arg, DbError, TeamTx, Tx, fold, pattern},
-    domain::SessionLine,
+    domain::{SessionLine, SessionState},
 };
 
 /// Longest title that a person may give, characters. One that is taken from a goal is shorter.
@@ -26,6 +28,10 @@ const LONG_WALK_FACTOR: usize = 8;
 const MAX_WALKED_SESSIONS: u64 = WALKED_SESSIONS * LONG_WALK_FACTOR as u64;
 /// Sessions that the index may leave to be read, those that are not in it yet included.
 const MAX_CANDIDATES: u64 = 20_000;
+/// The same for those of a person, an agent or a state: their rows are read, not only their titles.
+const MAX_NARROWED_CANDIDATES: u64 = 2_000;
+/// Sessions that are read one by one when each one's tasks have to be looked at.
+const MAX_WALKED_STATES: u64 = 1_000;
 /// Characters of a trigram.
 const TRIGRAM_CHARS: usize = 3;
 /// Trigrams that cover what the index is asked for, the beginning of a long text: what it finds is compared with the title
@@ -69,21 +75,22 @@ pub async fn search(
     if chars > MAX_FOLDED_TITLE_CHARS {
         return Ok(FoundSessions { lines: Vec::new(), next: None });
     }
-    let is_indexed = chars >= TRIGRAM_CHARS;
+    let sources = Source::of(filter, chars >= TRIGRAM_CHARS);
     // One more line says that there is a next page.
     let page = TitlePage { reader, filter, title: &title, start: start(cursor), limit: limit as u64 + 1 };
-    let sessions = if is_indexed { WALKED_SESSIONS } else { MAX_WALKED_SESSIONS };
+    let longest = if filter.state.is_some() { MAX_WALKED_STATES } else { MAX_WALKED_SESSIONS };
+    let sessions = if sources.is_empty() { longest } else { WALKED_SESSIONS };
     let (mut lines, mut horizon) = page.walk(tx, sessions).await?;
-    if is_indexed && horizon.is_some() && lines.len() <= limit {
+    if !sources.is_empty() && horizon.is_some() && lines.len() <= limit {
         let is_promising = lines.len() >= (limit / LONG_WALK_FACTOR).max(1);
         if is_promising {
-            (lines, horizon) = page.walk(tx, MAX_WALKED_SESSIONS).await?;
+            (lines, horizon) = page.walk(tx, longest).await?;
         }
         if horizon.is_some() && lines.len() <= limit {
-            if page.has_few_candidates(tx).await? {
-                (lines, horizon) = (page.by_index(tx).await?, None);
-            } else if !is_promising {
-                (lines, horizon) = page.walk(tx, MAX_WALKED_SESSIONS).await?;
+            match page.narrow(tx, &sources).await? {
+                Some(source) => (lines, horizon) = (page.by_index(tx, source).await?, None),
+                None if !is_promising => (lines, horizon) = page.walk(tx, longest).await?,
+                None => {}
             }
         }
     }
@@ -94,6 +101,32 @@ pub async fn search(
         horizon
     };
     Ok(FoundSessions { lines, next })
+}
+
+/// An index that finds what few sessions have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Title,
+    /// Sessions with a task in one of these states.
+    Tasks([&'static str; 2]),
+    Person,
+    Agent,
+}
+
+impl Source {
+    /// Those that a search may use, the best one first.
+    fn of(filter: &SessionFilter, has_trigrams: bool) -> Vec<Self> {
+        let state = match filter.state {
+            Some(SessionState::Waiting | SessionState::Working) => Some(Self::Tasks(["pending", "running"])),
+            Some(SessionState::Error) => Some(Self::Tasks(["error", "error"])),
+            Some(SessionState::Stopped) => Some(Self::Tasks(["stopped", "stopped"])),
+            // Most sessions are completed; what is unread is among the newest.
+            Some(SessionState::Completed | SessionState::Unread) | None => None,
+        };
+        let person = filter.person.as_ref().map(|_| Self::Person);
+        let agent = filter.agent.as_ref().map(|_| Self::Agent);
+        has_trigrams.then_some(Self::Title).into_iter().chain(state).chain(person).chain(agent).collect()
+    }
 }
 
 /// What a page of a search asks for.
@@ -135,7 +168,7 @@ impl TitlePage<'_> {
         tx: &mut TeamTx<'_>,
         sessions: u64,
     ) -> Result<(Vec<SessionLine>, Option<(Instant, SessionId)>), DbError> {
-        macro_rules! page {
+        macro_rules! plain {
             ($archived:literal, $viber:literal) => {
                 lines!(
                     "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
@@ -146,93 +179,156 @@ impl TitlePage<'_> {
                 )
             };
         }
+        macro_rules! narrow {
+            ($archived:literal, $viber:literal) => {
+                lines!(
+                    "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
+                    $archived,
+                    $viber,
+                    " AND (s.active_at, s.session_id) < ($6, $7) AND (s.active_at, s.session_id) >= ($8, $9) \
+                     AND s.title_folded LIKE $10 ESCAPE '!'",
+                    wanted!(),
+                    " ORDER BY s.active_at DESC, s.session_id DESC LIMIT $11 + 0"
+                )
+            };
+        }
         let filter = self.filter;
-        let sql = filtered!(filter, page, " AND s.viber_id = $9");
-        // Every session has the empty title: nothing is read in vain.
-        let horizon = if self.title.is_empty() { None } else { self.horizon(tx, sessions).await? };
+        let (sql, mut args) = if filter.is_narrow() {
+            (filtered!(filter, narrow, " AND s.viber_id = $12"), filter.args(self.reader))
+        } else {
+            (filtered!(filter, plain, " AND s.viber_id = $9"), vec![Arg::from(self.reader)])
+        };
+        // Every session has the empty title: nothing is read in vain, unless the list is narrowed.
+        let horizon =
+            if self.title.is_empty() && !filter.is_narrow() { None } else { self.horizon(tx, sessions).await? };
         let end = horizon.as_ref().map_or((i64::MIN, ""), |(at, id)| (at.0, id.as_str()));
-        let args = args![self.reader, self.start.0, self.start.1, end.0, end.1, pattern(self.title), self.limit];
-        let lines = tx.rows(sql, &self.with_viber(args)).await?.iter().map(line).collect::<Result<_, _>>()?;
+        let rest = args![self.start.0, self.start.1, end.0, end.1, pattern(self.title), self.limit];
+        args.extend(rest.iter().cloned());
+        let lines = tx.rows(sql, &self.with_viber(&args)).await?.iter().map(line).collect::<Result<_, _>>()?;
         Ok((lines, horizon))
     }
 
-    /// Whether the sessions that the index finds, and those that are not in it yet, are few enough to be read. They are
-    /// counted without their filter and place, which the index does not know.
-    async fn has_few_candidates(&self, tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
-        let sql = if tx.is_sqlite() {
-            "SELECT COUNT(*) AS n FROM (SELECT g.rowid FROM session_title_trigrams g \
-             WHERE g.session_title_trigrams MATCH $2 AND g.rowid BETWEEN $3 AND $3 + 4294967295 \
-             UNION ALL SELECT 1 FROM unindexed_titles u WHERE u.team_id = $1 LIMIT $4 + 0) c"
-        } else {
-            // Materialized, it is planned as if all were wanted: for so few, PostgreSQL may prefer to read the titles.
-            "SELECT COUNT(*) AS n FROM (WITH f AS MATERIALIZED (SELECT t.session_id FROM session_titles t \
-             WHERE t.team_id = $1 AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $2)) \
-             SELECT f.session_id FROM f UNION ALL SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1 \
-             LIMIT $3 + 0) c"
-        };
-        let mut args = self.asked_of_index(tx);
-        args.push(Arg::from(MAX_CANDIDATES + 1));
-        let count = tx.row(sql, &args).await?.map(|row| row.count("n")).transpose()?;
-        Ok(count.is_some_and(|count| count <= MAX_CANDIDATES))
+    /// The first of the indexes that leaves few enough sessions to be read.
+    async fn narrow(&self, tx: &mut TeamTx<'_>, sources: &[Source]) -> Result<Option<Source>, DbError> {
+        for source in sources {
+            if self.has_few_candidates(tx, *source).await? {
+                return Ok(Some(*source));
+            }
+        }
+        Ok(None)
     }
 
-    /// What is found by the index, and among the titles that are not in it yet.
-    async fn by_index(&self, tx: &mut TeamTx<'_>) -> Result<Vec<SessionLine>, DbError> {
+    /// Whether the sessions that an index finds, and those that are not in it yet, are few enough to be read. They are
+    /// counted without the rest of the filter and their place, which the index does not know.
+    async fn has_few_candidates(&self, tx: &mut TeamTx<'_>, source: Source) -> Result<bool, DbError> {
+        let sql = match source {
+            Source::Title if tx.is_sqlite() => {
+                "SELECT COUNT(*) AS n FROM (SELECT g.rowid FROM session_title_trigrams g \
+                 WHERE g.session_title_trigrams MATCH $2 AND g.rowid BETWEEN $3 AND $3 + 4294967295 \
+                 UNION ALL SELECT 1 FROM unindexed_titles u WHERE u.team_id = $1 LIMIT $4 + 0) c"
+            }
+            // Materialized, it is planned as if all were wanted: for so few, PostgreSQL may prefer to read the titles.
+            Source::Title => {
+                "SELECT COUNT(*) AS n FROM (WITH f AS MATERIALIZED (SELECT t.session_id FROM session_titles t \
+                 WHERE t.team_id = $1 AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $2)) \
+                 SELECT f.session_id FROM f UNION ALL SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1 \
+                 LIMIT $3 + 0) c"
+            }
+            Source::Tasks(_) => {
+                "SELECT COUNT(*) AS n FROM (SELECT 1 FROM tasks x WHERE x.team_id = $1 AND x.state IN ($2, $3) \
+                 AND x.state <> 'completed' LIMIT $4 + 0) c"
+            }
+            Source::Person => {
+                "SELECT COUNT(*) AS n FROM (SELECT 1 FROM sessions s WHERE s.team_id = $1 AND s.created_by = $2 \
+                 LIMIT $3 + 0) c"
+            }
+            Source::Agent => {
+                "SELECT COUNT(*) AS n FROM (SELECT 1 FROM sessions s WHERE s.team_id = $1 AND s.agent_id = $2 \
+                 LIMIT $3 + 0) c"
+            }
+        };
+        let mut args = self.asked_of_index(tx, source);
+        let most = if source == Source::Title { MAX_CANDIDATES } else { MAX_NARROWED_CANDIDATES };
+        args.push(Arg::from(most + 1));
+        let count = tx.row(sql, &args).await?.map(|row| row.count("n")).transpose()?;
+        Ok(count.is_some_and(|count| count <= most))
+    }
+
+    /// What is found by an index, and among the titles that are not in it yet.
+    async fn by_index(&self, tx: &mut TeamTx<'_>, source: Source) -> Result<Vec<SessionLine>, DbError> {
         // `CROSS JOIN` lets SQLite begin with what was found. Only keys are sorted, whole rows are read of one page.
         macro_rules! page {
             ($found:literal, $archived:literal, $viber:literal) => {
                 lines!(
                     "SELECT s.* FROM (SELECT s.session_id FROM (",
                     $found,
-                    " UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1) f CROSS JOIN sessions s \
+                    ") f CROSS JOIN sessions s \
                      WHERE s.team_id = $1 AND s.session_id = f.session_id AND s.deleted_at IS NULL AND s.archived_at ",
                     $archived,
                     $viber,
-                    " AND (s.active_at, s.session_id) < ($3, $4) AND s.title_folded LIKE $5 ESCAPE '!' \
-                     ORDER BY s.active_at DESC, s.session_id DESC LIMIT $6 + 0) k CROSS JOIN sessions s \
+                    " AND (s.active_at, s.session_id) < ($6, $7) AND s.title_folded LIKE $8 ESCAPE '!'",
+                    wanted!(),
+                    " ORDER BY s.active_at DESC, s.session_id DESC LIMIT $9 + 0) k CROSS JOIN sessions s \
                      WHERE s.team_id = $1 AND s.session_id = k.session_id"
                 )
             };
         }
-        macro_rules! sqlite {
-            ($archived:literal, $viber:literal) => {
-                page!(
-                    "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t \
-                     ON t.title_id = g.rowid WHERE g.session_title_trigrams MATCH $7 \
-                     AND g.rowid BETWEEN $8 AND $8 + 4294967295 AND t.team_id = $1",
-                    $archived,
-                    $viber
-                )
+        macro_rules! found_by {
+            ($name:ident, $found:literal) => {
+                macro_rules! $name {
+                    ($archived:literal, $viber:literal) => {
+                        page!($found, $archived, $viber)
+                    };
+                }
             };
         }
-        macro_rules! postgres {
-            ($archived:literal, $viber:literal) => {
-                page!(
-                    "SELECT t.session_id FROM session_titles t WHERE t.team_id = $1 \
-                     AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $7)",
-                    $archived,
-                    $viber
-                )
-            };
-        }
+        found_by!(
+            sqlite,
+            "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t ON t.title_id = g.rowid \
+             WHERE g.session_title_trigrams MATCH $10 AND g.rowid BETWEEN $11 AND $11 + 4294967295 AND t.team_id = $1 \
+             UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1"
+        );
+        found_by!(
+            postgres,
+            "SELECT t.session_id FROM session_titles t WHERE t.team_id = $1 \
+             AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $10) \
+             UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1"
+        );
+        found_by!(
+            tasks,
+            "SELECT DISTINCT x.session_id FROM tasks x WHERE x.team_id = $1 AND x.state IN ($10, $11) \
+             AND x.state <> 'completed'"
+        );
+        found_by!(person, "SELECT x.session_id FROM sessions x WHERE x.team_id = $1 AND x.created_by = $10");
+        found_by!(agent, "SELECT x.session_id FROM sessions x WHERE x.team_id = $1 AND x.agent_id = $10");
         let filter = self.filter;
-        let (pattern, limit) = (pattern(self.title), self.limit);
-        let mut args = args![self.reader, self.start.0, self.start.1, pattern, limit].to_vec();
-        args.extend(self.asked_of_index(tx));
-        let sql = if tx.is_sqlite() {
-            filtered!(filter, sqlite, " AND s.viber_id = $9")
-        } else {
-            filtered!(filter, postgres, " AND s.viber_id = $8")
+        let sql = match source {
+            Source::Title if tx.is_sqlite() => filtered!(filter, sqlite, " AND s.viber_id = $12"),
+            Source::Title => filtered!(filter, postgres, " AND s.viber_id = $11"),
+            Source::Tasks(_) => filtered!(filter, tasks, " AND s.viber_id = $12"),
+            Source::Person => filtered!(filter, person, " AND s.viber_id = $11"),
+            Source::Agent => filtered!(filter, agent, " AND s.viber_id = $11"),
         };
+        let rest = args![self.start.0, self.start.1, pattern(self.title), self.limit];
+        let mut args = filter.args(self.reader);
+        args.extend(rest.iter().cloned());
+        args.extend(self.asked_of_index(tx, source));
         tx.rows(sql, &self.with_viber(&args)).await?.iter().map(line).collect()
     }
 
     /// Parameters that say what the index is asked for.
-    fn asked_of_index(&self, tx: &TeamTx<'_>) -> Vec<Arg> {
-        if tx.is_sqlite() {
-            return vec![Arg::from(trigram_query(self.title)), Arg::from(before_first_title(&tx.team))];
+    fn asked_of_index(&self, tx: &TeamTx<'_>, source: Source) -> Vec<Arg> {
+        match source {
+            Source::Title if tx.is_sqlite() => {
+                vec![Arg::from(trigram_query(self.title)), Arg::from(before_first_number(&tx.team))]
+            }
+            Source::Title => {
+                vec![Arg::from(self.title.chars().take(MAX_ASKED_TRIGRAMS * TRIGRAM_CHARS).collect::<String>())]
+            }
+            Source::Tasks(states) => states.map(Arg::from).to_vec(),
+            Source::Person => vec![Arg::from(self.filter.person.clone())],
+            Source::Agent => vec![Arg::from(self.filter.agent.clone())],
         }
-        vec![Arg::from(self.title.chars().take(MAX_ASKED_TRIGRAMS * TRIGRAM_CHARS).collect::<String>())]
     }
 
     /// Parameters with the filter's viber after them, when it has one.
@@ -251,9 +347,9 @@ fn trigram_query(folded: &str) -> String {
     quoted.collect::<Vec<_>>().join(" AND ")
 }
 
-/// The number before those of a team's titles in SQLite's index: a team's titles lie together there, so that searching
-/// them does not read what other teams have. Two teams may share their numbers, which costs time and shows nothing.
-fn before_first_title(team: &TeamId) -> i64 {
+/// The number before those of a team's titles or texts in an index: they lie together there, so that searching them does
+/// not read what other teams have. Two teams may share their numbers, which costs time and shows nothing.
+pub(in crate::db) fn before_first_number(team: &TeamId) -> i64 {
     // FNV-1a, of which 31 bits leave 32 for the titles: no number is negative.
     let hash = team
         .as_str()
@@ -286,7 +382,7 @@ pub async fn index_titles(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
                    + ROW_NUMBER() OVER (ORDER BY s.session_id) FROM unindexed_titles u CROSS JOIN sessions s \
                    WHERE u.team_id = $1 AND u.taken = 1 AND s.team_id = $1 AND s.session_id = u.session_id \
                    AND s.deleted_at IS NULL ON CONFLICT (team_id, session_id) DO UPDATE SET title = excluded.title";
-        let first = before_first_title(&tx.team);
+        let first = before_first_number(&tx.team);
         tx.execute(sql, args![first]).await?;
     } else {
         let sql = "INSERT INTO session_titles (team_id, session_id, title) \
@@ -327,8 +423,8 @@ mod tests {
     #[test]
     fn the_titles_of_a_team_have_numbers_of_their_own() {
         let (one, two) = (TeamId::new(1), TeamId::new(1));
-        assert_eq!(before_first_title(&one), before_first_title(&one));
-        assert_ne!(before_first_title(&one), before_first_title(&two));
-        assert!(before_first_title(&one) >= 0 && before_first_title(&one) % (1 << 32) == 0);
+        assert_eq!(before_first_number(&one), before_first_number(&one));
+        assert_ne!(before_first_number(&one), before_first_number(&two));
+        assert!(before_first_number(&one) >= 0 && before_first_number(&one) % (1 << 32) == 0);
     }
 }

@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     actions, db,
-    domain::PolicyChange,
+    domain::{PolicyChange, SessionState},
     error::Error,
     state::Board,
     web::api::{
@@ -46,6 +46,15 @@ pub struct ListSessionsQuery {
     archived: Option<bool>,
     /// Only sessions on this viber.
     viber_id: Option<ViberId>,
+    /// Only sessions with this agent.
+    #[param(max_length = 200)]
+    agent_id: Option<String>,
+    /// Only sessions that this operator or token began, or that began on this viber's machine.
+    #[param(max_length = 200)]
+    created_by: Option<String>,
+    /// Only sessions in this state: that of their task at work, else of their newest task. `unread`: something ended that the
+    /// operator who asks has not seen.
+    state: Option<SessionState>,
     /// Only sessions whose title contains this text; case is ignored. A page may hold fewer items than its limit, or none,
     /// and still have a `next`: a request reads some thousands of sessions at most.
     title: Option<String>,
@@ -70,7 +79,13 @@ async fn list(
             _ => return Err(crate::web::api::page::bad_cursor().into()),
         },
     };
-    let filter = db::sessions::SessionFilter { archived: which.archived.unwrap_or(false), viber: which.viber_id };
+    let filter = db::sessions::SessionFilter {
+        archived: which.archived.unwrap_or(false),
+        viber: which.viber_id,
+        agent: which.agent_id,
+        person: which.created_by,
+        state: which.state,
+    };
     let after = after.as_ref().map(|(at, id)| (*at, id));
     let title = which.title.unwrap_or_default();
     let found = {

@@ -117,6 +117,21 @@ pub struct GrowingMessage {
     pub tail: Vec<Report>,
 }
 
+/// The name of somebody who acted, given the members' names by their ids.
+pub fn person_name(names: &HashMap<String, String>, id: &str) -> String {
+    if let Some(name) = names.get(id) {
+        return name.clone();
+    }
+    match id.split_once('_').map_or(id, |(kind, _)| kind) {
+        "op" => "A former member".to_owned(),
+        "tok" => "An API token".to_owned(),
+        "vib" => "The viber".to_owned(),
+        "console" => "The console".to_owned(),
+        "board" => "The Board".to_owned(),
+        _ => id.to_owned(),
+    }
+}
+
 impl Conversation {
     /// Everything but the messages that are complete, and their tasks. Of a page that ends `before` no message grows.
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
@@ -251,17 +266,7 @@ impl Conversation {
 
     /// The name of somebody who acted.
     pub fn name(&self, id: &str) -> String {
-        if let Some(name) = self.names.get(id) {
-            return name.clone();
-        }
-        match id.split_once('_').map_or(id, |(kind, _)| kind) {
-            "op" => "A former member".to_owned(),
-            "tok" => "An API token".to_owned(),
-            "vib" => "The viber".to_owned(),
-            "console" => "The console".to_owned(),
-            "board" => "The Board".to_owned(),
-            _ => id.to_owned(),
-        }
+        person_name(&self.names, id)
     }
 }
 

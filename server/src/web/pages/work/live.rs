@@ -4,6 +4,7 @@
 //! changed, the database says what; a region is sent when its HTML differs from what was sent last.
 
 mod conversation;
+pub mod presence;
 
 use std::{
     collections::HashMap,
@@ -144,6 +145,10 @@ pub async fn watch(
         }
         _ => None,
     };
+    let presence = match &view {
+        View::Session(id) => Some(presence::WatchedPresence::new(&board, &caller, id)),
+        _ => None,
+    };
     let gone = Box::pin(revoked(board.clone(), caller.0.clone()));
     let now = Instant::now();
     let watcher = Watcher {
@@ -161,6 +166,7 @@ pub async fn watch(
         news,
         gone,
         conversation,
+        presence,
         sent: HashMap::new(),
         stale: Stale::ALL,
         fleet: None,
@@ -213,6 +219,7 @@ struct Watcher {
     news: Subscription,
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     conversation: Option<conversation::WatchedConversation>,
+    presence: Option<presence::WatchedPresence>,
     /// The hash of what was sent last, by region.
     sent: HashMap<String, u64>,
     stale: Stale,
@@ -245,6 +252,11 @@ impl Watcher {
                 news = self.news.next() => self.hear(&news),
                 frame = conversation::next(&mut self.conversation) => self.follow(frame),
                 () = sleep_until(look.unwrap_or(self.next_look)), if look.is_some() => self.look().await,
+                (looking, writing) = presence::next(&mut self.presence, &self.caller) => {
+                    for (name, html) in [("presence", looking.to_string()), ("writing", writing.to_string())] {
+                        self.region(name, html.clone(), &html);
+                    }
+                }
                 () = sleep_until(self.next_measure), if measures => {
                     self.next_measure = Instant::now() + METRICS_INTERVAL;
                     self.stale.place = true;
@@ -270,6 +282,7 @@ impl Watcher {
                 (false, tab || self.view.shows(viber, path))
             }
             Changed::Team => (true, false),
+            Changed::Read(operator) => (self.caller.reader() == Some(operator), false),
             Changed::Revoked(_) => (false, false),
             Changed::Anything => (true, true),
         };

@@ -20,6 +20,7 @@ use crate::{
         cache::SessionPageData,
         conversation::{Conversation, PageEnd, RenderedMessage},
         home::{self, GoalForm},
+        live::presence::{LookingView, WritingView},
         nonce, once,
         pane::{Pane, PaneChoice, PaneSelection},
         status_panel::StatusPanel,
@@ -40,6 +41,8 @@ struct Page<'a> {
     slug: String,
     conversation: &'a Conversation,
     place: SessionHost,
+    looking: LookingView,
+    writing: WritingView,
     messages: &'a [RenderedMessage],
     older: Option<String>,
     before: Option<PageEnd>,
@@ -203,6 +206,8 @@ async fn page<'a>(
     Ok(Page {
         slug: caller.team.slug.clone(),
         place: SessionHost::of(conversation, &caller.team.slug),
+        looking: LookingView::default(),
+        writing: WritingView::empty(caller, id),
         older: (first > 1).then(|| format!("{}?before={first}", urls::session(&caller.team.slug, id))),
         before,
         dock: StatusPanel::of(conversation, caller, shell.now),
@@ -266,7 +271,11 @@ pub async fn say(
         once: once(&words.key, &[id.as_str(), &words.content]),
         ..Default::default()
     };
-    match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
+    let submitted = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await;
+    if let (Ok(_), Some(operator)) = (&submitted, &caller.operator) {
+        board.hub.has_sent(&caller.team.id, &id, &operator.id);
+    }
+    match submitted {
         Ok(_) if wants == Wants::Page => Ok(Redirect::to(&urls::session(&caller.team.slug, &id)).into_response()),
         Ok(_) => {
             let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;

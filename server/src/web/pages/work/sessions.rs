@@ -1,22 +1,30 @@
-//! The list of sessions: search by title, archived ones, page by page.
+//! The list of sessions: search by title, filters in the address, groups as in the rail, page by page.
+
+mod filter;
+pub mod search;
 
 use askama::Template;
 use axum::{
     extract::{Query, State},
-    response::Html,
+    response::{Html, Redirect},
 };
 use protocol::{Instant, SessionId};
-use serde::Deserialize;
 
 use crate::{
-    db::{self, sessions::SessionFilter},
+    actions,
+    db::{self, sessions::TitleSearch},
     domain::{Role, SessionLine},
     state::Board,
     web::{
         AsViewer, Rejection, html, urls,
-        view::{Badge, PageLocation, Shell, filters},
+        view::{
+            Badge, PageLocation, Shell, filters,
+            shell::{SESSION_GROUPS, group_of},
+        },
     },
 };
+
+use filter::{FilterForm, SessionListQuery};
 
 /// Lines of a page.
 const SESSIONS_PER_PAGE: usize = 50;
@@ -27,16 +35,30 @@ const SESSIONS_PER_PAGE: usize = 50;
 struct Page {
     shell: Shell,
     slug: String,
-    q: String,
-    archived: bool,
-    lines: Vec<SessionRow>,
+    asked: SessionListQuery,
+    filter: FilterForm,
+    groups: Vec<(&'static str, Vec<SessionRow>)>,
     next: Option<String>,
     may_act: bool,
 }
 
 impl Page {
+    fn archived(&self) -> bool {
+        !self.asked.archived.is_empty()
+    }
+
+    /// The words in messages instead of titles.
+    fn messages(&self) -> String {
+        urls::search(&self.slug, &[("q", &self.asked.q)])
+    }
+
+    /// The list without its filters.
+    fn unfiltered(&self) -> String {
+        urls::sessions_with(&self.slug, &[("q", &self.asked.q), ("archived", &self.asked.archived)])
+    }
+
     fn put_away(&self, line: &SessionRow) -> String {
-        urls::session_verb(&self.slug, &line.id, if self.archived { "unarchive" } else { "archive" })
+        urls::session_verb(&self.slug, &line.id, if self.archived() { "unarchive" } else { "archive" })
     }
 }
 
@@ -69,48 +91,47 @@ impl From<SessionLine> for SessionRow {
     }
 }
 
-/// What the list shows.
-#[derive(Debug, Default, Deserialize)]
-pub struct SessionListQuery {
-    #[serde(default)]
-    q: String,
-    #[serde(default)]
-    archived: String,
-    /// `{active at}.{session}` of the last line of the page before.
-    #[serde(default)]
-    after: String,
-}
-
 /// `GET /t/{team}/sessions`
 pub async fn list(
     State(board): State<Board>,
     caller: AsViewer,
     Query(asked): Query<SessionListQuery>,
 ) -> Result<Html<String>, Rejection> {
-    let q = protocol::text::head(asked.q.trim(), 200).to_owned();
-    let archived = !asked.archived.is_empty();
-    let filter = SessionFilter { archived, viber: None };
-    let after = cursor(&asked.after);
-    let after = after.as_ref().map(|(at, id)| (*at, id));
-    let found = {
-        let mut tx = board.db.reader_of(&caller.team.id).await?;
-        let title = db::clean(&q);
-        db::sessions::search(
-            &mut tx,
-            db::sessions::TitleSearch { reader: caller.reader(), filter: &filter, title: &title },
-            after,
-            SESSIONS_PER_PAGE,
-        )
-        .await?
-    };
-    let slug = caller.team.slug.clone();
-    let next = found.next.map(|(at, id)| {
-        let flag = if archived { "&archived=1" } else { "" };
-        format!("{}?q={}{flag}&after={}.{id}", urls::sessions(&slug), urls::escape(&q), at.millis())
-    });
-    let lines = found.lines.into_iter().map(SessionRow::from).collect();
+    let asked = asked.clean();
     let shell = Shell::load(&board, &caller).await?.at(PageLocation::Sessions);
-    html(&Page { shell, slug, q, archived, lines, next, may_act: caller.role >= Role::Operator })
+    let slug = caller.team.slug.clone();
+    let after = cursor(&asked.after);
+    let (form, found) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let form = FilterForm::load(&mut tx, &caller, &asked).await?;
+        let title = db::clean(&asked.q);
+        let found = match &form.filter {
+            Some(filter) => {
+                let asked = TitleSearch { reader: caller.reader(), filter, title: &title };
+                let after = after.as_ref().map(|(at, id)| (*at, id));
+                Some(db::sessions::search(&mut tx, asked, after, SESSIONS_PER_PAGE).await?)
+            }
+            // The viber that is meant does not exist.
+            None => None,
+        };
+        (form, found)
+    };
+    let (lines, next) = found.map_or_else(Default::default, |found| (found.lines, found.next));
+    let next = next.map(|(at, id)| form.address(&slug, &asked, &format!("{}.{id}", at.millis())));
+    let mut groups = SESSION_GROUPS.map(|title| (title, Vec::new()));
+    for line in lines {
+        groups[group_of(&line, shell.now)].1.push(SessionRow::from(line));
+    }
+    let groups = groups.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
+    html(&Page { shell, slug, asked, filter: form, groups, next, may_act: caller.role >= Role::Operator })
+}
+
+/// `POST /t/{team}/sessions/read`: the reader has seen everything.
+pub async fn mark_all_read(State(board): State<Board>, caller: AsViewer) -> Result<Redirect, Rejection> {
+    if let Some(operator) = &caller.operator {
+        actions::sessions::mark_all_read(&board, &caller.team.id, &caller.by, &operator.id).await?;
+    }
+    Ok(Redirect::to(&urls::sessions(&caller.team.slug)))
 }
 
 /// An invalid cursor starts at the top.
