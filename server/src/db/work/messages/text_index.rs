@@ -22,7 +22,7 @@ const OLDER_PARTS_PER_CHANGE: u64 = 30;
 /// some rows.
 const MERGED_PAGES_PER_CHANGE: usize = 10;
 const WORDS_PER_MERGED_PAGE: usize = 60;
-const MAX_MERGED_PAGES_PER_CHANGE: usize = 30;
+const MAX_MERGED_PAGES_PER_CHANGE: usize = 22;
 /// Teams whose texts are added to the index in one round.
 const MAX_TEAMS_PER_ROUND: u64 = 100;
 /// Numbers of a team.
