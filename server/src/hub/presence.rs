@@ -243,7 +243,7 @@ mod tests {
         let (presence, until) = ours.others();
         assert_eq!(presence.writing, yuki_alone());
         let until = until.expect("it ends by itself");
-        assert_eq!(ours.others_at(until).0.writing, [String::new(); 0]);
+        assert_eq!(ours.others_at(until).0.writing, Vec::<String>::new());
         presences.sent(&team, &session, &yuki);
         ours.changed().await;
         assert_eq!(seen(&mut ours, Duration::ZERO), (yuki_alone(), vec![]));
