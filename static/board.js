@@ -92,7 +92,13 @@
         code: () => button.closest(".code-box").querySelector("pre").textContent,
         output: () => button.closest(".output").querySelector(".out").textContent,
         message: () => [...button.closest(".message").querySelectorAll(".message-body > .prose")]
-          .map((lane) => lane.innerText.trim()).join("\n\n"),
+          .map((lane) => {
+            const beside = [...lane.querySelectorAll(".suggestion")]; // says something about the answer
+            beside.forEach((el) => { el.hidden = true; });
+            const words = lane.innerText.trim();
+            beside.forEach((el) => { el.hidden = false; });
+            return words;
+          }).join("\n\n"),
       }[button.dataset.copy]();
       copied(button, text);
     }

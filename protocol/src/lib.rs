@@ -19,6 +19,7 @@ pub mod provider_key;
 pub mod sessions;
 pub mod sniff;
 pub mod space;
+pub mod suggestion;
 pub mod text;
 pub mod tokens;
 pub mod transcript;

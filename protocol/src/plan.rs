@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use answer::of_answer;
+pub(crate) use document::fence;
 pub use document::{Document, PlanPiece, fences};
 
 /// Longest plan that an agent or a program may write, bytes: escaped, it still fits an event.

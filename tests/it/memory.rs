@@ -5,6 +5,7 @@ mod daily;
 mod notes;
 mod search;
 mod sent;
+mod suggested;
 
 use board_tests::{Engine, FakeBoard, Fixture, Llm, Viber, eventually, fake_board::Behaviour, llm::Reply};
 

@@ -6,7 +6,8 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, TaskError, TaskResult, Usage, text::summary,
+    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, TaskError, TaskResult, Usage,
+    suggestion::without_suggestions, text::summary,
 };
 use serde_json::json;
 
@@ -180,6 +181,7 @@ impl AgentLoop {
             if answer.message.calls.is_empty() {
                 return Ok(self.result(answer).await);
             }
+            self.take_suggestions(&answer.message.text).await;
             self.request.messages.push(Message::Assistant(answer.message.clone()));
             self.budget.check_tokens(&self.usage).map_err(Halt::Failed)?;
             self.perform(answer).await?;
@@ -198,11 +200,19 @@ impl AgentLoop {
         // The whole text: the reporter shortens it to size and keeps the full text in a file.
         let text = answer.message.text;
         self.take_plan(&text).await;
-        for why in self.memory.take_suggestions(&text).await {
+        self.take_suggestions(&text).await;
+        let (plan, memory) = (self.plan.result().await, self.memory.result());
+        let summary = summary(&without_suggestions(&text));
+        TaskResult { summary, text, plan, memory, usage: self.usage.clone(), ..TaskResult::default() }
+    }
+}
+
+impl AgentLoop {
+    /// Takes what an answer suggests for the memory, the closing one or one before more work.
+    async fn take_suggestions(&mut self, text: &str) {
+        for why in self.memory.take_suggestions(text).await {
             self.notice(NoticeLevel::Warning, format!("A suggestion for the memory was not accepted: {why}.")).await;
         }
-        let (plan, memory) = (self.plan.result().await, self.memory.result());
-        TaskResult { summary: summary(&text), text, plan, memory, usage: self.usage.clone(), ..TaskResult::default() }
     }
 }
 

@@ -12,7 +12,8 @@ use std::{
 use protocol::{
     AgentStreamEvent, MemorySearch, Note, NoteKind, NoteOutcome, Policy, TaskSubmit,
     limits::MAX_EVENT_BYTES,
-    plan::{MAX_PLAN_BYTES, fences},
+    plan::MAX_PLAN_BYTES,
+    suggestion::{MAX_SUGGESTIONS, suggestions},
     text::{head, printable},
 };
 use serde_json::{Value, json};
@@ -29,8 +30,6 @@ const MAX_WRITE_ATTEMPTS: usize = 8;
 const MAX_NOTE_BYTES: usize = 8 * 1024;
 /// Most notes that one attempt may take.
 const MAX_NOTES: usize = 100;
-/// Most suggestions in one answer.
-const MAX_SUGGESTIONS: usize = 20;
 /// Largest report, bytes of JSON.
 const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 /// Largest text that is proposed, bytes: the Board accepts no larger one.
@@ -119,7 +118,7 @@ impl MemoryEditor {
         done
     }
 
-    /// Takes the notes that a closing answer suggests, and returns why others were not taken.
+    /// Takes the notes that an answer suggests, and returns why others were not taken.
     pub async fn take_suggestions(&self, answer: &str) -> Vec<String> {
         let all = suggestions(answer);
         let mut wrong = Vec::new();
@@ -250,29 +249,6 @@ impl MemoryEditor {
     }
 }
 
-/// The notes in `<memory_suggestion>…</memory_suggestion>` outside of code.
-pub fn suggestions(answer: &str) -> Vec<&str> {
-    const OPENING_TAG: &str = "<memory_suggestion>";
-    const CLOSING_TAG: &str = "</memory_suggestion>";
-    let lines: Vec<&str> = answer.split_inclusive('\n').collect();
-    let starts: Vec<usize> = lines.iter().scan(0, |at, line| Some(std::mem::replace(at, *at + line.len()))).collect();
-    let end = |line: usize| starts.get(line).copied().unwrap_or(answer.len());
-    let code: Vec<_> = fences(&lines).into_iter().map(|lines| end(lines.start)..end(lines.end)).collect();
-    let next = |word: &str, from: usize| {
-        let mut all = answer[from..].match_indices(word).map(|(at, _)| from + at);
-        all.find(|at| !code.iter().any(|code| code.contains(at)) && !answer[..*at].ends_with('`'))
-    };
-    let (mut found, mut from) = (Vec::new(), 0);
-    while let Some(open) = next(OPENING_TAG, from) {
-        let inside = open + OPENING_TAG.len();
-        let Some(close) = next(CLOSING_TAG, inside) else { break };
-        let note = answer[inside..close].trim();
-        found.extend((!note.is_empty()).then_some(note));
-        from = close + CLOSING_TAG.len();
-    }
-    found
-}
-
 /// `second`, with the lines that `first` had added to `now`.
 fn both(now: &str, first: &str, second: String) -> String {
     let known: HashSet<&str> = now.lines().chain(second.lines()).collect();
@@ -307,15 +283,6 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn suggestions_stand_outside_of_code() {
-        let answer = "Done.\n<memory_suggestion>Use tabs.</memory_suggestion>\n```\n<memory_suggestion>no</memory_suggestion>\n```\n\
-                      Say `<memory_suggestion>` to suggest.\n<memory_suggestion>\n## Build\n\n```sh\nmake\n```\n</memory_suggestion> and \
-                      <memory_suggestion> </memory_suggestion><memory_suggestion>open";
-        assert_eq!(suggestions(answer), ["Use tabs.", "## Build\n\n```sh\nmake\n```"]);
-        assert_eq!(suggestions("no\n~~~\n<memory_suggestion>x</memory_suggestion>"), Vec::<&str>::new());
-    }
 
     #[test]
     fn what_two_commands_wrote_is_proposed_together() {

@@ -273,7 +273,7 @@ pub fn fences(lines: &[&str]) -> Vec<Range<usize>> {
 }
 
 /// A fence: its character, how many of them, and what stands after it.
-pub(super) fn fence(line: &str) -> Option<(char, usize, &str)> {
+pub(crate) fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim();
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let rest = line.trim_start_matches(mark);

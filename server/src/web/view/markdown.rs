@@ -9,8 +9,10 @@ mod growing;
 mod highlight;
 mod pieces;
 mod rewrite;
+mod suggestion;
 
 pub use growing::{GrowingText, Growth};
+pub use suggestion::answer;
 
 use std::{
     collections::{HashMap, HashSet},

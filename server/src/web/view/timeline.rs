@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use protocol::{
     AgentStreamEvent, ArtifactId, COMMAND_OUTPUT_TYPE, EventBody, Instant, NoticeLevel, StepState,
+    suggestion::without_suggestions,
     text::{head, head_and_tail, tail},
 };
 
@@ -149,16 +150,16 @@ impl OpenText {
         Self { source: source.to_owned(), ..Self::default() }
     }
 
-    fn render(&mut self) {
-        self.text = GrowingText::new(std::mem::take(&mut self.source));
+    fn render(&mut self, read: fn(String) -> GrowingText) {
+        self.text = read(std::mem::take(&mut self.source));
         let text = &self.text;
-        let first = if text.source().len() > MAX_RENDERED_BYTES { text.last_within(EXCERPT_BYTES) } else { 0 };
+        let first = if text.written().len() > MAX_RENDERED_BYTES { text.last_within(EXCERPT_BYTES) } else { 0 };
         let html = format!(r#"{}<div class="growing">{}</div>"#, text.blocks(first..text.finished()), text.open());
         self.html = if html.len() <= MAX_PART_HTML_BYTES {
             html.into()
         } else {
             let open = if text.open().len() <= MAX_PART_HTML_BYTES - 6 * EXCERPT_BYTES { text.open() } else { "" };
-            let words = if open.is_empty() { text.source() } else { text.complete() };
+            let words = if open.is_empty() { text.shown() } else { text.complete() };
             let words = super::escape(tail(words, EXCERPT_BYTES));
             format!(r#"<p>{words}</p><div class="growing">{open}</div>"#).into()
         };
@@ -189,8 +190,17 @@ pub(super) fn escaped(text: &str) -> usize {
 
 /// Rendered, unless that is too much for a page.
 fn prose(text: &str, by: TextAuthor) -> EntryContent {
-    let html = (text.len() <= MAX_RENDERED_BYTES).then(|| markdown::render(text, by));
-    html.filter(|html| html.len() <= MAX_PART_HTML_BYTES).map_or_else(|| long(text), EntryContent::Prose)
+    let html = (text.len() <= MAX_RENDERED_BYTES).then(|| match by {
+        TextAuthor::Agent => markdown::answer(text),
+        TextAuthor::Person => markdown::render(text, by),
+    });
+    html.filter(|html| html.len() <= MAX_PART_HTML_BYTES).map_or_else(
+        || match by {
+            TextAuthor::Agent => long(&without_suggestions(text)),
+            TextAuthor::Person => long(text),
+        },
+        EntryContent::Prose,
+    )
 }
 
 fn reasoning(text: &str, duration_ms: u64) -> EntryContent {
@@ -377,7 +387,8 @@ impl TimelineBuilder {
                 }
                 EntryContent::Writing(text) if closed => entry.body = prose(&text.source, TextAuthor::Agent),
                 EntryContent::Thinking(text) if closed => entry.body = reasoning(&text.source, 0),
-                EntryContent::Writing(text) | EntryContent::Thinking(text) => text.render(),
+                EntryContent::Writing(text) => text.render(GrowingText::new),
+                EntryContent::Thinking(text) => text.render(GrowingText::verbatim),
                 _ => {}
             }
         }

@@ -159,8 +159,8 @@ impl SharedText {
         let (was, now) = ((here.attempt, here.seq), (attempt, seq));
         let is_older = was < now || (was == now && here.text != *text);
         let goes_on = match is_older {
-            true => is_place && text.source().starts_with(here.text.source()),
-            false => is_place && here.text.source().starts_with(text.source()),
+            true => is_place && text.written().starts_with(here.text.written()),
+            false => is_place && here.text.written().starts_with(text.written()),
         };
         if is_older {
             let generation = if goes_on { here.generation } else { here.generation + 1 };
@@ -223,7 +223,7 @@ impl FollowedText {
         let Some(pieces) = pieces(run, self.seq).filter(|_| run.from <= self.seq + 1) else { return false };
         let [(Piece::Text(lane), content)] = pieces.as_slice() else { return false };
         // A text that is longer than this has been cut into parts, which only its reading tells.
-        let length = self.text.source().len() + content.len();
+        let length = self.text.written().len() + content.len();
         if *lane != self.lane || content.len() > MAX_GROWTH_BYTES || length > MAX_PART_TEXT_BYTES {
             return false;
         }

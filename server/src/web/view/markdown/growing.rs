@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{TextAuthor, convert_open, pieces::PieceScanner, render, too_deep};
+use protocol::suggestion::{AnswerPiece, MAX_SUGGESTIONS, SuggestionScanner};
+
+use super::{TextAuthor, convert_open, pieces::PieceScanner, render, suggestion, too_deep};
 
 /// Tags that may follow the last words of a block.
 const CLOSING_TAGS: &[&str] =
@@ -27,7 +29,17 @@ const COLOUR_TIME_BUDGET: Duration = Duration::from_millis(100);
 /// A text and its HTML.
 #[derive(Clone, Debug, Default)]
 pub struct GrowingText {
+    /// As it was written.
+    written: String,
+    /// The same without what it suggests for the memory: what is shown.
     source: String,
+    suggestions: SuggestionScanner,
+    /// A suggestion is being written.
+    is_suggesting: bool,
+    /// The finished pieces that say that there was a suggestion.
+    notes: Vec<usize>,
+    /// Nothing is a suggestion: it is no answer.
+    is_verbatim: bool,
     /// Where each piece of finished blocks ends in the source.
     pieces: PieceScanner,
     /// HTML of the block that is being written.
@@ -61,19 +73,41 @@ impl Eq for GrowingText {}
 
 impl PartialEq for GrowingText {
     fn eq(&self, other: &Self) -> bool {
-        self.source == other.source
+        self.written == other.written
     }
 }
 
 impl GrowingText {
-    pub fn new(source: String) -> Self {
-        let mut text = Self { source, ..Self::default() };
-        text.pieces.read(&text.source);
-        text.grow();
-        text
+    /// An answer.
+    pub fn new(written: String) -> Self {
+        Self { written, ..Self::default() }.read()
     }
 
-    pub fn source(&self) -> &str {
+    /// A text that suggests nothing, whatever it contains.
+    pub fn verbatim(written: String) -> Self {
+        Self { written, is_verbatim: true, ..Self::default() }.read()
+    }
+
+    fn read(mut self) -> Self {
+        if self.is_verbatim {
+            self.source.clone_from(&self.written);
+        } else {
+            while let Some(piece) = self.suggestions.next(&self.written) {
+                self.take(piece);
+            }
+        }
+        self.pieces.read(&self.source);
+        self.grow();
+        self
+    }
+
+    /// As it was written.
+    pub fn written(&self) -> &str {
+        &self.written
+    }
+
+    /// What is shown of it.
+    pub fn shown(&self) -> &str {
         &self.source
     }
 
@@ -96,6 +130,7 @@ impl GrowingText {
     pub fn blocks(&self, some: Range<usize>) -> String {
         let began = Instant::now();
         some.fold(String::new(), |html, n| match began.elapsed() < COLOUR_TIME_BUDGET {
+            _ if self.notes.contains(&n) => html + &suggestion::finished(),
             true => html + &render(self.block(n), TextAuthor::Agent),
             false => html + &convert_open(self.block(n)),
         })
@@ -111,6 +146,48 @@ impl GrowingText {
 
     /// Adds to the text.
     pub fn push(&mut self, more: &str) -> Growth {
+        self.written.push_str(more);
+        if self.is_verbatim {
+            return self.add(more);
+        }
+        let before = self.finished();
+        let Some(first) = self.suggestions.next(&self.written) else { return Growth::Words(String::new()) };
+        let mut next = self.suggestions.next(&self.written);
+        if let (AnswerPiece::Text(text), None) = (&first, &next) {
+            let text = self.written[text.clone()].to_owned();
+            return self.add(&text);
+        }
+        self.take(first);
+        while let Some(piece) = next {
+            self.take(piece);
+            next = self.suggestions.next(&self.written);
+        }
+        self.pieces.read(&self.source);
+        self.grow();
+        Growth::Blocks(before..self.finished())
+    }
+
+    /// Takes a piece of what was written.
+    fn take(&mut self, piece: AnswerPiece) {
+        match piece {
+            AnswerPiece::Text(text) => self.source.push_str(&self.written[text]),
+            AnswerPiece::Opened => {
+                self.pieces.read(&self.source);
+                self.pieces.cut(self.source.len());
+                self.is_suggesting = true;
+            }
+            AnswerPiece::Suggested(note) => {
+                self.is_suggesting = false;
+                if self.notes.len() < MAX_SUGGESTIONS && !self.written[note].trim().is_empty() {
+                    self.notes.push(self.finished());
+                    self.pieces.add_empty(self.source.len());
+                }
+            }
+        }
+    }
+
+    /// Adds to what is shown.
+    fn add(&mut self, more: &str) -> Growth {
         let before = self.finished();
         let words = self.words(more);
         self.source.push_str(more);
@@ -142,6 +219,10 @@ impl GrowingText {
 
     /// Renders the block that is being written.
     fn grow(&mut self) {
+        if self.is_suggesting {
+            (self.open, self.insertion, self.shown) = (suggestion::open(), None, self.source.len());
+            return;
+        }
         let fence = self.pieces.fence();
         let code = fence.filter(|fence| fence.is_plain).map(|fence| fence.mark);
         (self.open, self.insertion) = open_block(&self.source[self.begins()..], fence.is_some(), code);

@@ -57,6 +57,20 @@ impl PieceScanner {
         self.fence
     }
 
+    /// Ends what there is so far, whatever it is: another text begins.
+    pub fn cut(&mut self, end: usize) {
+        let mut ends = std::mem::take(&mut self.ends);
+        if ends.last().copied().unwrap_or(0) < end {
+            ends.push(end);
+        }
+        *self = Self { ends, at: end, ..Self::default() };
+    }
+
+    /// Adds a piece without a text.
+    pub fn add_empty(&mut self, end: usize) {
+        self.ends.push(end);
+    }
+
     /// Reads what has come to the text since the last time.
     pub fn read(&mut self, source: &str) {
         while let Some((line, next)) = line_at(source, self.at) {

@@ -15,7 +15,6 @@ pub(super) fn rewrite<'a>(arena: &'a Arena<'a>, root: Node<'a>) {
         adapt(arena, node);
     }
     for node in root.descendants().collect::<Vec<_>>() {
-        quote_memory_suggestion(arena, node);
         show_formula(node);
         raise_footnote(arena, node);
     }
@@ -50,21 +49,6 @@ fn adapt<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
         node.data_mut().value = NodeValue::Link(Box::new(link));
         node.prepend(arena.alloc(NodeValue::Text("Image: ".into()).into()));
     }
-}
-
-/// Shows a suggestion for the memory as a quote; it is accepted or rejected elsewhere.
-fn quote_memory_suggestion<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
-    let is = |end: Node<'a>, tag: &str| matches!(&end.data().value, NodeValue::Text(text) if text.trim() == tag);
-    let (Some(first), Some(last)) = (node.first_child(), node.last_child()) else { return };
-    let whole = matches!(node.data().value, NodeValue::Paragraph);
-    if !whole || !is(first, "<memory_suggestion>") || !is(last, "</memory_suggestion>") {
-        return;
-    }
-    let quote = arena.alloc(NodeValue::BlockQuote.into());
-    node.insert_before(quote);
-    quote.append(node);
-    first.data_mut().value = NodeValue::Text("To be remembered:".into());
-    last.detach();
 }
 
 /// The artifacts that a fence names, as a sentence; `None` for any other fence and for one that cannot be parsed.

@@ -17,13 +17,25 @@ fn a_fence_of_artifacts_names_them_and_shows_no_code() {
 }
 
 #[test]
-fn what_is_to_be_remembered_is_a_quote() {
-    let html = agent("Done.\n\n<memory_suggestion>\nShips on <b>**Thursdays**</b>.\n</memory_suggestion>\n");
-    let quote = "<blockquote>\n<p>To be remembered:\nShips on &lt;b&gt;<strong>Thursdays</strong>&lt;/b&gt;.</p>\n</blockquote>";
-    assert!(html.replace("\n</p>", "</p>").contains(quote), "{html}");
-    for open in ["<memory_suggestion>\nno end\n", "<memory_suggestion>a</memory_suggestion>b\n", "<memory_suggestion>"]
-    {
-        assert!(!agent(open).contains("blockquote"), "{open}");
+fn what_is_suggested_for_the_memory_is_a_line_that_leads_there() {
+    let html =
+        answer("Done.\n\n<memory_suggestion>\nShips on <b>**Thursdays**</b>.\n</memory_suggestion>\n\nAnd *more*.");
+    assert!(
+        html.starts_with("<p>Done.</p>\n<p class=\"suggestion\">") && html.ends_with("<p>And <em>more</em>.</p>\n"),
+        "{html}"
+    );
+    assert!(html.contains("Suggests a note for memory · <a class=\"link\" href=\"?pane=memory\">Review</a>"), "{html}");
+    assert!(!html.contains("Thursdays") && !html.contains("memory_suggestion"), "{html}");
+    let many = answer(&"a<memory_suggestion>b</memory_suggestion>".repeat(500));
+    assert_eq!((many.matches("Review").count(), many.matches("<p>a</p>").count()), (20, 500));
+    for (source, shown) in [
+        ("<memory_suggestion>\nno end\n", "<p>no end</p>\n"),
+        ("<memory_suggestion> </memory_suggestion>b", "<p>b</p>\n"),
+        ("Say `<memory_suggestion>`.", "<p>Say <code>&lt;memory_suggestion&gt;</code>.</p>\n"),
+        ("a</memory_suggestion>b", "<p>ab</p>\n"),
+        ("<memory_<memory_suggestion>x</memory_suggestion>suggestion>", "<p>&lt;memory_</p>\n"),
+    ] {
+        assert!(answer(source).starts_with(shown), "{source}: {}", answer(source));
     }
 }
 

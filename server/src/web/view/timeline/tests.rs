@@ -52,7 +52,7 @@ fn the_open_tail_continues_the_parts() {
     else {
         panic!("{entries:?}")
     };
-    assert_eq!((group.calls[0].output.html().as_str(), text.text.source()), ("half", "so far"));
+    assert_eq!((group.calls[0].output.html().as_str(), text.text.written()), ("half", "so far"));
     assert_eq!(&*text.html, "<div class=\"growing\"><p>so far</p></div>");
 }
 

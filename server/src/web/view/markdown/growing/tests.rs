@@ -88,7 +88,9 @@ const PIECES: &[&str] = &[
     "(",
     "#",
     "<memory_suggestion>\n",
+    "<memory_suggestion>",
     "\n</memory_suggestion>\n",
+    "</memory_suggestion>",
     "```artifact_deltas\n",
     "[]\n",
 ];
@@ -106,11 +108,28 @@ fn a_text_in_pieces_is_the_same_as_at_once() {
                     page.finished.push_str(&text.blocks(new));
                 }
                 page.open = text.open().to_owned();
-                let whole = GrowingText::new(text.source().to_owned());
-                assert_eq!(page, Page::of(&whole), "{seed}: {:?}", text.source());
+                let whole = GrowingText::new(text.written().to_owned());
+                assert_eq!(page, Page::of(&whole), "{seed}: {:?}", text.written());
             }
         }
     }
+}
+
+#[test]
+fn a_suggestion_is_never_shown_as_it_was_written() {
+    let written = "Done, *so far*. <memory_suggestion>\nUse **tabs**.\n\n```\n</memory_suggestion>\n```\n</memory_suggestion> Next.";
+    let (mut text, mut finished) = (GrowingText::default(), String::new());
+    for c in written.chars() {
+        if let Growth::Blocks(new) = text.push(&c.to_string()) {
+            finished.push_str(&text.blocks(new));
+        }
+        let page = format!("{finished}{}", text.open());
+        assert!(!page.contains("memory_s") && !page.contains("tabs") && !page.contains("&lt;"), "{page}");
+    }
+    assert_eq!(format!("{finished}{}", text.open()), *super::super::answer(written).trim_end());
+    assert!(finished.ends_with("Review</a></span></p>") && text.open() == "<p>Next.</p>", "{finished} {}", text.open());
+    // What is thought is no answer.
+    assert!(GrowingText::verbatim("<memory_suggestion>".to_owned()).open().contains("&lt;memory_suggestion&gt;"));
 }
 
 #[test]
@@ -142,6 +161,8 @@ fn what_a_hostile_text_costs_is_bounded() {
         "|a".repeat(100_000),
         "`".repeat(200_000),
         "ü**".repeat(60_000),
+        "</memory_suggestion>".repeat(10_000),
+        "<".repeat(200_000),
     ];
     for source in texts {
         let began = std::time::Instant::now();
