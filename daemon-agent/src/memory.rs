@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{MemoryFound, MemoryRanking, MemorySearch, RecalledPassage};
+use protocol::{MemoryFound, MemoryRanking, MemorySearch, MemorySource, RecalledPassage};
 use tokio::{sync::watch, time::Instant};
 
 pub use daily_log::{SummaryOutcome, TaskSummary};
@@ -189,8 +189,13 @@ impl Memory {
             }
         }
         let mut hits = Vec::new();
-        for id in order.into_iter().take(limit as usize) {
-            hits.extend(index.passage(id).await?);
+        for id in order {
+            if hits.len() >= limit as usize {
+                break;
+            }
+            if let Some(hit) = index.passage(id).await? {
+                take(&mut hits, hit);
+            }
         }
         Ok(SearchResult { hits, ranking, known: index.count().await? })
     }
@@ -240,6 +245,17 @@ impl Memory {
             slots.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         slots.entry(agent.to_owned()).or_default().clone()
+    }
+}
+
+/// Adds a passage. Of a task's entries in daily logs the newest one stays, in the place of the best.
+fn take(hits: &mut Vec<PassageHit>, hit: PassageHit) {
+    let is_entry = |one: &PassageHit| one.source == MemorySource::Daily && one.task.is_some();
+    let known = hits.iter_mut().find(|known| is_entry(&hit) && is_entry(known) && known.task == hit.task);
+    match known {
+        Some(known) if known.at < hit.at => *known = hit,
+        Some(_) => {}
+        None => hits.push(hit),
     }
 }
 

@@ -73,6 +73,8 @@ pub struct MeshContext {
     pub outbox: Outbox,
     pub journal: Arc<Journal>,
     pub files: watch::Receiver<Arc<ConfigSnapshot>>,
+    /// The Board's address, if this home has joined one.
+    pub board: Option<String>,
     pub fetch: FetchPayload,
     pub carry: FetchAttachment,
 }

@@ -61,6 +61,7 @@ impl Daemon {
         let journal = Arc::new(journal.map_err(|error| unusable("state/journal", &error))?);
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         tokio::spawn(files::follow(home.clone(), variables, sender));
+        let board = credential.as_ref().and_then(|credential| credential.board().ok()).map(|url| url.to_string());
         let carrier = credential.clone();
         let carry: FetchAttachment = Arc::new(move |attachment, file| {
             let credential = carrier.clone();
@@ -87,6 +88,7 @@ impl Daemon {
             outbox,
             journal,
             files: receiver,
+            board,
             fetch,
             carry,
         };

@@ -1,7 +1,7 @@
 //! Splits a file's text into passages: a section of a memory file, an entry of a daily log, or what was said about a
 //! goal.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use jiff::{
     civil::{Date, Time},
@@ -21,16 +21,18 @@ pub struct Passage {
     pub title: String,
     pub body: String,
     pub at: Option<Instant>,
+    /// The task that it is about.
+    pub task: Option<String>,
 }
 
 /// The sections of a Markdown file, by headings of any level.
 pub fn curated(markdown: &str, modified: Option<Instant>) -> Vec<Passage> {
-    passages(markdown, 6, |_| modified)
+    passages(sections(markdown, 6), 6, |_| modified)
 }
 
 /// The entries of the log of `date`: a second-level heading begins an entry and contains its time.
 pub fn daily(markdown: &str, date: Date, zone: &TimeZone) -> Vec<Passage> {
-    passages(markdown, 2, |title| {
+    passages(entries(markdown), 2, |title| {
         let time = title.get(..5).and_then(|clock| Time::strptime("%H:%M", clock).ok()).unwrap_or(Time::midnight());
         let at = zone.to_ambiguous_zoned(date.to_datetime(time)).compatible().ok()?;
         Some(Instant(at.timestamp().as_millisecond()))
@@ -44,13 +46,23 @@ pub fn session(log: &str) -> Vec<Passage> {
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
         let Some(said) = line["text"].as_str() else { continue };
         let at = || serde_json::from_value::<Instant>(line["at"].clone()).ok();
+        let task = || line["taskId"].as_str().map(str::to_owned);
         match line["type"].as_str() {
             Some("goal") => {
-                all.extend(open.replace(Passage { title: text::title(said), body: said.to_owned(), at: at() }));
+                all.extend(open.replace(Passage {
+                    title: text::title(said),
+                    body: said.to_owned(),
+                    at: at(),
+                    task: task(),
+                }));
             }
             Some("text") => {
-                let passage =
-                    open.get_or_insert_with(|| Passage { title: String::new(), body: String::new(), at: at() });
+                let passage = open.get_or_insert_with(|| Passage {
+                    title: String::new(),
+                    body: String::new(),
+                    at: at(),
+                    task: task(),
+                });
                 if !passage.body.is_empty() {
                     passage.body.push_str("\n\n");
                 }
@@ -61,6 +73,21 @@ pub fn session(log: &str) -> Vec<Passage> {
     }
     all.extend(open);
     all.into_iter().flat_map(pieces).take(MAX_PASSAGES).collect()
+}
+
+/// The entries of a daily log. Of a task that ended more than once the last one counts.
+pub fn entries(markdown: &str) -> Vec<&str> {
+    let all = sections(markdown, 2);
+    let newest: HashMap<&str, usize> =
+        all.iter().enumerate().filter_map(|(n, entry)| Some((task_of(entry)?, n))).collect();
+    let is_newest = |(n, entry): &(usize, &str)| task_of(entry).is_none_or(|task| newest.get(task) == Some(n));
+    all.into_iter().enumerate().filter(is_newest).map(|(_, entry)| entry).collect()
+}
+
+/// The task that an entry of a daily log is about, by its mark.
+fn task_of(entry: &str) -> Option<&str> {
+    let mark = entry.lines().nth(1)?.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
+    mark.split(' ').next().filter(|task| task.starts_with("task_"))
 }
 
 /// The sections of a Markdown text, in full: each heading up to `level` outside of code begins one.
@@ -81,9 +108,15 @@ pub fn sections(markdown: &str, level: usize) -> Vec<&str> {
     found
 }
 
-/// A section without the comments that only programs read.
+/// A section without the comments that only programs read, and without the links of an entry, which only people follow:
+/// they say nothing, and would make entries alike.
 pub fn shown(section: &str) -> String {
-    let kept = section.lines().filter(|line| !(line.starts_with("<!--") && line.trim_end().ends_with("-->")));
+    let is_comment = |line: &str| line.starts_with("<!--") && line.trim_end().ends_with("-->");
+    let is_link = |line: &str| {
+        let links = line.strip_prefix("Links: ").map(|links| links.strip_prefix('[').unwrap_or(links));
+        links.is_some_and(|links| links.starts_with("session ses_") && links.contains(", task task_"))
+    };
+    let kept = section.lines().filter(|line| !is_comment(line) && !is_link(line));
     kept.collect::<Vec<_>>().join("\n")
 }
 
@@ -97,7 +130,7 @@ pub fn head_of_paragraphs(text: &str, most: usize) -> &str {
     head[..end.unwrap_or(head.len())].trim_end()
 }
 
-fn passages(markdown: &str, level: usize, at: impl Fn(&str) -> Option<Instant>) -> Vec<Passage> {
+fn passages(sections: Vec<&str>, level: usize, at: impl Fn(&str) -> Option<Instant>) -> Vec<Passage> {
     let of_section = |section: &str| {
         let (first, rest) = section.split_once('\n').unwrap_or((section, ""));
         let (depth, title, body) = match heading(first).filter(|(depth, _)| *depth <= level) {
@@ -107,9 +140,10 @@ fn passages(markdown: &str, level: usize, at: impl Fn(&str) -> Option<Instant>) 
         let body = shown(body).trim().to_owned();
         // The heading of the whole file, or of a chapter, says nothing by itself.
         let says = !body.is_empty() || depth > 1;
-        says.then(|| Passage { title: text::head(title, 300).to_owned(), body, at: at(title) })
+        let task = task_of(section).filter(|_| depth > 1).map(str::to_owned);
+        says.then(|| Passage { title: text::head(title, 300).to_owned(), body, at: at(title), task })
     };
-    sections(markdown, level).into_iter().filter_map(of_section).flat_map(pieces).take(MAX_PASSAGES).collect()
+    sections.into_iter().filter_map(of_section).flat_map(pieces).take(MAX_PASSAGES).collect()
 }
 
 fn pieces(whole: Passage) -> Vec<Passage> {
@@ -156,6 +190,33 @@ mod tests {
         assert_eq!(found[0].body, "Done.\n\n### Inside\nstays");
         assert_eq!(found[0].at.map(|at| at.to_string()).as_deref(), Some("2026-03-01T12:05:00.000Z"));
         assert_eq!(found[1].at.map(|at| at.to_string()).as_deref(), Some("2026-02-28T22:00:00.000Z"));
+    }
+
+    #[test]
+    fn a_task_has_one_entry_and_its_links_say_nothing() {
+        let entry = |clock: &str, task: &str, attempt: u32, outcome: &str| {
+            format!(
+                "## {clock} Fix it\n<!-- {task} {attempt} -->\n\n{outcome}\n\nLinks: [session ses_1](https://b/s/ses_1), task {task}, agent dev\n\n"
+            )
+        };
+        let log = [
+            "# 2026-03-01\n\n".to_owned(),
+            entry("10:00", "task_1", 1, "Error (x): no."),
+            entry("10:05", "task_2", 1, "Completed: other."),
+            "## 10:06 Noted\n\nLinks: those that people write stay.\n\n".to_owned(),
+            entry("10:09", "task_1", 2, "Completed: done."),
+        ];
+        let found = daily(&log.concat(), jiff::civil::date(2026, 3, 1), &TimeZone::UTC);
+        let told: Vec<_> = found.iter().map(|one| (one.task.as_deref(), one.body.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                (Some("task_2"), "Completed: other."),
+                (None, "Links: those that people write stay."),
+                (Some("task_1"), "Completed: done.")
+            ]
+        );
+        assert_eq!(shown("Links: session ses_1, task task_1 (attempt 2), agent dev"), "", "as older versions wrote it");
     }
 
     #[test]

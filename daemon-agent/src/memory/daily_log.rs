@@ -41,6 +41,8 @@ pub struct TaskSummary {
     pub artifacts: Vec<String>,
     /// The plan's file, if it was changed.
     pub plan: Option<String>,
+    /// Where people see what was said, on the Board.
+    pub page: Option<String>,
 }
 
 impl Memory {
@@ -141,10 +143,13 @@ fn entry(task_summary: &TaskSummary, time: &str) -> String {
         n => format!(" (attempt {n})"),
     };
     let TaskSummary { session_id, agent_id, .. } = task_summary;
-    all.push_str(&format!(
-        "\nLinks: session {session_id}, task {}{attempt}, agent {agent_id}",
-        task_summary.attempt.task_id
-    ));
+    let session = match task_summary.page.as_deref().filter(|page| is_plain(page)) {
+        Some(page) => format!("[session {session_id}]({page})"),
+        None => format!("session {session_id}"),
+    };
+    // A line for people, which `chunks::shown` leaves out.
+    let task = &task_summary.attempt.task_id;
+    all.push_str(&format!("\nLinks: {session}, task {task}{attempt}, agent {agent_id}"));
     if let Some(plan) = &task_summary.plan {
         all.push_str(&format!(", plan {}", line(plan)));
     }
@@ -154,6 +159,12 @@ fn entry(task_summary: &TaskSummary, time: &str) -> String {
         list(&mut all, &task_summary.artifacts);
     }
     all
+}
+
+/// Whether an address can stand in a link as it is.
+fn is_plain(page: &str) -> bool {
+    page.len() <= MAX_LINE_BYTES
+        && !page.contains(|c: char| c.is_whitespace() || c.is_control() || "()<>[]".contains(c))
 }
 
 fn list(all: &mut String, lines: &[String]) {
@@ -197,6 +208,7 @@ mod tests {
             decisions: vec!["# Use tabs\nbecause".to_owned(), format!("{} x", mark(&attempt))],
             artifacts: vec!["Report (artifacts/t/r.md)".to_owned()],
             plan: Some("sessions/ses_1/task.md".to_owned()),
+            page: None,
         };
         let task = &attempt.task_id;
         assert_eq!(
@@ -207,5 +219,13 @@ mod tests {
                  \nArtifacts:\n\n- Report (artifacts/t/r.md)\n"
             )
         );
+        let page = format!("https://board.example.com/s/ses_1?task={task}");
+        let linked = TaskSummary { page: Some(page.clone()), ..task_summary.clone() };
+        let line = format!("\nLinks: [session ses_1]({page}), task {task} (attempt 2), agent dev,");
+        assert!(entry(&linked, "14:05").contains(&line), "{}", entry(&linked, "14:05"));
+        for odd in ["https://b/) [x](https://evil", "https://b/\n## 00:00 x", &"x".repeat(500)] {
+            let odd = TaskSummary { page: Some(odd.to_owned()), ..task_summary.clone() };
+            assert_eq!(entry(&odd, "14:05"), entry(&task_summary, "14:05"));
+        }
     }
 }

@@ -22,7 +22,7 @@ use super::{chunks::Passage, query, sources::SourceFile};
 use crate::{home::private_folder, workspace::hex};
 
 /// The version of the schema: a file with another one is thrown away.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 /// How long another process may hold the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A word in a title counts as much as three in the text.
@@ -30,7 +30,7 @@ const SCHEMA: &str = "
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, modified INTEGER NOT NULL,
     hash TEXT NOT NULL);
 CREATE TABLE passages (id INTEGER PRIMARY KEY, file INTEGER NOT NULL, source INTEGER NOT NULL, title TEXT NOT NULL,
-    body TEXT NOT NULL, at INTEGER, hash TEXT NOT NULL);
+    body TEXT NOT NULL, at INTEGER, hash TEXT NOT NULL, task TEXT);
 CREATE INDEX passages_of_file ON passages (file);
 CREATE INDEX passages_by_hash ON passages (hash);
 CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1,
@@ -38,7 +38,7 @@ CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delet
 INSERT INTO words (words, rank) VALUES ('rank', 'bm25(3.0, 1.0)');
 CREATE TABLE vectors (hash TEXT NOT NULL, model TEXT NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (model, hash))
     WITHOUT ROWID;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 ";
 
 /// Why the index did not answer.
@@ -103,6 +103,8 @@ pub struct PassageHit {
     pub title: String,
     pub body: String,
     pub at: Option<Instant>,
+    /// The task that it is about.
+    pub task: Option<String>,
 }
 
 impl MemoryIndex {
@@ -178,7 +180,7 @@ impl MemoryIndex {
             let file = sqlx::query(sql).bind(&entry.found.path).bind(size).bind(entry.found.modified).bind(&entry.hash);
             let file = file.execute(&mut *tx).await?.last_insert_rowid();
             for passage in &entry.passages {
-                let sql = "INSERT INTO passages (file, source, title, body, at, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+                let sql = "INSERT INTO passages (file, source, title, body, at, hash, task) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
                 let hash = hex(format!("{}\n{}", passage.title, passage.body).as_bytes());
                 let kept = sqlx::query(sql)
                     .bind(file)
@@ -186,7 +188,8 @@ impl MemoryIndex {
                     .bind(&passage.title)
                     .bind(&passage.body)
                     .bind(passage.at.map(|at| at.millis()))
-                    .bind(&hash[..32]);
+                    .bind(&hash[..32])
+                    .bind(&passage.task);
                 let id = kept.execute(&mut *tx).await?.last_insert_rowid();
                 let sql = "INSERT INTO words (rowid, title, body) VALUES (?1, ?2, ?3)";
                 let words = sqlx::query(sql).bind(id).bind(query::spaced(&passage.title));
@@ -234,7 +237,7 @@ impl MemoryIndex {
 
     /// A passage by its id.
     pub async fn passage(&mut self, id: i64) -> Result<Option<PassageHit>, IndexError> {
-        let sql = "SELECT f.path, p.source, p.title, p.body, p.at FROM passages AS p JOIN files AS f ON f.id = p.file \
+        let sql = "SELECT f.path, p.source, p.title, p.body, p.at, p.task FROM passages AS p JOIN files AS f ON f.id = p.file \
                    WHERE p.id = ?1";
         let Some(row) = sqlx::query(sql).bind(id).fetch_optional(&mut self.db).await? else { return Ok(None) };
         let at: Option<i64> = row.try_get(4)?;
@@ -244,6 +247,7 @@ impl MemoryIndex {
             title: row.try_get(2)?,
             body: row.try_get(3)?,
             at: at.map(Instant),
+            task: row.try_get(5)?,
         }))
     }
 

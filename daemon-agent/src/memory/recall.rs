@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use protocol::{Excerpt, TaskSubmit, text, tokens};
+use protocol::{Excerpt, MemorySource, TaskSubmit, text, tokens};
 use serde_json::Value;
 
 use super::{Memory, chunks, daily_log, index::PassageHit, query, sources};
@@ -116,6 +116,15 @@ impl Memory {
         };
         let own = format!("/{}.jsonl", submit.session_id);
         let words = query::words(&submit.goal);
+        // What was said in full takes the place of the entry that sums it up.
+        let in_full = |hit: &PassageHit| {
+            hit.source == MemorySource::Daily
+                && hits
+                    .iter()
+                    .any(|said| said.source == MemorySource::Session && said.task.is_some() && said.task == hit.task)
+        };
+        let summed_up: Vec<bool> = hits.iter().map(in_full).collect();
+        let hits = hits.into_iter().zip(summed_up).filter(|(_, summed_up)| !summed_up).map(|(hit, _)| hit);
         let known: Vec<String> = sent.iter().map(|item| plain(&item.excerpt.text)).collect();
         let mut left = FOUND_TOKENS;
         let mut items = Vec::new();
@@ -124,7 +133,7 @@ impl Memory {
             let body = plain(&hit.body);
             !hit.path.ends_with(&own) && !body.is_empty() && !known.iter().any(|text| text.contains(&body))
         };
-        for hit in hits.into_iter().filter(fresh) {
+        for hit in hits.filter(fresh) {
             let text = query::excerpt(&hit.body, &words);
             // The title of a conversation passage may repeat its first line.
             let title = if text.starts_with(&hit.title) { "" } else { hit.title.as_str() };
@@ -143,7 +152,7 @@ impl Memory {
 fn newest(path: &str, markdown: &str, left: &mut u64) -> Option<RecalledExcerpt> {
     let whole = tokens::estimate(chunks::shown(markdown).trim());
     let entries: Vec<String> =
-        chunks::sections(markdown, 2).into_iter().map(|section| chunks::shown(section).trim().to_owned()).collect();
+        chunks::entries(markdown).into_iter().map(|section| chunks::shown(section).trim().to_owned()).collect();
     let mut kept: Vec<String> = Vec::new();
     for entry in entries.iter().rev().filter(|entry| !entry.is_empty()) {
         let cost = tokens::estimate(entry) + 1;

@@ -91,6 +91,7 @@ fn task_summary(attempt: &AttemptRef) -> TaskSummary {
         decisions: vec![],
         artifacts: vec![],
         plan: None,
+        page: None,
     }
 }
 
@@ -300,6 +301,44 @@ async fn a_task_has_one_entry_whoever_tells_its_end() {
     assert!(futures_util::future::join_all(all).await.iter().all(|done| *done == Ok(true)));
     assert_eq!(fixture.read(&log).matches("<!-- task_").count(), 20);
     assert_eq!(fixture.places("turbine").await.len(), 10);
+}
+
+#[tokio::test]
+async fn a_task_is_found_once() {
+    let (task, other) = (TaskId::new(1), TaskId::new(2));
+    let line = |kind: &str, text: &str| format!("{}\n", json!({ "type": kind, "taskId": task, "text": text }));
+    let entry = |task: &TaskId, outcome: &str| {
+        format!(
+            "## 10:00 Mend the turbine\n<!-- {task} 1 -->\n\n{outcome}\n\nLinks: [session ses_7](https://b/s/ses_7), task {task}, agent dev\n\n"
+        )
+    };
+    let fixture = Fixture::new(&[
+        ("workspace/memory/2026-02-26.md", &entry(&task, "Error (tool_failed): the turbine is stuck.")),
+        (
+            "workspace/memory/2026-02-27.md",
+            &(entry(&task, "Completed: the turbine turns.") + &entry(&other, "Completed: the turbine hums.")),
+        ),
+    ]);
+    let entries = fixture.search("turbine").await.items;
+    let paths: Vec<_> = entries.iter().map(|item| item.path.as_str()).collect();
+    assert_eq!(paths, ["workspace/memory/2026-02-27.md"; 2], "a task that ended twice has its newest entry");
+    assert!(fixture.search("ses_7").await.items.is_empty(), "links are not remembered");
+    let said = line("goal", "Mend the turbine") + &line("text", "The turbine turns, at last.");
+    fixture.write("agents/dev/sessions/ses_7.jsonl", &said);
+    fixture.memory.logged("dev", "ses_7");
+    let found = fixture.search("turbine").await.items;
+    let told: Vec<_> = found.iter().map(|item| (item.source, item.excerpt.as_str())).collect();
+    assert!(told.contains(&(MemorySource::Session, "Mend the turbine\n\nThe turbine turns, at last.")), "{told:?}");
+    assert_eq!(told.len(), 3, "{told:?}");
+    // What goes with a request has neither marks nor links, and what was said in full is not summed up beside it.
+    for day in ["2026-02-28", "2026-03-01"] {
+        fixture.write(&format!("workspace/memory/{day}.md"), "## 09:00 Sweep\n\nCompleted: swept.\n");
+    }
+    let recall = fixture.memory.recall(&submit("the turbine")).await;
+    let all: String = recall.0.iter().map(|item| item.excerpt.text.as_str()).collect();
+    assert!(all.contains("The turbine turns, at last.") && all.contains("the turbine hums"), "{all}");
+    assert!(!all.contains("Completed: the turbine turns"), "{all}");
+    assert!(!all.contains("https://b") && !all.contains("task_"), "{all}");
 }
 
 #[tokio::test]

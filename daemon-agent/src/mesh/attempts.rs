@@ -97,7 +97,12 @@ impl Mesh {
 
     /// Adds the task's entry to the daily log. A failure does not affect the task.
     pub(super) async fn add_daily_log_entry(&self, task_summary: Option<TaskSummary>) {
-        let Some(task_summary) = task_summary else { return };
+        let Some(mut task_summary) = task_summary else { return };
+        let page = |board: &String| {
+            let TaskSummary { session_id, attempt, .. } = &task_summary;
+            format!("{}/s/{session_id}?task={}", board.trim_end_matches('/'), attempt.task_id)
+        };
+        task_summary.page = self.shared.context.board.as_ref().map(page);
         self.memory().logged(&task_summary.agent_id, &task_summary.session_id);
         if !self.shared.context.files.borrow().config.daily_log {
             return;

@@ -44,6 +44,7 @@ impl Fixture {
                 outbox,
                 journal,
                 files,
+                board: None,
                 fetch,
                 carry,
             }),

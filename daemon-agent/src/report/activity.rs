@@ -67,6 +67,7 @@ pub fn task_summary(submit: &TaskSubmit, ending: &EventBody) -> Option<TaskSumma
         decisions: Vec::new(),
         artifacts: Vec::new(),
         plan: None,
+        page: None,
     })
 }
 

@@ -36,6 +36,7 @@ const fn r(method: &'static str, path: &'static str, who: Access) -> Route {
 /// Every route of the main listener.
 pub const ROUTES: &[Route] = &[
     r("GET", "/", SignedIn),
+    r("GET", "/s/{id}", SignedIn),
     r("GET", "/healthz", Anyone),
     r("GET", "/readyz", Anyone),
     r("GET", "/metrics", MetricsToken),

@@ -26,12 +26,27 @@ async fn every_task_has_its_entry(engine: Engine) {
         "Ship the release\n<!-- task_",
         "\nCompleted: Shipped it.\n",
         "\nDecisions:\n\n- Releases go out on Tuesdays.\n",
-        &format!("Links: session {}, task {}, agent default, plan sessions/", id(&task, "sessionId"), id(&task, "id")),
+        &format!(
+            "Links: [session {session}]({board}/s/{session}?task={task}), task {task}, agent default, plan sessions/",
+            session = id(&task, "sessionId"),
+            task = id(&task, "id"),
+            board = fixture.board.url
+        ),
     ] {
         assert!(text.contains(line), "{line:?} in {text}");
     }
     assert!(text.contains("Noted\n\nReleases go out on Tuesdays.\nAlways.\n"), "{text}");
     assert!(!text.contains("to everybody"), "the goal's first line: {text}");
+    // The link leads whoever is of the team to the task's message, and tells nobody else that there is one.
+    let link = text.split("](").nth(1).and_then(|rest| rest.split(')').next()).expect("a link");
+    let link = link.strip_prefix(fixture.board.url.as_str()).expect("of this Board");
+    let owner = fixture.board.owner().await;
+    let to = owner.page(link).await.expect(303).header("location").to_owned();
+    assert!(to.starts_with(&format!("/t/home/sessions/{}#m-", id(&task, "sessionId"))), "{to}");
+    let foreign = fixture.board.operator("elsewhere", "far@example.org", "owner").await;
+    let unknown = format!("/s/{}", protocol::SessionId::new(7));
+    assert_eq!(foreign.page(link).await.expect(404).body.len(), foreign.page(&unknown).await.expect(404).body.len());
+    owner.page(&unknown).await.expect(404);
     let failed = fixture.play("Fail at once").await;
     assert_eq!(failed["state"], "error", "{failed:#}");
     let text = log_with(&fixture.viber, "Fail at once").await;

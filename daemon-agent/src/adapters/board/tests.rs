@@ -54,7 +54,17 @@ fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<ConfigSnapshot>>) {
     let fetch: FetchPayload = Arc::new(|path| Box::pin(async move { Err(FetchError::Never(path)) }));
     let carry: FetchAttachment = Arc::new(|file, _| Box::pin(async move { Err(FetchError::Never(file.name)) }));
     (
-        Mesh::new(MeshContext { workspace: Workspace::open(&home), home, clock, outbox, journal, files, fetch, carry }),
+        Mesh::new(MeshContext {
+            workspace: Workspace::open(&home),
+            home,
+            clock,
+            outbox,
+            journal,
+            files,
+            board: None,
+            fetch,
+            carry,
+        }),
         sender,
     )
 }

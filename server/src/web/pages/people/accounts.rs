@@ -3,6 +3,7 @@
 mod account;
 mod first_viber;
 mod invite;
+mod links;
 mod redirect;
 mod setup;
 mod sign_in;
@@ -26,6 +27,7 @@ use crate::{
 pub fn routes() -> Router<Board> {
     Router::new()
         .route("/", get(enter))
+        .route("/s/{id}", get(links::session))
         .route("/setup/{code}", get(setup::page).post(setup::claim))
         .route("/login", get(sign_in::page).post(sign_in::sign_in))
         .route("/logout", post(sign_in::sign_out))
