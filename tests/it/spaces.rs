@@ -1,6 +1,7 @@
 //! The working directories of agents as people on the Board see them: looked at, commented on, never changed.
 
 mod attacks;
+mod beside;
 mod comments;
 mod honest;
 mod hostile;

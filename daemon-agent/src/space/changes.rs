@@ -16,6 +16,13 @@ const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 /// What a change takes as JSON in addition to its names, bytes.
 const CHANGE_JSON_BYTES: usize = 80;
 
+/// Bytes of one new file whose lines are counted, and of all of them together: git does not count lines of files that it
+/// does not know.
+const MAX_COUNTED_FILE_BYTES: u64 = 256 * 1024;
+const MAX_COUNTED_BYTES: u64 = 4 * 1024 * 1024;
+/// New files whose lines are counted.
+const MAX_COUNTED_FILES: usize = 200;
+
 /// What a space is compared with.
 pub(super) struct ComparisonBase {
     /// A tree in git's notation.
@@ -116,10 +123,34 @@ impl Space {
         });
         let fits = fits.count();
         changes.truncate(fits);
+        let space = self.clone();
+        let counting = tokio::task::spawn_blocking(move || {
+            space.count_new_lines(&mut changes);
+            changes
+        });
+        let changes = counting.await.map_err(|error| SpaceError::Git(error.to_string()))?;
         (status.head, status.since) = (base.head, base.since);
         status.omitted = (all - changes.len() as u64).max(u64::from(cut));
         status.changes = changes;
         Ok(status)
+    }
+}
+
+impl Space {
+    /// Counts the lines of files that git does not know, as far as they are text and small. Blocks.
+    fn count_new_lines(&self, changes: &mut [Change]) {
+        let mut left = MAX_COUNTED_BYTES;
+        let new = changes.iter_mut().filter(|change| change.kind == ChangeKind::New && change.added.is_none());
+        for change in new.take(MAX_COUNTED_FILES) {
+            let Ok((bytes, size)) = self.files.beginning(&change.path, MAX_COUNTED_FILE_BYTES.min(left)) else {
+                continue;
+            };
+            left = left.saturating_sub(bytes.len() as u64);
+            if bytes.len() as u64 == size && !bytes.contains(&0) {
+                let lines = bytes.split_inclusive(|byte| *byte == b'\n').count() as u64;
+                (change.added, change.removed) = (Some(lines), Some(0));
+            }
+        }
     }
 }
 

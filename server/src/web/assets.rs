@@ -54,6 +54,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset("favicon.svg", "image/svg+xml", Bytes::from_static(include_bytes!("../../../static/favicon.svg"))),
         asset("board.js", text, Bytes::from_static(include_bytes!("../../../static/board.js"))),
         asset("palette.js", text, Bytes::from_static(include_bytes!("../../../static/palette.js"))),
+        asset("changes.js", text, Bytes::from_static(include_bytes!("../../../static/changes.js"))),
         asset("live.js", text, Bytes::from_static(include_bytes!("../../../static/live.js"))),
         asset("htmx.js", text, Bytes::from_static(include_bytes!(env!("HTMX_JS")))),
     ]

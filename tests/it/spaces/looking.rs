@@ -72,6 +72,8 @@ async fn each_kind_of_change_is_told_with_its_lines() {
     let moved = of("moved to.txt").expect("told");
     assert_eq!((&moved["renamedFrom"], &moved["added"], &moved["removed"]), (&json!("kept.txt"), &json!(1), &json!(0)));
     assert_eq!(of("image.png").expect("told")["added"], json!(null));
+    let new = of("new/brand new.txt").expect("told");
+    assert_eq!((&new["added"], &new["removed"]), (&json!(1), &json!(0)), "of a file that git does not know too");
     let diff = async |query: &str| fixture.ask(&format!("diff?{query}")).await.expect(200).json();
     let moved = diff("path=moved%20to.txt&from=kept.txt").await;
     let text = moved["diff"].as_str().expect("text");

@@ -1,12 +1,52 @@
 //! Folders as a whole, other names, and looking for something in all of it.
 
-use board_tests::{Engine, Fixture, board::HOME, eventually};
+use board_tests::{Engine, Fixture, board::HOME, eventually, llm::Reply, tasks::id};
 use reqwest::{Method, header};
 use serde_json::json;
 
 use super::{Workspace, tag};
 
-crate::on_both_databases!(a_folder_is_renamed_and_deleted_with_all_in_it);
+crate::on_both_databases!(a_folder_is_renamed_and_deleted_with_all_in_it, a_sessions_folder_carries_its_title);
+
+async fn a_sessions_folder_carries_its_title(engine: Engine) {
+    let fixture = Fixture::on(engine).scripted_model([Reply::text("Done.")]).with_viber().await;
+    let person = fixture.board.operator(HOME, "olga@example.org", "operator").await;
+    let page = async |path: &str| person.page(&fixture.page(path)).await;
+    // A fresh machine has none of these yet: their pages say what will be there, and others are unknown as ever.
+    for (folder, words) in [
+        ("artifacts/", "What agents keep for every session"),
+        ("sessions/", "A session gets a folder here"),
+        ("sessions/ses_00000000000000000000000000000000/", "plan and the files that belong to it"),
+    ] {
+        let html = page(folder).await.expect(200).body;
+        assert!(html.contains("Nothing here yet.") && html.contains(words), "{folder}: {html}");
+    }
+    for folder in ["nothing/", "artifacts/of/", "sessions/x/", "sessions/ses_00000000000000000000000000000000/y/"] {
+        page(folder).await.expect(404);
+    }
+    let task = fixture.play("Paint the <i>shed</i>").await;
+    let (session, other) = (id(&task, "sessionId"), protocol::SessionId::new(7).to_string());
+    for session in [session, other.as_str()] {
+        fixture.editor(&format!("sessions/{session}/notes.md"), "x").await;
+        fixture.seen(&format!("sessions/{session}/notes.md"), "x").await;
+    }
+    let html = page("sessions/").await.expect(200).body;
+    assert_eq!(html.matches("session-title").count(), 1, "what is no session here has no title: {html}");
+    assert!(
+        html.contains(&format!("{session} <span class=\"meta session-title\">Paint the &#60;i&#62;shed")),
+        "{html}"
+    );
+    let inside = page(&format!("sessions/{session}/notes.md")).await.expect(200).body;
+    assert!(inside.contains("session-title\">Paint the"), "{inside}");
+    let pane = format!("/t/{HOME}/sessions/{session}?pane=files");
+    let shown = eventually("the tab lists the file", || async {
+        let html = person.page(&pane).await.expect(200).body;
+        html.contains("notes.md").then_some(html)
+    })
+    .await;
+    assert!(shown.contains("session-title\">Paint the"), "{shown}");
+    fixture.board.assert_invariants().await;
+}
 
 async fn a_folder_is_renamed_and_deleted_with_all_in_it(engine: Engine) {
     let mut fixture = Fixture::on(engine).with_viber().await;

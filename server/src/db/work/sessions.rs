@@ -81,8 +81,10 @@ macro_rules! filtered {
 
 // It uses these macros.
 mod search;
+mod titles;
 
 pub use search::*;
+pub use titles::titles;
 
 /// Which sessions a list shows.
 #[derive(Clone, Debug, Default)]

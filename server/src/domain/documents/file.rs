@@ -1,7 +1,16 @@
 //! Files of a viber as the Board knows them: the last report, the text if somebody read it, and the edits that people made
 //! on the Board.
 
-use protocol::{EditId, Instant, ViberId, WriteOp};
+use protocol::{EditId, Instant, SessionId, ViberId, WriteOp};
+
+/// The folder of a workspace that has a folder for each session.
+pub const SESSIONS_FOLDER: &str = "sessions";
+
+/// The session in whose folder something of a workspace lies, or whose folder it is.
+pub fn session_of(path: &str) -> Option<SessionId> {
+    let rest = path.strip_prefix(SESSIONS_FOLDER)?.strip_prefix('/')?;
+    rest.split('/').next()?.parse().ok()
+}
 
 /// A file as it was reported last, and its text if somebody read it.
 #[derive(Clone, Debug, PartialEq, Eq)]

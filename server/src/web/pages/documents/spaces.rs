@@ -14,13 +14,15 @@ use axum::{
 };
 use protocol::{Change, ChangeKind, Instant, SessionId, SpaceLog, SpaceStatus, ViberId, space::MAX_COMMITS};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use crate::{
-    actions::{comments, files::VIBER_AWAY, spaces},
+    actions::{files::VIBER_AWAY, spaces},
     domain::{Role, Side, Space, Viber},
     error::{Error, Result},
+    secret,
     state::Board,
-    web::pages::Wants,
+    web::pages::{Wants, comments::CommentsBar},
     web::{
         AsViewer, Rejection,
         api::{spaces::session, workspace::answer},
@@ -76,7 +78,8 @@ struct Page {
     /// `changes`, `log` or `files`.
     tab: &'static str,
     title: String,
-    comments: usize,
+    /// Where lines can be commented on.
+    bar: Option<CommentsBar>,
     body: String,
 }
 
@@ -94,8 +97,16 @@ struct Trouble {
 struct Changes<'a> {
     here: &'a SpaceContext,
     status: SpaceStatus,
-    /// Comments of the reader that are not sent yet; on a whole page they stand above it.
-    comments: usize,
+    /// It stands in a session's pane.
+    folded: bool,
+}
+
+impl Changes<'_> {
+    /// What a file's fold is called: the same each time it is looked at, whatever its path.
+    fn fold(&self, change: &Change) -> String {
+        let hash = Sha256::digest(format!("{}\n{}", self.here.space.id, change.path));
+        format!("change-{}", &secret::hex(&hash)[..16])
+    }
 }
 
 /// Commits.
@@ -204,17 +215,15 @@ fn mark(kind: &ChangeKind) -> (&'static str, &'static str) {
     }
 }
 
+/// The size of a change: another one has another difference.
+fn lines_of(change: &Change) -> String {
+    let count = |lines: Option<u64>| lines.map_or_else(String::new, |lines| lines.to_string());
+    format!("{}-{}", count(change.added), count(change.removed))
+}
+
 /// A commit as people name it.
 fn short(hash: &str) -> &str {
     hash.get(..8).unwrap_or(hash)
-}
-
-/// How many comments wait in the session that the reader came from.
-async fn gathered(board: &Board, caller: &Caller, here: &SpaceContext) -> Result<usize> {
-    match here.session.as_ref().filter(|_| here.may_comment) {
-        Some(session) => Ok(comments::list(board, &caller.team.id, &caller.by, session).await?.len()),
-        None => Ok(0),
-    }
 }
 
 /// What a refusal looks like: a page that says why, not an error.
@@ -240,9 +249,12 @@ async fn page(
     (tab, title): (&'static str, String),
     body: String,
 ) -> Result<Response, Rejection> {
-    let comments = gathered(board, caller, &here).await?;
+    let bar = match here.session.as_ref().filter(|_| here.may_comment) {
+        Some(session) => Some(CommentsBar::load(board, caller, session).await?),
+        None => None,
+    };
     let shell = Shell::load(board, caller).await?.at(PageLocation::Elsewhere);
-    Ok(html(&Page { shell, here, tab, title, comments, body })?.into_response())
+    Ok(html(&Page { shell, here, tab, title, bar, body })?.into_response())
 }
 
 /// `GET /t/{team}/vibers/{id}/spaces/{space}`: what changed.
@@ -255,12 +267,12 @@ pub async fn show(
 ) -> Result<Response, Rejection> {
     let (here, at) = SpaceContext::load(&board, &caller, &id, &space, &says.session).await?;
     let status = at.status(&board, here.session.as_ref()).await;
-    let comments = if wants == Wants::Fragment { gathered(&board, &caller, &here).await? } else { 0 };
+    let folded = wants == Wants::Fragment;
     let body = match status {
-        Ok(status) => render(&Changes { here: &here, status, comments })?,
+        Ok(status) => render(&Changes { here: &here, status, folded })?,
         Err(error) => explain(error)?,
     };
-    if wants == Wants::Fragment {
+    if folded {
         return Ok(axum::response::Html(body).into_response());
     }
     let title = here.space.name().to_owned();
@@ -301,7 +313,7 @@ pub async fn diff(
             // The lines show this already.
             notes.retain(|note| diff.rows.is_empty() || !(note.starts_with("new file") || note.starts_with("deleted")));
             let (added, removed, omitted) = (diff.added, diff.removed, diff.omitted);
-            let lines = Lines::load(&board, &caller, &here, &says, diff.rows).await?;
+            let lines = Lines::load(&board, &caller, &here, &says, diff.rows).await?.folded(folded);
             let (path, from) = (says.path.as_str(), says.from.as_str());
             let (binary, cut) = (found.binary, found.cut);
             let here = &here;

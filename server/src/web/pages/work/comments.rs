@@ -3,6 +3,7 @@
 use askama::Template;
 use axum::{
     extract::State,
+    http::StatusCode,
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
@@ -18,11 +19,11 @@ use crate::{
     domain::{Comment, Session, Space},
     error::{Error, Result},
     state::Board,
-    web::pages::nonce,
+    web::pages::{Wants, nonce},
     web::{
         AsOperator, Rejection,
         extract::{Caller, Id},
-        html, urls,
+        html, html_with, urls,
         view::{PageLocation, Shell, filters},
     },
 };
@@ -43,6 +44,43 @@ impl Page {
     fn verb(&self, verb: &str) -> String {
         urls::comments(&self.slug, &self.session.id, verb)
     }
+}
+
+/// The reader's comments that wait, with what sends them: it stands in the session and where comments are written.
+#[derive(Clone, Debug, Template)]
+#[template(path = "work/comments/_bar.html")]
+pub struct CommentsBar {
+    ids: Vec<CommentId>,
+    key: String,
+    send: String,
+    review: String,
+}
+
+impl CommentsBar {
+    /// As it is now; without a comment it is hidden.
+    pub async fn load(board: &Board, caller: &Caller, session: &SessionId) -> Result<Self> {
+        let waiting = comments::list(board, &caller.team.id, &caller.by, session).await?;
+        let slug = &caller.team.slug;
+        Ok(Self {
+            ids: waiting.into_iter().map(|comment| comment.id).collect(),
+            key: nonce(board),
+            send: urls::comments(slug, session, "send"),
+            review: urls::comments(slug, session, ""),
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+/// The answer to a comment that was written in place: its row, and the bar as it is now.
+#[derive(Template)]
+#[template(path = "work/comments/_added.html")]
+struct AddedComment {
+    comment: Comment,
+    remove: String,
+    bar: CommentsBar,
 }
 
 async fn load(board: &Board, caller: &Caller, id: &SessionId) -> Result<Session> {
@@ -90,8 +128,9 @@ pub async fn add(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<SessionId>,
+    wants: Wants,
     Form(form): Form<CommentForm>,
-) -> Result<Redirect, Rejection> {
+) -> Result<Response, Rejection> {
     let session = load(&board, &caller, &id).await?;
     let (viber, spaces) = actions::spaces::all(&board, &caller.team.id, &session.viber_id).await?;
     let space = spaces.into_iter().find(|space| space.id == form.space);
@@ -108,8 +147,13 @@ pub async fn add(
     let back = format!("{back}#{side}{}", form.line);
     let remark = form.remark.replace("\r\n", "\n");
     let new = comments::NewComment { path: form.path, side, line: form.line, quote: form.quote, remark };
-    comments::add(&board, &caller.team.id, &caller.by, &session.id, (&space, new)).await?;
-    Ok(Redirect::to(&back))
+    let comment = comments::add(&board, &caller.team.id, &caller.by, &session.id, (&space, new)).await?;
+    if wants == Wants::Page {
+        return Ok(Redirect::to(&back).into_response());
+    }
+    let bar = CommentsBar::load(&board, &caller, &session.id).await?;
+    let remove = urls::comments(&caller.team.slug, &session.id, "withdraw");
+    Ok(html(&AddedComment { comment, remove, bar })?.into_response())
 }
 
 /// Which comments.
@@ -132,13 +176,17 @@ pub async fn withdraw(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<SessionId>,
+    wants: Wants,
     Form(which): Form<CommentSelectionForm>,
-) -> Result<Redirect, Rejection> {
+) -> Result<Response, Rejection> {
     let session = load(&board, &caller, &id).await?;
     for comment in which.ids()? {
         comments::remove(&board, &caller.team.id, &caller.by, &session.id, &comment).await?;
     }
-    Ok(Redirect::to(&urls::comments(&caller.team.slug, &session.id, "")))
+    if wants == Wants::Fragment {
+        return Ok(html(&CommentsBar::load(&board, &caller, &session.id).await?)?.into_response());
+    }
+    Ok(Redirect::to(&urls::comments(&caller.team.slug, &session.id, "")).into_response())
 }
 
 /// `POST /t/{team}/sessions/{id}/comments/send`: those that the page showed, as the session's next message.
@@ -146,12 +194,19 @@ pub async fn send(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<SessionId>,
+    wants: Wants,
     Form(which): Form<CommentSelectionForm>,
 ) -> Result<Response, Rejection> {
     let session = load(&board, &caller, &id).await?;
     let (slug, ids) = (&caller.team.slug, which.ids()?);
     let batch = CommentBatch { session: &session.id, ids: &ids, key: &which.key };
     match tasks::submit_comments(&board, &caller.team.id, &caller.by, batch).await {
+        Ok(_) if wants == Wants::Fragment => {
+            Ok(html(&CommentsBar::load(&board, &caller, &session.id).await?)?.into_response())
+        }
+        Err(Error::Conflict { code: "comments_changed", .. }) if wants == Wants::Fragment => {
+            html_with(StatusCode::CONFLICT, &CommentsBar::load(&board, &caller, &session.id).await?)
+        }
         Ok(task) => Ok(Redirect::to(&urls::session(slug, &task.session_id)).into_response()),
         // Sent or removed from another window: what is left is shown.
         Err(Error::Conflict { code: "comments_changed", .. }) => {

@@ -18,6 +18,7 @@ use crate::{
     web::pages::{
         Wants, busy,
         cache::SessionPageData,
+        comments::CommentsBar,
         conversation::{Conversation, PageEnd, RenderedMessage},
         home::{self, GoalForm},
         live::presence::{LookingView, WritingView},
@@ -48,6 +49,8 @@ struct Page<'a> {
     before: Option<PageEnd>,
     dock: StatusPanel,
     composer: Composer,
+    /// The reader's comments on lines that wait, if the reader may write any.
+    comments: Option<CommentsBar>,
     may_send: bool,
     /// `talk` or `pane`: what a narrow screen shows.
     view: &'static str,
@@ -203,7 +206,12 @@ async fn page<'a>(
         composer.draft = format!("{id}:{seq}");
     }
     let pane = Pane::of(&asked, &read.pane, conversation, caller, shell.now);
+    let comments = match caller.role >= Role::Operator {
+        true => Some(CommentsBar::load(board, caller, id).await?),
+        false => None,
+    };
     Ok(Page {
+        comments,
         slug: caller.team.slug.clone(),
         place: SessionHost::of(conversation, &caller.team.slug),
         looking: LookingView::default(),

@@ -1,15 +1,18 @@
 //! The parts of a page of files: the tree, a file as it is, its editor, and what happens to it meanwhile.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use askama::Template;
-use protocol::{EntryKind, Instant, Listing, ViberId};
+use protocol::{EntryKind, Instant, Listing, SessionId, ViberId};
 
 use super::{FileForm, as_kept};
 use crate::{
     actions::files::{self, FileContents},
     db,
-    domain::{Edit, File, Role},
+    domain::{
+        Edit, File, Role,
+        file::{SESSIONS_FOLDER, session_of},
+    },
     error::{Error, Result},
     state::Board,
     web::{extract::Caller, markdown, urls, view::filters},
@@ -19,6 +22,9 @@ use crate::{
 const MAX_EDITABLE_BYTES: usize = 256 * 1024;
 /// Largest text that its editor also sends as it was seen, bytes.
 const MAX_SEEN_BYTES: usize = 64 * 1024;
+
+/// What the root of a workspace is called.
+const WORKSPACE: &str = "the workspace";
 
 /// What lies in a folder.
 #[derive(Clone, Debug, Template)]
@@ -36,6 +42,8 @@ pub struct Tree {
     trouble: Option<String>,
     /// What the root is called.
     root: String,
+    /// The title of the session whose folder this is, or lies in.
+    title: Option<String>,
 }
 
 /// Where something in a tree leads to.
@@ -66,6 +74,23 @@ struct TreeNode {
     href: Option<String>,
     size: Option<u64>,
     current: bool,
+    /// Of a session's folder: the session's title.
+    title: Option<String>,
+}
+
+/// What a folder of the workspace is for that every workspace has sooner or later.
+fn purpose(path: &str) -> Option<&'static str> {
+    match path {
+        "artifacts" => Some("What agents keep for every session in artifacts/ of the workspace appears here."),
+        "memory" => Some("The log of each day appears here with the first task that ends, and what agents note."),
+        SESSIONS_FOLDER => Some("A session gets a folder here with its first plan or file."),
+        _ if path.strip_prefix(SESSIONS_FOLDER).is_some_and(|rest| rest.matches('/').count() == 1)
+            && session_of(path).is_some() =>
+        {
+            Some("The session's plan and the files that belong to it appear here.")
+        }
+        _ => None,
+    }
 }
 
 impl Tree {
@@ -84,17 +109,41 @@ impl Tree {
             TreeLink::File(path) => urls::file(slug, id, path),
             TreeLink::More(from) => format!("{}/?from={from}", urls::folder(slug, id, path).trim_end_matches('/')),
         };
-        let mut tree = Self::of(board.clock.now(), "the workspace", path, &way);
+        let mut tree = Self::of(board.clock.now(), WORKSPACE, path, &way);
         match files::list(board, &caller.team.id, id, path, from).await {
             Ok(folder) => tree.fill(folder.listing, folder.as_of, current, &way),
-            // The folder of a new file need not exist.
-            Err(Error::NotFound) if !current.is_empty() => {}
+            // The folder of a new file need not exist, nor one that comes with its first file.
+            Err(Error::NotFound) if !current.is_empty() || purpose(path).is_some() => {}
             Err(Error::Conflict { code: files::VIBER_AWAY, .. }) => {
                 tree.trouble = Some("The viber is offline, and this folder has not been opened before.".to_owned());
             }
             Err(error) => return Err(error),
         }
+        tree.entitle(board, caller, id).await?;
         Ok(tree)
+    }
+
+    /// Adds the titles of sessions to their folders.
+    async fn entitle(&mut self, board: &Board, caller: &Caller, id: &ViberId) -> Result<()> {
+        let own = session_of(&self.folder);
+        let lists_sessions = self.folder == SESSIONS_FOLDER;
+        let named = |node: &TreeNode| node.name.parse::<SessionId>().ok().filter(|_| lists_sessions);
+        let ids: Vec<_> = self.nodes.iter().filter_map(named).chain(own.clone()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let titles: HashMap<_, _> =
+            db::sessions::titles(&mut board.db.reader_of(&caller.team.id).await?, id, &ids).await?;
+        for node in &mut self.nodes {
+            node.title = named(node).and_then(|id| titles.get(&id).cloned());
+        }
+        self.title = own.and_then(|id| titles.get(&id).cloned());
+        Ok(())
+    }
+
+    /// Said of an empty folder.
+    fn purpose(&self) -> Option<&'static str> {
+        purpose(&self.folder).filter(|_| self.root == WORKSPACE)
     }
 
     /// The folder `path` of what is called `root`, without what is in it.
@@ -110,6 +159,7 @@ impl Tree {
             as_of: None,
             trouble: None,
             root: root.to_owned(),
+            title: None,
         }
     }
 
@@ -136,7 +186,7 @@ impl Tree {
                 EntryKind::Other => ("external", None),
             };
             let size = (entry.kind == EntryKind::File).then_some(entry.size);
-            TreeNode { current: entry.name == current, href, icon, name: entry.name, size }
+            TreeNode { current: entry.name == current, href, icon, name: entry.name, size, title: None }
         };
         self.nodes = listing.entries.into_iter().map(node).collect();
     }

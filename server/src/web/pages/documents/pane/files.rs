@@ -1,19 +1,23 @@
-//! The tab Files: what changed last in the workspace of the session's viber, the way to all of it, and the spaces of the
-//! session's agent. What changed in a space is asked of the viber by whoever looks at it, never kept with the pane.
+//! The tab Files: what changed in the spaces of the session's agent, and what changed last in the workspace of its viber.
+//! What changed in a space is asked of the viber by whoever looks at it (`static/changes.js`), never kept with the pane.
+
+use std::collections::HashMap;
 
 use askama::Template;
-use protocol::ViberId;
+use protocol::{SessionId, ViberId};
 
 use super::PaneContext;
 use crate::{
     db::{self, TeamTx},
-    domain::{File, Session, Space},
+    domain::{File, Session, Space, file::session_of},
     error::Result,
     web::{urls, view::filters},
 };
 
 /// Files that are shown.
 const MAX_RECENT_FILES: u64 = 40;
+/// Spaces that are looked at unasked: each look is work for the viber. The others are links.
+const MAX_LOOKED_SPACES: usize = 4;
 
 /// What the database holds for this tab.
 #[derive(Clone, Debug)]
@@ -21,6 +25,8 @@ pub struct FilesPane {
     viber: ViberId,
     folder: String,
     files: Vec<File>,
+    /// The titles of the sessions whose folders the files lie in.
+    titles: HashMap<SessionId, String>,
     spaces: Vec<Space>,
     /// The space that is looked into.
     chosen: Option<Space>,
@@ -35,7 +41,11 @@ impl FilesPane {
         let spaces = Space::all(&own);
         let chosen = at.strip_prefix("space.").and_then(|id| spaces.iter().find(|space| space.id == id)).cloned();
         let folder = format!("sessions/{}", session.id);
-        Ok(Self { viber: session.viber_id.clone(), folder, files, spaces, chosen })
+        let mut ids: Vec<_> = files.iter().filter_map(|file| session_of(&file.path)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let titles = db::sessions::titles(tx, &session.viber_id, &ids).await?;
+        Ok(Self { viber: session.viber_id.clone(), folder, files, titles, spaces, chosen })
     }
 }
 
@@ -50,6 +60,16 @@ pub struct FilesView<'a> {
 impl<'a> FilesView<'a> {
     pub fn of(data: &'a FilesPane, context: &'a PaneContext) -> Self {
         Self { data, context }
+    }
+
+    /// The spaces that are looked at, and the others.
+    fn spaces(&self) -> (&[Space], &[Space]) {
+        self.data.spaces.split_at(self.data.spaces.len().min(MAX_LOOKED_SPACES))
+    }
+
+    /// The title of the session whose folder a file lies in.
+    fn title(&self, file: &File) -> Option<&str> {
+        session_of(&file.path).and_then(|id| self.data.titles.get(&id)).map(String::as_str)
     }
 
     fn file(&self, file: &File) -> String {

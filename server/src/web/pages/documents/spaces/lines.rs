@@ -30,6 +30,9 @@ pub struct Lines {
     place: &'static str,
     /// The page without a form.
     back: String,
+    may_comment: bool,
+    /// It stands among other differences: its lines have no names in the page.
+    folded: bool,
 }
 
 /// A line.
@@ -125,7 +128,14 @@ impl Lines {
             from: says.from.clone(),
             place,
             back: here.link(page, &at),
+            may_comment: here.may_comment,
+            folded: false,
         })
+    }
+
+    /// The same as it stands in a list of changes.
+    pub fn folded(self, folded: bool) -> Self {
+        Self { folded, ..self }
     }
 }
 
