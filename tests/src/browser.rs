@@ -252,11 +252,12 @@ impl Browser {
         }
     }
 
-    /// What Chromium has counted of the tab since it began to: `LayoutDuration`, `TaskDuration` and the like in seconds,
-    /// `JSHeapUsedSize` in bytes, after everything that nobody holds was collected.
+    /// What Chromium has counted of the tab since it began to: `LayoutDuration`, `TaskDuration` and the like in seconds of
+    /// the thread's processor time, `JSHeapUsedSize` in bytes, after everything that nobody holds was collected.
     pub async fn counters(&self) -> BTreeMap<String, f64> {
-        for command in ["Performance.enable", "HeapProfiler.collectGarbage"] {
-            self.page.issue_cmd(ChromeCommand(command, json!({}))).await.expect(command);
+        let enable = ChromeCommand("Performance.enable", json!({"timeDomain": "threadTicks"}));
+        for command in [enable, ChromeCommand("HeapProfiler.collectGarbage", json!({}))] {
+            self.page.issue_cmd(command).await.expect("a command of Chromium's");
         }
         let counted = self.page.issue_cmd(ChromeCommand("Performance.getMetrics", json!({}))).await.expect("counters");
         let counters = counted["metrics"].as_array().into_iter().flatten();
