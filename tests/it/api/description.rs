@@ -146,7 +146,9 @@ fn bounded(spec: &Spec, id: &str, parameter: &Value) {
 const ELSEWHERE: &[&str] = &[
     "bad_comment",
     "bad_credentials",
+    "bad_key",
     "bad_lost_after",
+    "bad_model",
     "bad_number",
     "bad_quota",
     "bad_retention",
@@ -157,6 +159,7 @@ const ELSEWHERE: &[&str] = &[
     "bad_theme",
     "comments_changed",
     "email_taken",
+    "key_not_accepted",
     "long_password",
     "member_already",
     "no_comments",
@@ -171,6 +174,7 @@ const ELSEWHERE: &[&str] = &[
     "slug_taken",
     "space_not_found",
     "too_many_comments",
+    "unknown_provider",
     "upload_under_way",
     "viber_not_found",
 ];
