@@ -139,4 +139,8 @@ async fn all_rows_fold_and_open_by_a_key_and_stay_so() {
     counted(&browser, "4 commands").await;
     opens(&browser, 10).await;
     assert!(!browser.has("[data-call=more][open]").await);
+    // The same in the menu, for a mouse.
+    browser.click(".bar details.menu > summary").await;
+    browser.click("[data-folds=closed]").await;
+    opens(&browser, 0).await;
 }
