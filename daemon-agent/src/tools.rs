@@ -20,11 +20,7 @@ use crate::{
     home::Home,
     memory::CURATED_NAMES,
     model::ToolSpec,
-    report::{
-        Sink,
-        memory::MemoryEditor,
-        plan::{self as plan_file, PlanEditor},
-    },
+    report::{Sink, memory::MemoryEditor, plan::PlanEditor},
     workspace::{ProtectedPaths, SESSIONS_FOLDER, Workspace},
 };
 
@@ -206,11 +202,7 @@ impl Toolbox {
         let mut protected = ProtectedPaths::default();
         if let Some(plan) = &self.plan {
             protected.session = plan.folder().strip_prefix(SESSIONS_FOLDER).map(|way| way.trim_matches('/').to_owned());
-            if plan.is_closed() {
-                protected
-                    .files
-                    .extend([plan_file::PLAN_FILE.to_owned(), format!("{}/{}", plan.folder(), plan_file::PLAN_FILE)]);
-            }
+            protected.files.extend(plan.closed_files());
         }
         if self.memory.as_ref().is_some_and(MemoryEditor::proposes) {
             protected.files.extend(CURATED_NAMES.map(str::to_owned));

@@ -154,10 +154,14 @@ impl PlanEditor {
         *held(&self.0.policy) == Policy::Propose
     }
 
-    /// Whether file tools and commands must not write the plan: changes are proposed, or a person had written in it when
-    /// [`Self::look_for_persons_lines`] was called last.
-    pub fn is_closed(&self) -> bool {
-        self.proposes() || self.0.has_persons_lines.load(Ordering::Relaxed)
+    /// The files, beneath the workspace, that file tools and commands must not write: the plan and the workspace's own when
+    /// changes are proposed; the plan alone when a person had written in it at the last [`Self::look_for_persons_lines`].
+    pub fn closed_files(&self) -> Vec<String> {
+        match (self.proposes(), self.0.has_persons_lines.load(Ordering::Relaxed)) {
+            (true, _) => vec![PLAN_FILE.to_owned(), format!("{}/{PLAN_FILE}", self.0.folder)],
+            (false, true) => vec![self.0.path.clone()],
+            (false, false) => Vec::new(),
+        }
     }
 
     /// Finds out whether a person wrote in the plan's file.

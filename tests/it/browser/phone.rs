@@ -191,12 +191,18 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
             .run(
                 "return [...document.querySelectorAll('.bad, .told, .ended span')].filter((el) => el.checkVisibility() \
                  && (el.scrollWidth > el.clientWidth + 1 && getComputedStyle(el).display !== 'inline' \
-                 || el.getBoundingClientRect().right > arguments[0])).map((el) => el.outerHTML.slice(0, 120))",
+                 || el.getBoundingClientRect().right > arguments[0] \
+                 || el.matches('.call .bad') && el.getBoundingClientRect().height > 40)).map((el) => el.outerHTML.slice(0, 120))",
                 json!(WIDTH),
             )
             .await;
         assert_eq!(cut, json!([]), "{session}: a failure is clipped");
     }
+    // A card elsewhere takes the room that it needs.
+    browser.go(&format!("{url}/t/home")).await;
+    browser.find("#composer").await;
+    let hidden = "const card = document.querySelector('.dock-card'); return card.scrollHeight - card.clientHeight";
+    assert_eq!(browser.run(hidden, Value::Null).await, 0);
     // The header says where it runs and how it stands.
     browser.go(&format!("{url}/t/home/sessions/{}?pane=plan", sessions[1])).await;
     browser.sees("#where", "lab").await;

@@ -135,14 +135,14 @@ async fn what_a_person_wrote_is_replaced_by_a_proposal_alone() {
     let fixture = place.fixture(false).await;
     fixture.change("", to("- [ ] a\n- [ ] b\n")).await.expect("written");
     fixture.look_for_persons_lines().await;
-    assert!(!fixture.is_closed(), "it is the agent's own");
+    assert!(fixture.closed_files().is_empty(), "it is the agent's own");
     assert_eq!(fixture.change("", to("- [ ] a\n- [ ] c\n")).await, Ok(PlanOutcome::Applied), "its own lines");
     place.reported();
 
     // Somebody adds a step: the agent ticks, and adds around it.
     place.write("- [ ] a\n- [ ] c\n- [ ] by hand\n");
     fixture.look_for_persons_lines().await;
-    assert!(fixture.is_closed(), "no tool writes past it");
+    assert_eq!(fixture.closed_files(), [fixture.path()], "no tool writes past it");
     assert_eq!(fixture.change("", to("- [x] a\n- [ ] by hand\n- [ ] d\n")).await, Ok(PlanOutcome::Applied));
     assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n- [ ] d\n");
     place.reported();

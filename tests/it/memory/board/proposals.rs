@@ -46,7 +46,7 @@ async fn the_tab_shows_what_would_change_and_its_forms_do_it(engine: Engine) {
     assert!(html.contains("The team ships on Thursdays.") && html.contains("You&#32;said&#32;so."), "{html}");
     assert!(!html.contains("whole proposed text"), "the difference is known: {html}");
     assert!(html.contains(&format!("/sessions/{}#m-2", submit.session_id)), "the message is linked: {html}");
-    assert!(html.contains(r#"Memory <span class="count">1</span>"#), "it is counted in the strip: {html}");
+    assert!(html.contains(r#"Memory <span class="count" data-tone="wait">1<"#), "it is counted in the strip: {html}");
     // Edited first, by plain forms.
     let id = fixture.waiting(&submit).await[0]["id"].as_str().expect("an id").to_owned();
     let page = format!("/t/{HOME}/sessions/{}?pane=memory&at=proposal-{id}", submit.session_id);
