@@ -14,7 +14,7 @@ pub mod watch;
 mod yaml;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -67,6 +67,8 @@ pub struct Provider {
     pub api_key: Option<String>,
     /// Where it comes from; `None` without a key.
     pub key_source: Option<KeySource>,
+    /// Models that a task may name instead of its agent's own, beside those that the files mention anyway.
+    pub models: Vec<String>,
     /// A problem to fix, shown by `doctor` and on the Board.
     pub warning: Option<String>,
 }
@@ -130,6 +132,11 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// This agent with another model, for one task. Its context window was said of its own model.
+    pub fn with_model(&self, model: &str) -> Arc<Self> {
+        Arc::new(Self { model: model.to_owned(), context_window: None, ..self.clone() })
+    }
+
     /// This agent with `space` as its working directory, for one task.
     pub fn working_in(&self, space: &Path) -> Arc<Self> {
         let mut agent = self.clone();
@@ -157,6 +164,10 @@ impl Default for Timeouts {
 
 /// All agents of the machine; invalid ones with their errors.
 pub type Agents = BTreeMap<String, Result<Agent, (AgentInfo, ConfigError)>>;
+
+/// Models that are offered, and bytes of `provider/model`: what is reported must fit a frame.
+const MAX_OFFERED_MODELS: usize = 200;
+const MAX_OFFERED_MODEL_BYTES: usize = 250;
 
 /// Everything that the files said at one moment.
 #[derive(Clone, Debug)]
@@ -211,6 +222,22 @@ impl ConfigSnapshot {
         })
     }
 
+    /// Models that a task may name, as `provider/model`: those that the files of this machine mention, of providers that
+    /// are shown.
+    pub fn offered_models(&self) -> BTreeSet<String> {
+        let agents = self.agents.values().filter_map(|agent| Some(agent.as_ref().ok()?.model.clone()));
+        let named = self.config.default_model.clone().into_iter().chain(agents);
+        let shown = |model: &String| {
+            model.split_once('/').is_some_and(|(provider, _)| self.config.shown.iter().any(|id| id == provider))
+        };
+        let listed = self.config.shown.iter().flat_map(|id| {
+            let models = self.config.providers.get(id).map(|provider| provider.models.as_slice());
+            models.unwrap_or_default().iter().map(move |model| format!("{id}/{model}"))
+        });
+        let fits = |model: &String| model.len() <= MAX_OFFERED_MODEL_BYTES;
+        named.filter(shown).chain(listed).filter(fits).take(MAX_OFFERED_MODELS).collect()
+    }
+
     /// All mistakes in the files.
     pub fn errors(&self) -> Vec<&ConfigError> {
         let of_agents = self.agents.values().filter_map(|agent| agent.as_ref().err()).map(|(_, error)| error);
@@ -233,8 +260,12 @@ impl ConfigSnapshot {
             info.error = error.map(|error| ConfigError { message: short(&error.message, 600), ..error.clone() });
             info
         });
-        let providers =
-            self.config.shown.iter().filter_map(|id| Some(self.config.providers.get(id)?.info(id, &self.config)));
+        let models = self.offered_models();
+        let providers = self.config.shown.iter().filter_map(|id| {
+            let of = |model: &String| Some(model.split_once('/').filter(|(provider, _)| provider == id)?.1.to_owned());
+            let models = models.iter().filter_map(of).collect();
+            Some(ProviderInfo { models, ..self.config.providers.get(id)?.info(id, &self.config) })
+        });
         ViberState {
             agents: Some(agents.collect()),
             providers: Some(providers.collect()),
@@ -282,6 +313,7 @@ impl Provider {
             has_key: self.api_key.is_some(),
             key_source: self.key_source,
             accepts_key: provider_keys::check_change(config, id).is_ok(),
+            models: Vec::new(),
             warning: self.warning.clone(),
         }
     }

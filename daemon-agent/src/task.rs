@@ -25,6 +25,8 @@ use crate::{
 
 /// How long an engine may take to end after a stop: `hold` needs at most 12 s for the processes.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Models that a refusal names.
+const MAX_NAMED_MODELS: usize = 20;
 
 /// Why a running attempt has to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,6 +263,17 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
     }
     if submit.goal.trim().is_empty() || submit.goal.len() > MAX_GOAL_BYTES {
         return Err(bad(format!("A goal has 1 to {MAX_GOAL_BYTES} bytes."), "Write a goal."));
+    }
+    if let Some(model) = submit.model.as_ref().filter(|model| **model != agent.model) {
+        let offered = files.offered_models();
+        if !offered.contains(model) {
+            let offered = offered.into_iter().take(MAX_NAMED_MODELS).collect::<Vec<_>>().join(", ");
+            let model = protocol::text::head(model, 120);
+            let message = format!("This viber does not offer the model {model:?}; it offers: {offered}.");
+            let suggestion = "Choose another model, or list it in `providers` of config.yaml on the viber.";
+            return Err(TaskError { code: ErrorCode::NotFound, ..bad(message, suggestion) });
+        }
+        return Ok(agent.with_model(model));
     }
     Ok(agent)
 }

@@ -99,6 +99,10 @@ pub struct ProviderInfo {
     /// Whether the machine lets the Board set and remove this key (`boardKeys: on`, and nothing has precedence).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub accepts_key: bool,
+    /// Models of it that a task may name instead of its agent's own: what this machine's files mention. Empty from daemons
+    /// that offer no choice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Something to mend, such as a key file that others can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,

@@ -74,6 +74,9 @@ pub struct TaskSubmit {
     pub stream: ReportedDetail,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub mode: Option<AgentMode>,
+    /// `provider/model` for this task instead of the agent's own; one that the viber reported in `ProviderInfo::models`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
     #[serde(default)]
     pub limits: TaskLimits,
     #[serde(skip_serializing_if = "Option::is_none", default)]

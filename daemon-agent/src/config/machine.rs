@@ -18,6 +18,10 @@ use crate::home::{Home, open_to_others};
 /// Tasks that run at the same time if the file sets no limit.
 const DEFAULT_MAX_TASKS: usize = 4;
 
+/// Models that a provider lists, and the bytes of the name of one.
+const MAX_MODELS: usize = 50;
+const MAX_MODEL_BYTES: usize = 120;
+
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct ConfigFile {
@@ -43,6 +47,7 @@ struct ProviderSection {
     api: Option<Spanned<String>>,
     base_url: Option<Spanned<String>>,
     api_key: Option<Spanned<String>>,
+    models: Vec<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -170,7 +175,8 @@ fn provider(
         }
         None => address.to_owned(),
     };
-    let mut provider = Provider { api, base_url, api_key: None, key_source: None, warning: None };
+    let models = models(written, source)?;
+    let mut provider = Provider { api, base_url, api_key: None, key_source: None, models, warning: None };
     take_key(&mut provider, id, home);
     if let Some(variable) = variable {
         take_variable(&mut provider, variable, variables);
@@ -197,6 +203,18 @@ fn provider(
         provider.warning = Some("the key contains characters that are not allowed in a key".to_owned());
     }
     Ok(provider)
+}
+
+/// The models that tasks may name.
+fn models(written: &ProviderSection, source: &YamlFile) -> Result<Vec<String>, ConfigError> {
+    let bad = |name: &str| name.trim().is_empty() || name.len() > MAX_MODEL_BYTES || name.contains(char::is_control);
+    if let Some(model) = written.models.iter().find(|model| bad(&model.value)) {
+        return Err(source.wrong(model, format!("a model's name has 1 to {MAX_MODEL_BYTES} bytes on one line")));
+    }
+    if let Some(model) = written.models.get(MAX_MODELS) {
+        return Err(source.wrong(model, format!("a provider lists at most {MAX_MODELS} models")));
+    }
+    Ok(written.models.iter().map(|model| model.value.clone()).collect())
 }
 
 fn not_set<T>(source: &YamlFile, at: &Spanned<T>, name: &str) -> ConfigError {

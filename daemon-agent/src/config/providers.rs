@@ -30,13 +30,20 @@ pub fn well_known(home: &Home, variables: &Variables) -> BTreeMap<String, Provid
             .value(address)
             .map(|address| if address.contains("://") { address.to_owned() } else { format!("http://{address}") });
         let base_url = named.unwrap_or_else(|| (*usual).to_owned()).trim_end_matches('/').to_owned();
-        let mut provider = Provider { api: *api, base_url, api_key: None, key_source: None, warning: None };
+        let mut provider =
+            Provider { api: *api, base_url, api_key: None, key_source: None, models: Vec::new(), warning: None };
         take_key(&mut provider, id, home);
         take_variable(&mut provider, key, variables);
         all.insert((*id).to_owned(), provider);
     }
-    let demo =
-        Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, key_source: None, warning: None };
+    let demo = Provider {
+        api: ProviderApi::Demo,
+        base_url: String::new(),
+        api_key: None,
+        key_source: None,
+        models: Vec::new(),
+        warning: None,
+    };
     all.insert("demo".to_owned(), demo);
     all
 }

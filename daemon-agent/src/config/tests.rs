@@ -211,3 +211,21 @@ fn keys_of_files_win_and_open_files_are_told() {
     assert!(openai.warning.is_some(), "the file was written open to others");
     assert!(!format!("{read:?}").contains("sk-file"));
 }
+
+#[test]
+fn models_are_offered_that_the_files_name_and_a_key_is_there_for() {
+    let fixture = Fixture::new();
+    fixture.file("agents/a.yaml", "model: openai/gpt-5-mini\n").file("agents/b.yaml", "model: anthropic/keyless\n");
+    fixture.file(
+        "config.yaml",
+        "providers:\n  openai: { models: [gpt-5, gpt-5-mini] }\n  local: { api: ollama, models: [qwen3] }\n",
+    );
+    let read = fixture.read();
+    let offered: Vec<String> = read.offered_models().into_iter().collect();
+    assert_eq!(offered, ["local/qwen3", "openai/gpt-5", "openai/gpt-5-mini"]);
+    let providers = read.state().providers.expect("reported");
+    let openai = providers.iter().find(|provider| provider.id == "openai").expect("shown");
+    assert_eq!(openai.models, ["gpt-5", "gpt-5-mini"]);
+    let wrong = fixture.file("config.yaml", "providers:\n  openai: { models: [\"\"] }\n").read();
+    assert!(wrong.error.is_some_and(|error| error.line == 2 && error.message.contains("a model's name")));
+}

@@ -51,6 +51,7 @@ impl Mesh {
             approve_first: false,
             stream: ReportedDetail::Full,
             mode: None,
+            model: None,
             limits: TaskLimits::default(),
             deadline: None,
             payload_url: None,

@@ -6,6 +6,8 @@ use serde_json::json;
 use super::*;
 use crate::{config::Variables, outbox::Quota};
 
+mod models;
+
 struct Fixture {
     folder: tempfile::TempDir,
     mesh: Mesh,
@@ -20,6 +22,7 @@ impl Fixture {
         let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
         file("config.yaml", "maxTasks: 2\n");
         file("agents/echo.yaml", "model: echo/1\n");
+        file("agents/other.yaml", "model: demo/tour\n");
         file("agents/brief.yaml", "model: echo/1\nstream: none\n");
         file("agents/broken.yaml", "nmae: x\n");
         file("agents/asking.yaml", "model: echo/1\nmode: always_ask\n");

@@ -112,7 +112,14 @@ impl ScriptedProvider {
 
     pub fn provider(&self, api: ProviderApi) -> Provider {
         let base_url = if api == ProviderApi::Ollama { self.url.clone() } else { format!("{}/v1", self.url) };
-        Provider { api, base_url, api_key: Some("sk-very-secret".to_owned()), key_source: None, warning: None }
+        Provider {
+            api,
+            base_url,
+            api_key: Some("sk-very-secret".to_owned()),
+            key_source: None,
+            models: Vec::new(),
+            warning: None,
+        }
     }
 
     pub fn seen(&self) -> Vec<ReceivedRequest> {

@@ -150,7 +150,10 @@ impl SubmitSource {
 
 async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredCommand) -> Result<TaskSubmit> {
     let SubmitSource { task, agents, earlier } = source;
-    let window = agents.iter().find(|agent| agent.id == task.agent_id).and_then(|agent| agent.context_window);
+    // The window is that of the agent's own model.
+    let agent = agents.iter().find(|agent| agent.id == task.agent_id);
+    let agent = agent.filter(|agent| task.model_asked().is_none_or(|model| model == agent.model));
+    let window = agent.and_then(|agent| agent.context_window);
     let mut history = History::new(window);
     let mut page = exchanges(earlier);
     while page.iter().all(|(_, exchange)| history.take(exchange)) {
@@ -176,6 +179,7 @@ struct SessionContext {
 
 fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskSubmit {
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
+    let model = task.model_asked().map(str::to_owned);
     TaskSubmit {
         messages,
         // A plan that came with the task is for its first attempt: later attempts go on with what became of it.
@@ -197,6 +201,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         goal: task.goal,
         stream: task.stream,
         mode: task.mode,
+        model,
         limits: task.limits,
         deadline: None,
         payload_url: None,

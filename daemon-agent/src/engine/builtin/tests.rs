@@ -398,6 +398,7 @@ async fn without_a_provider_or_its_key_the_task_says_what_to_do() {
             base_url: "https://api.openai.com/v1".to_owned(),
             api_key: None,
             key_source: None,
+            models: Vec::new(),
             warning: None,
         };
         fixture.config.providers.insert("openai".to_owned(), provider);

@@ -176,6 +176,7 @@ async fn nobody_there_says_where() {
         base_url: "http://127.0.0.1:9/v1".to_owned(),
         api_key: None,
         key_source: None,
+        models: Vec::new(),
         warning: None,
     };
     let failure = call(&HttpProvider::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
@@ -227,6 +228,7 @@ async fn an_address_is_shown_without_its_password() {
         base_url: "http://ada:hunter2@127.0.0.1:9/v1?key=hunter3".to_owned(),
         api_key: None,
         key_source: None,
+        models: Vec::new(),
         warning: None,
     };
     let failure = call(&HttpProvider::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");

@@ -10,8 +10,14 @@ use crate::{
 };
 
 fn config(provider: Provider) -> Config {
-    let demo =
-        Provider { api: ProviderApi::Demo, base_url: String::new(), api_key: None, key_source: None, warning: None };
+    let demo = Provider {
+        api: ProviderApi::Demo,
+        base_url: String::new(),
+        api_key: None,
+        key_source: None,
+        models: Vec::new(),
+        warning: None,
+    };
     Config { providers: [("acme".to_owned(), provider), ("demo".to_owned(), demo)].into(), ..Config::default() }
 }
 

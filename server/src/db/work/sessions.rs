@@ -330,6 +330,12 @@ pub async fn set_pinned(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>
     Ok(tx.execute(sql, args![id, at]).await? > 0)
 }
 
+/// Gives it another agent of its viber.
+pub async fn set_agent(tx: &mut TeamTx<'_>, id: &SessionId, agent: &str) -> Result<bool, DbError> {
+    let sql = "UPDATE sessions SET agent_id = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    Ok(tx.execute(sql, args![id, agent]).await? > 0)
+}
+
 /// Sets how it treats what its agent changes.
 pub async fn set_policies(tx: &mut TeamTx<'_>, id: &SessionId, policies: Policies) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET plan_policy = $3, memory_policy = $4, approve_first = $5 \

@@ -41,6 +41,15 @@ pub struct Viber {
 }
 
 impl Viber {
+    /// Models that a task may name there, each as `provider/model`; none when its daemon offers no choice.
+    pub fn models(&self) -> impl Iterator<Item = String> {
+        let of = |provider: &ProviderInfo| {
+            let id = provider.id.clone();
+            provider.models.clone().into_iter().map(move |model| format!("{id}/{model}"))
+        };
+        self.providers.iter().flat_map(of)
+    }
+
     /// Whether the kernel confines commands there; `None`: not reported yet.
     pub fn is_confined(&self) -> Option<bool> {
         let has = |word: &str| self.capabilities.iter().any(|known| known == word);

@@ -100,7 +100,7 @@ pub struct Task {
     pub stream: ReportedDetail,
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
-    /// `{plan?, artifacts?, memory?, context?, attachments?}` as submitted.
+    /// `{plan?, artifacts?, memory?, context?, attachments?, model?}` as submitted.
     pub payload: Value,
     /// As the viber reported when it started.
     pub model: Option<String>,
@@ -116,6 +116,13 @@ pub struct Task {
     pub ended_at: Option<Instant>,
     pub stopped_by: Option<String>,
     pub stop_confirmed_at: Option<Instant>,
+}
+
+impl Task {
+    /// `provider/model`, when one was chosen for this task instead of its agent's own.
+    pub fn model_asked(&self) -> Option<&str> {
+        self.payload.get("model").and_then(Value::as_str)
+    }
 }
 
 /// A task as a list shows it.

@@ -75,6 +75,7 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
             id: text(),
             api: text(),
             has_key: true,
+            models: vec![text()],
             warning: Some(text()),
             ..ProviderInfo::default()
         }]),
@@ -283,10 +284,7 @@ async fn a57_what_an_artifact_calls_itself_is_text_and_no_header() {
     }
     viber.report(&submit.task_id, 1, 1, events).await;
     watch.browser.find("[data-task-state=completed]").await;
-    let shown = format!(
-        "return [...document.querySelectorAll('p.notice')].filter((p) => p.textContent.startsWith('Artifact')).length === {}",
-        refs.len()
-    );
+    let shown = format!("return document.querySelectorAll('.cards .card').length === {}", refs.len());
     watch.until("every artifact", &shown).await;
     watch.clean("live").await;
     watch.go(&session).await;

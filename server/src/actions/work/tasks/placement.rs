@@ -12,6 +12,10 @@ use crate::{
 /// The agent when none is named.
 const DEFAULT_AGENT: &str = "default";
 
+/// Models that a refusal names, and bytes of the refused one.
+const MAX_NAMED_MODELS: usize = 20;
+const MAX_NAMED_MODEL_BYTES: usize = 120;
+
 /// Vibers without work that are looked at for the best one; if none of them has all labels, all vibers are.
 const MAX_READY: u64 = 100;
 
@@ -65,6 +69,22 @@ pub(in crate::actions) fn agent(viber: &Candidate, named: Option<&str>) -> Resul
     let known = viber.agents.iter().map(|known| known.id.as_str()).collect::<Vec<_>>().join(", ");
     let message = format!("this viber has no agent {agent:?}; it has: {known}");
     Err(Error::unacceptable("unknown_agent", message))
+}
+
+/// Refuses a model that this viber does not offer.
+pub(in crate::actions) async fn check_model(tx: &mut TeamTx<'_>, viber: &ViberId, model: &str) -> Result<()> {
+    let viber = db::vibers::load(tx, viber).await?;
+    let viber = viber.ok_or_else(|| Error::conflict("viber_revoked", "the viber of this session was revoked"))?;
+    if viber.models().any(|offered| offered == model) {
+        return Ok(());
+    }
+    let offered: Vec<String> = viber.models().take(MAX_NAMED_MODELS).collect();
+    let model = protocol::text::head(model, MAX_NAMED_MODEL_BYTES);
+    let message = match offered.is_empty() {
+        true => format!("{} offers no choice of models: leave the agent's own", viber.name),
+        false => format!("{} does not offer the model {model:?}; it offers: {}", viber.name, offered.join(", ")),
+    };
+    Err(Error::unacceptable("unknown_model", message))
 }
 
 #[cfg(test)]

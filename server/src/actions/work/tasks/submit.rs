@@ -1,10 +1,10 @@
 //! Submitting: a goal becomes a message, a task and, when its session is free, a command. All of it or nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, iter, sync::Arc};
 
 use protocol::{
-    AgentMode, ArtifactId, CommentId, MessageId, ReportedDetail, SessionId, TaskId, TaskLimits, TeamId, ViberId,
-    limits::MAX_GOAL_BYTES,
+    AgentMode, ArtifactId, ArtifactRef, Attachment, CommentId, MessageId, ReportedDetail, SessionId, TaskId,
+    TaskLimits, TeamId, ViberId, limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
 
@@ -33,8 +33,11 @@ pub struct NewTask {
     pub session: Option<SessionId>,
     /// With a session it can only be the session's viber; otherwise one is chosen when absent.
     pub viber: Option<ViberId>,
-    /// With a session it can only be the session's agent; otherwise `default` when absent.
+    /// With a session it is the session's agent when absent, and replaces it otherwise; without one it is `default` when
+    /// absent.
     pub agent: Option<String>,
+    /// `provider/model`, one that the viber offers; the agent's own when absent.
+    pub model: Option<String>,
     /// Labels that the chosen viber must have, when `viber` is absent.
     pub labels: BTreeMap<String, String>,
     pub stream: ReportedDetail,
@@ -100,6 +103,9 @@ impl NewTask {
             Some(id) => self.known_session(tx, id).await?,
             None => (self.new_session(tx).await?, 1, false),
         };
+        if let Some(model) = &self.model {
+            placement::check_model(tx, &session.viber_id, model).await?;
+        }
         let mut task = self.task(tx, &session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
@@ -144,12 +150,12 @@ impl NewTask {
 
     /// The session, the question's seq in it, and whether a task of it is active.
     async fn known_session(&self, tx: &mut Change<'_>, id: &SessionId) -> Result<(Session, u64, bool)> {
-        let session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
+        let mut session = db::sessions::load(tx, id).await?.ok_or(Error::NotFound)?;
         if self.viber.as_ref().is_some_and(|viber| *viber != session.viber_id) {
             return Err(Error::unacceptable("other_viber", "the session belongs to another viber"));
         }
-        if self.agent.as_ref().is_some_and(|agent| *agent != session.agent_id) {
-            return Err(Error::unacceptable("other_agent", "the session is with another agent"));
+        if let Some(agent) = self.agent.as_ref().filter(|agent| **agent != session.agent_id) {
+            self.change_agent(tx, &mut session, agent).await?;
         }
         // One seq for the question and one reserved for its answer. From here on the session is locked.
         let seqs = db::sessions::reserve_seqs_query(id, 2, tx.now);
@@ -167,6 +173,15 @@ impl NewTask {
             db::sessions::set_archived(tx, id, None).await?;
         }
         Ok((session, last - 1, busy))
+    }
+
+    /// From this task on another agent of the same viber answers.
+    async fn change_agent(&self, tx: &mut Change<'_>, session: &mut Session, agent: &str) -> Result<()> {
+        let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
+        let viber = db::vibers::candidate(tx, &session.viber_id).await?.ok_or_else(revoked)?;
+        session.agent_id = placement::agent(&viber, Some(agent))?;
+        db::sessions::set_agent(tx, &session.id, &session.agent_id).await?;
+        Ok(())
     }
 
     async fn new_session(&self, tx: &mut Change<'_>) -> Result<Session> {
@@ -191,6 +206,10 @@ impl NewTask {
     }
 
     fn task(&self, tx: &Change<'_>, session: &Session, seq: u64, delivery: Delivery) -> Task {
+        let mut payload = self.payload.clone().unwrap_or_else(|| json!({}));
+        if let Some(model) = &self.model {
+            payload["model"] = json!(model);
+        }
         Task {
             id: TaskId::new(tx.now.0),
             session_id: session.id.clone(),
@@ -207,7 +226,7 @@ impl NewTask {
             stream: self.stream,
             mode: self.mode,
             limits: self.limits.clone(),
-            payload: self.payload.clone().unwrap_or_else(|| json!({})),
+            payload,
             model: None,
             result: None,
             error: None,
@@ -250,12 +269,31 @@ impl NewTask {
             author: task.created_by.clone(),
             task_id: task.id.clone(),
             attempt: 0,
-            parts: vec![Part::text(&task.goal)],
+            parts: iter::once(Part::text(&task.goal)).chain(attached(task)).collect(),
             created_at: tx.now,
         };
         db::tasks::insert(tx, task).await?;
         Ok(asked(tx, &message, task).await?)
     }
+}
+
+/// The files that go with a task, as parts of its question.
+fn attached(task: &Task) -> Vec<Part> {
+    let attachments = task.payload.get("attachments").cloned().unwrap_or_default();
+    let attachments: Vec<Attachment> = serde_json::from_value(attachments).unwrap_or_default();
+    let part = |file: Attachment| Part::Artifact {
+        artifact: json!(ArtifactRef {
+            reference: Some(format!("attachments/{}", file.id)),
+            artifact_id: Some(file.id),
+            title: Some(file.name.clone()),
+            id: file.name,
+            kind: file.kind,
+            size: Some(file.size),
+            sha256: Some(file.sha256),
+            sniffed: None,
+        }),
+    };
+    attachments.into_iter().map(part).collect()
 }
 
 /// Stores a question with its task and first attempt; the answer takes the next seq. `false` when the task's id, which came

@@ -56,8 +56,13 @@ pub struct SubmitTask {
     /// Labels that the viber must have, when neither a viber nor a session is given.
     #[schema(value_type = Option<Labels>)]
     labels: Option<BTreeMap<String, String>>,
-    /// When absent, the session's agent, or `default` for a new session.
+    /// When absent, the session's agent, or `default` for a new session. Another agent of the session's viber answers in the
+    /// session from this task on.
     agent_id: Option<String>,
+    /// `provider/model` for this task, one of the `models` that the viber reports with its providers; the agent's own
+    /// when absent.
+    #[schema(max_length = 250)]
+    model: Option<String>,
     /// When absent, a new session is started.
     session_id: Option<SessionId>,
     /// Attachments that wait for the session's next task; all of them when absent.
@@ -119,6 +124,7 @@ async fn submit(
         session: asked.session_id,
         viber: asked.viber_id,
         agent: asked.agent_id,
+        model: asked.model,
         labels: asked.labels.unwrap_or_default(),
         stream: asked.stream.unwrap_or_default(),
         mode: asked.mode,
