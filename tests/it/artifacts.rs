@@ -1,6 +1,7 @@
 //! Artifacts: what vibers announce, how their bytes come to readers and stay, and files that operators attach.
 
 mod attach;
+mod cards;
 mod deltas;
 mod fetch;
 mod hostile;

@@ -24,6 +24,7 @@ mod browser;
 mod calls;
 mod cases;
 mod cli;
+mod composer;
 mod daemon;
 mod delivery;
 mod faults;

@@ -33,6 +33,8 @@ const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/gate.css"),
     include_str!("../../../static/css/settings.css"),
     include_str!("../../../static/css/artifacts.css"),
+    include_str!("../../../static/css/cards.css"),
+    include_str!("../../../static/css/composer.css"),
 ];
 
 /// One file, its address and what a browser is told about it.
@@ -55,6 +57,8 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset("board.js", text, Bytes::from_static(include_bytes!("../../../static/board.js"))),
         asset("palette.js", text, Bytes::from_static(include_bytes!("../../../static/palette.js"))),
         asset("changes.js", text, Bytes::from_static(include_bytes!("../../../static/changes.js"))),
+        asset("cards.js", text, Bytes::from_static(include_bytes!("../../../static/cards.js"))),
+        asset("composer.js", text, Bytes::from_static(include_bytes!("../../../static/composer.js"))),
         asset("live.js", text, Bytes::from_static(include_bytes!("../../../static/live.js"))),
         asset("htmx.js", text, Bytes::from_static(include_bytes!(env!("HTMX_JS")))),
     ]

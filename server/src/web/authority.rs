@@ -98,6 +98,7 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/sessions/{id}/comments/withdraw", Operator),
     r("POST", "/t/{team}/sessions/{id}/comments/send", Operator),
     r("GET", "/t/{team}/artifacts/{id}", Viewer),
+    r("GET", "/t/{team}/artifacts/{id}/card", Viewer),
     r("GET", "/t/{team}/artifacts/{id}/download", Viewer),
     r("GET", "/t/{team}/artifacts/{id}/view", Viewer),
     r("GET", "/t/{team}/artifacts/{id}/sandbox", Viewer),

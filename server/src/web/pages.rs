@@ -20,15 +20,20 @@ use axum::{
     Router,
     extract::FromRequestParts,
     http::request::Parts,
+    middleware,
     routing::{get, post},
 };
 use sha2::{Digest, Sha256};
 
-use crate::{domain::idempotency::IdempotentCall, state::Board};
+use crate::{domain::idempotency::IdempotentCall, state::Board, web::layers::bodies};
 
 /// Routes whose bodies may be as large as the team allows.
 pub fn uploads() -> Router<Board> {
-    artifacts::uploads()
+    let goals = Router::new()
+        .route("/t/{team}/tasks", post(home::submit))
+        .route("/t/{team}/sessions", post(session::prepare))
+        .layer(middleware::from_fn(bodies::forms));
+    artifacts::uploads().merge(goals)
 }
 
 /// The pages' routes.
@@ -40,7 +45,6 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/live", get(live::watch))
         .route("/t/{team}/palette", get(palette::show))
         .route("/t/{team}/preflight", get(home::preflight))
-        .route("/t/{team}/tasks", post(home::submit))
         .route("/t/{team}/vibers", get(vibers::list))
         .route("/t/{team}/vibers/join", post(join::make))
         .route("/t/{team}/vibers/{id}", get(viber::show))
@@ -67,7 +71,7 @@ pub fn routes() -> Router<Board> {
         .merge(proposals::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/search", get(sessions::search::show))
-        .route("/t/{team}/sessions", get(sessions::list).post(session::prepare))
+        .route("/t/{team}/sessions", get(sessions::list))
         .route("/t/{team}/sessions/read", post(sessions::mark_all_read))
         .route(session, get(session::show))
         .route(&at("messages"), post(session::say))

@@ -61,6 +61,11 @@ pub fn palette(slug: &str) -> String {
     format!("/t/{slug}/palette")
 }
 
+/// A team's home with a goal filled in.
+pub fn home_with_goal(slug: &str, goal: &str) -> String {
+    format!("/t/{slug}?goal={}", escape(goal))
+}
+
 /// One session.
 pub fn session(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}")
@@ -71,7 +76,7 @@ pub fn artifact(slug: &str, id: &ArtifactId) -> String {
     format!("/t/{slug}/artifacts/{id}")
 }
 
-/// The bytes of an artifact (`download`, `view`, `sandbox`), or a verb on it (`withdraw`).
+/// The bytes of an artifact (`download`, `view`, `sandbox`), its `card`, or a verb on it (`withdraw`).
 pub fn artifact_verb(slug: &str, id: &ArtifactId, verb: &str) -> String {
     format!("/t/{slug}/artifacts/{id}/{verb}")
 }

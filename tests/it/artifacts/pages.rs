@@ -150,9 +150,9 @@ async fn somebody_looks_at_artifacts_compares_versions_and_downloads_when_the_vi
         browser.sign_in(&owner).await;
         let at = |path: &str| format!("{}{path}", fixture.board.url);
         browser.go(&at(&format!("/t/home/sessions/{}?pane=artifacts", fixture.session()))).await;
-        browser.sees(&format!("[data-artifact='{}']", two.id), "2 versions").await;
-        browser.sees(&format!("[data-artifact='{}']", never.id), "viber offline").await;
-        browser.click(&format!("[data-artifact='{}'] a", two.id)).await;
+        browser.sees(&format!("#artifacts [data-artifact='{}']", two.id), "2 versions").await;
+        browser.sees(&format!("#artifacts [data-artifact='{}']", never.id), "viber offline").await;
+        browser.click(&format!("#artifacts [data-artifact='{}'] a", two.id)).await;
         browser.sees("#preview", "third").await;
         assert!(browser.has("#preview strong").await);
         browser.go(&at(&format!("/t/home/artifacts/{}?with={}", two.id, one.id))).await;

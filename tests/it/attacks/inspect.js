@@ -3,7 +3,7 @@
 const words = (text) => new Set(text.trim().split(/\s+/));
 const PAGE_TAGS = words(`html head meta title link script body a nav main header div section span b strong p h1 h2 h3 ul ol li
   form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
-  meter progress aside dialog ins del i dl dt dd fieldset legend figure figcaption noscript small article br mark`);
+  meter progress aside dialog ins del i dl dt dd fieldset legend figure figcaption noscript small article br mark img canvas`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
   required maxlength placeholder rows formaction formnovalidate popover popovertarget for hidden datetime title open download selected checked disabled
   min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength
@@ -13,16 +13,17 @@ const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name con
   data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-finished data-copy data-touched
   data-task-state data-waiting data-focus data-draft data-drafting data-enter data-tone data-label data-as data-step data-audit
   data-view data-tab data-pane data-kept data-keep data-tool data-hold data-artifact data-step-id data-proposal data-path data-hash data-beside data-approval data-place-words
-  data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-writing data-htmx-powered`);
+  data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-writing data-htmx-powered
+   data-card data-filled data-shows data-goal data-drop data-failed alt decoding width height`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x`);
 const LABELS = new Set(["Done", "To do", "Table"]);
 const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+ \.message-body > :not\(\.message-head\)|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
-const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], body[data-stream^='/t/home/live?view=vibers&']";
+const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, mark, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, td > b, .chip, a.cut,
-  span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .told, .cnc span, .cause,
+  span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .card-view pre, .card-view th, .told, .cnc span, .cause,
   .where a, .where .agent, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt`;
 
 const wrong = [];

@@ -132,7 +132,10 @@ async fn letters_move_go_write_and_archive() {
 
     browser.find("html[data-keys]").await;
     browser.press(&["j", ENTER]).await;
-    browser.find("html[data-keys] #content").await;
+    // The composer has the focus by itself; Escape leaves it, a letter comes back.
+    until(&browser, "one can write at once", "return document.activeElement?.id === 'content'").await;
+    browser.press(&[ESCAPE]).await;
+    until(&browser, "it is left", "return document.activeElement?.id !== 'content'").await;
     browser.press(&["r"]).await;
     browser.press(&["jk?c"]).await;
     let written = browser.run("return document.querySelector('#content').value", Value::Null).await;

@@ -117,6 +117,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0017_message_search.sql"),
         include_str!("../../../../migrations/postgres/0017_message_search.sql"),
     ),
+    (
+        18,
+        "waiting_files",
+        include_str!("../../../../migrations/sqlite/0018_waiting_files.sql"),
+        include_str!("../../../../migrations/postgres/0018_waiting_files.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -107,7 +107,7 @@ impl Artifact {
 
     /// How it may be shown.
     pub fn kind(&self) -> ArtifactKind {
-        kind(&self.sniffed, &self.claimed, &self.file_name())
+        ArtifactKind::of(&self.sniffed, &self.claimed, &self.file_name())
     }
 }
 
@@ -199,6 +199,33 @@ const TEXT_KINDS_BY_TYPE: &[(&str, ArtifactKind)] = &[
     ("image/svg+xml", ArtifactKind::Page("image/svg+xml")),
     ("text/plain", ArtifactKind::Text),
 ];
+
+impl ArtifactKind {
+    /// From the media types that were detected and claimed, and the file's name.
+    pub fn of(sniffed: &str, claimed: &str, name: &str) -> Self {
+        kind(sniffed, claimed, name)
+    }
+
+    /// What people call it.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Markdown => "Markdown",
+            Self::Code => "code",
+            Self::Diff => "diff",
+            Self::Log => "log",
+            Self::Json => "JSON",
+            Self::Csv => "table",
+            Self::Image(_) => "image",
+            Self::Audio(_) => "audio",
+            Self::Video(_) => "video",
+            Self::Pdf => "PDF",
+            Self::Page("image/svg+xml") => "SVG image",
+            Self::Page(_) => "web page",
+            Self::Other => "file",
+        }
+    }
+}
 
 /// The bytes decide between media and text; the claim and the name only between ways to show a text.
 fn kind(sniffed: &str, claimed: &str, name: &str) -> ArtifactKind {

@@ -39,6 +39,21 @@ pub struct MessageView {
     pub earlier: Option<String>,
 }
 
+/// Where the card of an artifact leads.
+struct ArtifactLinks {
+    page: String,
+    /// What the card shows once it is in view.
+    card: String,
+    download: String,
+}
+
+impl ArtifactLinks {
+    fn of(slug: &str, id: &ArtifactId) -> Self {
+        let verb = |verb| urls::artifact_verb(slug, id, verb);
+        Self { page: urls::artifact(slug, id), card: verb("card"), download: verb("download") }
+    }
+}
+
 /// How far a user's message has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageDelivery {
@@ -88,8 +103,8 @@ impl TimelineView<'_> {
         Some(urls::part(self.slug, self.session, self.seq, *index))
     }
 
-    fn artifact_link(&self, id: &ArtifactId) -> String {
-        urls::artifact(self.slug, id)
+    fn artifact_links(&self, id: &ArtifactId) -> ArtifactLinks {
+        ArtifactLinks::of(self.slug, id)
     }
 }
 
@@ -128,8 +143,8 @@ impl MessageView {
         self.kept.then(|| urls::part(&self.slug, &self.session, self.seq, *index))
     }
 
-    fn artifact_link(&self, id: &ArtifactId) -> String {
-        urls::artifact(&self.slug, id)
+    fn artifact_links(&self, id: &ArtifactId) -> ArtifactLinks {
+        ArtifactLinks::of(&self.slug, id)
     }
 }
 

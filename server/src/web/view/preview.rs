@@ -1,5 +1,8 @@
 //! An artifact's text as safe HTML, by its kind, cut to what a page can carry.
 
+mod glimpse;
+pub mod picture;
+
 use similar::{ChangeTag, TextDiff};
 
 use super::ansi;
@@ -7,6 +10,8 @@ use crate::{
     domain::ArtifactKind,
     web::markdown::{self, TextAuthor},
 };
+
+pub use glimpse::{MAX_GLIMPSE_BYTES, glimpse};
 
 /// Bytes of a text that are read for a page.
 pub const MAX_PREVIEW_BYTES: u64 = 256 * 1024;

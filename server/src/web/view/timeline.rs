@@ -1,10 +1,12 @@
 //! A message as a timeline of entries: text, reasoning, counted groups of tool calls, notices. It is the same from
 //! stored parts, from parts and later events, and while the message streams.
 
+mod cards;
+
 use std::{collections::HashMap, sync::Arc};
 
 use protocol::{
-    AgentStreamEvent, ArtifactId, COMMAND_OUTPUT_TYPE, EventBody, Instant, NoticeLevel, StepState,
+    AgentStreamEvent, COMMAND_OUTPUT_TYPE, EventBody, Instant, NoticeLevel, StepState,
     suggestion::without_suggestions,
     text::{head, head_and_tail, tail},
 };
@@ -17,6 +19,8 @@ use crate::{
     domain::{Part, committed::Report},
     web::markdown::{self, GrowingText, TextAuthor},
 };
+use cards::DeliveredArtifacts;
+pub use cards::{Gallery, icon};
 
 /// Parts whose calls form one group. A group is sent again whenever one of its calls changes.
 const PARTS_PER_GROUP: usize = 64;
@@ -66,12 +70,7 @@ pub enum EntryContent {
         reason: String,
         said: String,
     },
-    Artifact {
-        /// Its page, when it has one.
-        id: Option<ArtifactId>,
-        title: String,
-        kind: String,
-    },
+    Artifacts(Gallery),
 }
 
 /// A text that still grows.
@@ -178,8 +177,20 @@ impl TimelineEntry {
             EntryContent::Calls(group) => GROUP_FRAME_BYTES + group.calls.iter().map(Call::weight).sum::<usize>(),
             EntryContent::Notice { text, .. } => 400 + escaped(text),
             EntryContent::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
-            EntryContent::Artifact { title, kind, .. } => 700 + escaped(title) + escaped(kind),
+            EntryContent::Artifacts(gallery) => gallery.weight(),
         }
+    }
+}
+
+impl TimelineEntry {
+    /// The place of its first part, also after some of a group were left out.
+    fn first_place(&self) -> usize {
+        let first = match &self.body {
+            EntryContent::Calls(group) => group.calls.first().map(|call| call.at),
+            EntryContent::Artifacts(gallery) => gallery.cards.first().map(|card| card.at),
+            _ => None,
+        };
+        first.unwrap_or(self.index)
     }
 }
 
@@ -224,19 +235,18 @@ pub fn fit(entries: &mut Vec<TimelineEntry>, room: usize) -> Option<usize> {
             // Of a group some calls may fit.
             cut = match &mut entry.body {
                 EntryContent::Calls(group) => group.keep(left.saturating_sub(GROUP_FRAME_BYTES), kept == all),
+                EntryContent::Artifacts(gallery) => gallery.keep(left, kept == all),
                 _ => kept == all,
             };
-            if let EntryContent::Calls(CallGroup { calls }) = &entry.body {
-                entry.index = calls.first().map_or(entry.index, |call| call.at);
-            }
+            entry.index = entry.first_place();
             kept -= usize::from(cut);
             break;
         }
         left -= weight;
         kept -= 1;
     }
-    let all =
-        kept == 0 && !(cut && matches!(entries.first(), Some(TimelineEntry { body: EntryContent::Calls(_), .. })));
+    let is_group = |entry: &TimelineEntry| matches!(entry.body, EntryContent::Calls(_) | EntryContent::Artifacts(_));
+    let all = kept == 0 && !(cut && entries.first().is_some_and(is_group));
     entries.drain(..kept);
     entries.first().filter(|_| !all).map(|entry| entry.index)
 }
@@ -244,10 +254,12 @@ pub fn fit(entries: &mut Vec<TimelineEntry>, room: usize) -> Option<usize> {
 /// Removes everything before a place.
 pub fn skip(entries: &mut Vec<TimelineEntry>, from: usize) {
     for entry in entries.iter_mut().filter(|entry| entry.index < from) {
-        if let EntryContent::Calls(group) = &mut entry.body {
-            group.calls.retain(|call| call.at >= from);
-            entry.index = group.calls.first().map_or(entry.index, |call| call.at);
+        match &mut entry.body {
+            EntryContent::Calls(group) => group.calls.retain(|call| call.at >= from),
+            EntryContent::Artifacts(gallery) => gallery.cards.retain(|card| card.at >= from),
+            _ => {}
         }
+        entry.index = entry.first_place();
     }
     entries.retain(|entry| entry.index >= from);
 }
@@ -265,6 +277,7 @@ pub struct TimelineBuilder {
     calls: HashMap<String, (usize, usize)>,
     /// The number of entries before the current step: a withdrawn step removes those after them.
     step: usize,
+    delivered: DeliveredArtifacts,
 }
 
 impl TimelineBuilder {
@@ -315,14 +328,7 @@ impl TimelineBuilder {
             }),
             // It belongs to its call's row.
             Part::Artifact { artifact } if self.whole_output(artifact) => {}
-            Part::Artifact { artifact } => {
-                let text = |name: &str| {
-                    head(artifact.get(name).and_then(|value| value.as_str()).unwrap_or(""), MAX_SHORT_TEXT_BYTES / 4)
-                        .to_owned()
-                };
-                let title = if text("title").is_empty() { text("id") } else { text("title") };
-                self.push(EntryContent::Artifact { id: text("artifactId").parse().ok(), title, kind: text("type") });
-            }
+            Part::Artifact { artifact } => self.artifact(artifact),
         }
         self.step = self.entries.len();
         self.at += 1;
@@ -392,6 +398,7 @@ impl TimelineBuilder {
                 _ => {}
             }
         }
+        self.delivered.forget_rows(&mut self.entries);
         self.entries
     }
 

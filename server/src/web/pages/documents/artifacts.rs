@@ -1,6 +1,7 @@
 //! Artifacts on pages: one with its preview and versions, their bytes, and files that are attached by a form. The list
 //! is a tab of the session's pane.
 
+mod card;
 mod show;
 mod upload;
 
@@ -31,6 +32,7 @@ pub fn routes() -> Router<Board> {
     let at = |rest: &str| format!("{artifact}/{rest}");
     Router::new()
         .route(artifact, get(show::show))
+        .route(&at("card"), get(card::show))
         .route(&at("download"), get(download))
         .route(&at("view"), get(view))
         .route(&at("sandbox"), get(sandbox))

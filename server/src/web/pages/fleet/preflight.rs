@@ -1,5 +1,7 @@
 //! Preflight checks: what to know about a viber and an agent before submitting a task.
 
+mod options;
+
 use askama::Template;
 use protocol::{AgentInfo, AgentMode, Instant, ViberId};
 
@@ -16,6 +18,8 @@ use crate::{
     },
 };
 
+pub use options::AgentOptions;
+
 /// Vibers that the choice offers at once; the others are found by their words.
 const MAX_OFFERED_VIBERS: usize = 30;
 /// Searches for one choice, each of which goes on where the one before it ended.
@@ -31,7 +35,7 @@ pub struct ViberChoice {
     /// What their words were searched for.
     pub find: String,
     pub vibers: Vec<SelectOption>,
-    pub agents: Vec<SelectOption>,
+    pub options: AgentOptions,
     pub facts: Vec<Fact>,
     /// How to give the chosen agent a model, when it has none. It stands beside the form that the choice is part of.
     pub key_card: Option<KeyCard>,
@@ -53,6 +57,8 @@ pub struct ChoiceQuery<'a> {
     /// Empty: whichever the Board chooses.
     pub viber: Option<&'a str>,
     pub agent: Option<&'a str>,
+    /// `provider/model`; the agent's own when absent.
+    pub model: Option<&'a str>,
     /// Words of the vibers that are offered.
     pub find: &'a str,
 }
@@ -183,17 +189,13 @@ impl ViberChoice {
             let fact = Fact::new("mute", "info", "Not all vibers were searched:", " the list of vibers goes on.");
             facts.push(fact.linked(list, "Search there"));
         }
-        let label = |known: &AgentInfo| SelectOption {
-            value: known.id.clone(),
-            label: if known.name.is_empty() { known.id.clone() } else { known.name.clone() },
-            chosen: picked.is_some_and(|picked| picked.id == known.id),
-        };
+        let answering = chosen.map(|viber| AgentOptions::of(viber, picked, asked.model)).unwrap_or_default();
         Self {
             slug: slug.to_owned(),
             is_searchable,
             find: asked.find.to_owned(),
             vibers: options,
-            agents: agents.iter().map(label).collect(),
+            options: answering,
             facts,
             key_card: chosen.and_then(|viber| card(viber, picked)),
             is_swapped: false,

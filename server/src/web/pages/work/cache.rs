@@ -16,12 +16,13 @@ use protocol::{OperatorId, SessionId, TeamId};
 
 use crate::{
     db,
-    domain::Role,
+    domain::{Artifact, Role},
     error::Result,
     state::Board,
     web::pages::{
         conversation::{Conversation, MessageInputs, PageEnd, RenderedMessages},
         pane,
+        session::composer,
     },
     web::{
         extract::Caller,
@@ -41,6 +42,8 @@ pub struct SessionPageData {
     pub messages: Arc<RenderedMessages>,
     /// What the pane beside it shows.
     pub pane: pane::PaneData,
+    /// Files that go with the next message.
+    pub waiting: Vec<Artifact>,
 }
 
 /// Everything that a reader's view depends on: two readers with the same key see the same.
@@ -117,7 +120,8 @@ impl SessionPageData {
         let messages = rendered(board, caller, &mut conversation, &key.messages).await?;
         let frame = ShellData::load(board, caller).await?;
         let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, caller.reader(), pane).await?;
-        let page = Arc::new(Self { conversation, frame, messages, pane });
+        let waiting = composer::waiting(board, &caller.team.id, id).await?;
+        let page = Arc::new(Self { conversation, frame, messages, pane, waiting });
         let bytes = page.bytes();
         lock(&PAGES).put(key, (version, page.clone()), bytes);
         Ok(page)
@@ -125,7 +129,7 @@ impl SessionPageData {
 
     /// About how many bytes it takes.
     fn bytes(&self) -> usize {
-        self.messages.bytes() + self.frame.bytes() + debug_bytes(&(&self.conversation, &self.pane))
+        self.messages.bytes() + self.frame.bytes() + debug_bytes(&(&self.conversation, &self.pane, &self.waiting))
     }
 }
 

@@ -1,19 +1,20 @@
 //! A team's home: the form for a new task, and the recent sessions.
 
+mod form;
+
 use askama::Template;
 use axum::{
-    Form,
-    extract::{Query, State},
+    body::Body,
+    extract::{Query, Request, State},
     http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
-use protocol::{Policy, ViberId};
 use serde::Deserialize;
 
 use crate::{
     actions,
     db::{self, sessions::SessionFilter},
-    domain::{PolicyChange, Role},
+    domain::Role,
     error::{Error, Result},
     state::Board,
     web::pages::{
@@ -21,6 +22,7 @@ use crate::{
         join::JoinCard,
         nonce, once,
         preflight::{ChoiceAnswer, ChoiceQuery, ViberChoice},
+        session,
         sessions::SessionRow,
     },
     web::{
@@ -31,6 +33,14 @@ use crate::{
     },
 };
 
+pub use form::{GoalForm, GoalRequest};
+
+/// Goals to begin with, until the team has a session.
+const EXAMPLE_GOALS: &[&str] = &[
+    "Look around and write a short README that says what is here and how to run it.",
+    "Run the tests, find out why some fail, and show me the smallest fix.",
+    "Make a table of what changed here in the last seven days, as a CSV artifact.",
+];
 /// Sessions under the composer.
 const MAX_RECENT_SESSIONS: u64 = 8;
 
@@ -47,6 +57,8 @@ struct Page {
     error: Option<String>,
     choice: ViberChoice,
     recent: Vec<SessionRow>,
+    /// Each with the address that fills it in.
+    examples: Vec<(String, &'static str)>,
     joining: JoinCard,
     may_send: bool,
 }
@@ -57,6 +69,7 @@ pub struct HomeQuery {
     goal: Option<String>,
     viber: Option<String>,
     agent: Option<String>,
+    model: Option<String>,
     /// Words of the vibers that are offered.
     find: Option<String>,
     /// There when they are on.
@@ -67,7 +80,8 @@ pub struct HomeQuery {
 impl HomeQuery {
     fn choice(&self) -> ChoiceQuery<'_> {
         let find = self.find.as_deref().unwrap_or_default();
-        ChoiceQuery { viber: self.viber.as_deref(), agent: self.agent.as_deref(), find }
+        let (viber, agent, model) = (self.viber.as_deref(), self.agent.as_deref(), self.model.as_deref());
+        ChoiceQuery { viber, agent, model, find }
     }
 }
 
@@ -87,8 +101,11 @@ async fn page(board: &Board, caller: &Caller, start: HomeQuery, error: Option<St
     };
     let shell = Shell::load(board, caller).await?.at(PageLocation::Home);
     let slug = caller.team.slug.clone();
+    let examples = EXAMPLE_GOALS.iter().filter(|_| recent.is_empty());
+    let examples = examples.map(|goal| (urls::home_with_goal(&slug, goal), *goal)).collect();
     let choice = ViberChoice::load(board, caller, start.choice()).await?;
     Ok(Page {
+        examples,
         joining: JoinCard::offer(board, caller),
         shell,
         slug,
@@ -112,88 +129,50 @@ pub async fn preflight(
     html(&ChoiceAnswer { choice: ViberChoice::load(&board, &caller, start.choice()).await? })
 }
 
-/// A goal for a viber.
-#[derive(Debug, Deserialize)]
-pub struct GoalForm {
-    pub(in crate::web::pages) goal: String,
-    #[serde(default)]
-    viber: String,
-    #[serde(default)]
-    agent: String,
-    /// Words of the vibers that are offered.
-    #[serde(default)]
-    find: String,
-    /// There when the vibers are searched, and nothing is submitted yet.
-    look: Option<String>,
-    #[serde(default)]
-    key: String,
-    /// The agent plans first, and waits.
-    first: Option<String>,
-    /// Its changes of the plan are proposed.
-    propose: Option<String>,
-}
-
-impl GoalForm {
-    /// What the form starts with when it comes back.
-    fn again(self) -> HomeQuery {
-        HomeQuery {
-            goal: Some(self.goal),
-            viber: Some(self.viber),
-            agent: Some(self.agent),
-            find: Some(self.find),
-            first: self.first,
-            propose: self.propose,
-        }
-    }
-
-    fn viber(&self) -> Result<Option<ViberId>> {
-        match self.viber.as_str() {
-            "" => Ok(None),
-            id => id.parse().map(Some).map_err(|_| Error::NotFound),
-        }
-    }
-
-    fn agent(&self) -> Option<String> {
-        (!self.agent.is_empty()).then(|| self.agent.clone())
-    }
-
-    fn policies(&self) -> PolicyChange {
-        PolicyChange {
-            plan: self.propose.as_ref().map(|_| Policy::Propose),
-            memory: None,
-            approve_first: self.first.as_ref().map(|_| true),
-        }
-    }
-
-    /// A session for it, without a task.
-    pub(in crate::web::pages) fn start(&self) -> Result<actions::sessions::NewSession> {
-        let (viber, agent, policies) = (self.viber()?, self.agent(), self.policies());
-        Ok(actions::sessions::NewSession { viber, agent, policies, about: self.goal.clone(), ..Default::default() })
-    }
-}
-
 /// `POST /t/{team}/tasks`: a new session with its first task, or the form with the vibers that were looked for.
 pub async fn submit(
     State(board): State<Board>,
     caller: AsOperator,
-    Form(form): Form<GoalForm>,
+    request: Request<Body>,
 ) -> Result<Response, Rejection> {
+    let GoalRequest { form, files } = GoalRequest::read(request).await?;
     if form.look.is_some() {
         return Ok(html(&page(&board, &caller, form.again(), None).await?)?.into_response());
     }
     let words = |word: &Option<String>| word.clone().unwrap_or_default();
     let (first, propose) = (words(&form.first), words(&form.propose));
+    let prepared = match files {
+        Some(files) => match form.begin(&board, &caller).await {
+            Ok(session) => {
+                if let Err(error) = files.attach(&board, &caller, &session).await {
+                    return session::prepared(&board, &caller, &session, form.goal, Some(error)).await;
+                }
+                Some(session)
+            }
+            Err(error) => return again(&board, &caller, form, error).await,
+        },
+        None => None,
+    };
     let submit = actions::tasks::NewTask {
         goal: form.goal.replace("\r\n", "\n"),
-        viber: form.viber()?,
+        viber: form.viber()?.filter(|_| prepared.is_none()),
         agent: form.agent(),
-        once: once(&form.key, &[&form.goal, &form.viber, &form.agent, &first, &propose]),
+        model: form.model(),
+        once: once(&form.key, &[&form.goal, &form.viber, &form.agent, &form.model, &first, &propose]),
         policies: form.policies(),
+        session: prepared.clone(),
         ..Default::default()
     };
-    match actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await {
-        Ok(task) => Ok(Redirect::to(&urls::session(&caller.team.slug, &task.session_id)).into_response()),
-        Err(error) => Ok(again(&board, &caller, form, error).await?),
+    match (actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await, prepared) {
+        (Ok(task), prepared) => {
+            // The same form was sent before: its session has the task, and its files.
+            if let Some(other) = prepared.filter(|prepared| *prepared != task.session_id) {
+                actions::sessions::delete(&board, &caller.team.id, &caller.by, &other).await?;
+            }
+            Ok(Redirect::to(&urls::session(&caller.team.slug, &task.session_id)).into_response())
+        }
+        (Err(error), Some(session)) => session::prepared(&board, &caller, &session, form.goal, Some(error)).await,
+        (Err(error), None) => Ok(again(&board, &caller, form, error).await?),
     }
 }
 

@@ -1,14 +1,19 @@
 //! One session: its conversation and state, the composer, and the actions on it.
 
+pub(in crate::web::pages) mod composer;
+
 use askama::Template;
 use axum::{
     Form,
-    extract::{Query, State},
+    body::Body,
+    extract::{Query, Request, State},
     http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
 use protocol::{SessionId, TaskId};
 use serde::Deserialize;
+
+use composer::Composer;
 
 use crate::{
     actions, db,
@@ -20,16 +25,18 @@ use crate::{
         cache::SessionPageData,
         comments::CommentsBar,
         conversation::{Conversation, PageEnd, RenderedMessage},
-        home::{self, GoalForm},
+        home::{self, GoalRequest},
         live::presence::{LookingView, WritingView},
-        nonce, once,
+        once,
         pane::{Pane, PaneChoice, PaneSelection},
         status_panel::StatusPanel,
     },
     web::{
         AsOperator, AsViewer, Rejection,
         extract::{Caller, Id},
-        html, html_with, urls,
+        html, html_with,
+        respond::status,
+        urls,
         view::{Badge, PageLocation, Shell, filters},
     },
 };
@@ -93,28 +100,6 @@ impl SessionHost {
     }
 }
 
-/// The form for the next message, or why there is none.
-#[derive(Clone, Debug, Template)]
-#[template(path = "work/sessions/_composer.html")]
-pub struct Composer {
-    say: Composing,
-    action: String,
-    /// The idempotency key: the same message sent twice is one message.
-    key: String,
-    draft: String,
-    content: String,
-    /// When the page answers a form: the address that shows it again.
-    address: Option<String>,
-    error: Option<String>,
-}
-
-/// Whether the reader may send messages here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Composing {
-    Allowed,
-    Refused(&'static str),
-}
-
 /// The answer to a message that htmx sent: an empty composer, and the dock as it is now.
 #[derive(Template)]
 #[template(path = "work/sessions/_sent.html")]
@@ -150,29 +135,12 @@ pub struct MessageForm {
     content: String,
     #[serde(default)]
     key: String,
-}
-
-impl Composer {
-    fn of(board: &Board, conversation: &Conversation, caller: &Caller) -> Self {
-        let say = match (caller.role >= Role::Operator, &conversation.viber) {
-            (false, _) => Composing::Refused(
-                "You are a viewer here and have read access only. An admin can make you an operator.",
-            ),
-            (true, None) => {
-                Composing::Refused("The viber of this session was removed. Start a new task on another one.")
-            }
-            (true, Some(_)) => Composing::Allowed,
-        };
-        Self {
-            say,
-            action: urls::session_verb(&caller.team.slug, &conversation.session.id, "messages"),
-            key: nonce(board),
-            draft: conversation.session.id.to_string(),
-            content: String::new(),
-            address: None,
-            error: None,
-        }
-    }
+    /// Who answers from now on; empty: who answered before.
+    #[serde(default)]
+    agent: String,
+    /// Empty: the agent's own.
+    #[serde(default)]
+    model: String,
 }
 
 /// `GET /t/{team}/sessions/{id}`
@@ -200,7 +168,7 @@ async fn page<'a>(
         .with_pane(read.pane.choice().map(PaneChoice::word), asked.named.is_some());
     let before = at.before()?;
     let shell = if before.is_none() { shell.from(conversation.cursor()) } else { shell.still() };
-    let mut composer = Composer::of(board, conversation, caller);
+    let mut composer = Composer::of(board, conversation, &read.waiting, caller);
     if let Some(seq) = at.edit {
         composer.content = text_of_message(board, caller, id, seq).await?;
         composer.draft = format!("{id}:{seq}");
@@ -235,22 +203,36 @@ async fn page<'a>(
 pub async fn prepare(
     State(board): State<Board>,
     caller: AsOperator,
-    Form(goal): Form<GoalForm>,
+    request: Request<Body>,
 ) -> Result<Response, Rejection> {
-    let start = match goal.start() {
-        Ok(start) => start,
-        Err(error) => return home::again(&board, &caller, goal, error).await,
+    let GoalRequest { form, files } = GoalRequest::read(request).await?;
+    let id = match form.begin(&board, &caller).await {
+        Ok(id) => id,
+        Err(error) => return home::again(&board, &caller, form, error).await,
     };
-    let id = match actions::sessions::create(&board, &caller.team.id, &caller.by, start).await {
-        Ok(session) => session.id,
-        Err(error) => return home::again(&board, &caller, goal, error).await,
+    let refused = match files {
+        Some(files) => files.attach(&board, &caller, &id).await.err(),
+        None => None,
     };
+    prepared(&board, &caller, &id, form.goal, refused).await
+}
+
+/// The page of a session that has no task yet, with what was to be said in its composer, and why it was not sent.
+pub(in crate::web::pages) async fn prepared(
+    board: &Board,
+    caller: &Caller,
+    id: &SessionId,
+    goal: String,
+    refused: Option<Error>,
+) -> Result<Response, Rejection> {
     let at = SessionQuery { pane: Some("plan".to_owned()), ..SessionQuery::default() };
-    let read = SessionPageData::load(&board, &caller, &id, None, &at.pane()).await?;
-    let mut page = page(&board, &caller, &id, &at, &read).await?;
-    page.composer.content = goal.goal;
-    page.composer.address = Some(urls::pane(&caller.team.slug, &id, "plan"));
-    Ok(html(&page)?.into_response())
+    let read = SessionPageData::load(board, caller, id, None, &at.pane()).await?;
+    let mut page = page(board, caller, id, &at, &read).await?;
+    page.composer.content = goal;
+    page.composer.address = Some(urls::pane(&caller.team.slug, id, "plan"));
+    let status = refused.as_ref().map_or(StatusCode::OK, status);
+    page.composer.error = refused.map(|error| format!("Not sent: {error}."));
+    Ok(html_with(status, &page)?)
 }
 
 /// The text of a user's message, to be changed and sent again.
@@ -273,10 +255,13 @@ pub async fn say(
     wants: Wants,
     Form(words): Form<MessageForm>,
 ) -> Result<Response, Rejection> {
+    let chosen = |word: &String| Some(word.clone()).filter(|word| !word.is_empty());
     let submit = actions::tasks::NewTask {
         goal: words.content.replace("\r\n", "\n"),
         session: Some(id.clone()),
-        once: once(&words.key, &[id.as_str(), &words.content]),
+        agent: chosen(&words.agent),
+        model: chosen(&words.model),
+        once: once(&words.key, &[id.as_str(), &words.content, &words.agent, &words.model]),
         ..Default::default()
     };
     let submitted = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await;
@@ -288,7 +273,9 @@ pub async fn say(
         Ok(_) => {
             let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
             let dock = StatusPanel::of(&conversation, &caller, board.clock.now()).out_of_band();
-            Ok(html(&Sent { composer: Composer::of(&board, &conversation, &caller), dock })?.into_response())
+            let waiting = composer::waiting(&board, &caller.team.id, &id).await?;
+            let composer = Composer::of(&board, &conversation, &waiting, &caller);
+            Ok(html(&Sent { composer, dock })?.into_response())
         }
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
             let read = SessionPageData::load(&board, &caller, &id, None, &PaneSelection::default()).await?;

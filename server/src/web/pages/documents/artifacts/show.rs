@@ -162,12 +162,21 @@ async fn preview(board: &Board, caller: &Caller, artifact: &Artifact) -> (Previe
 
 /// The beginning of a text, and whether that is all of it.
 async fn read(board: &Board, caller: &Caller, artifact: &Artifact) -> Result<(String, bool)> {
+    let (bytes, whole) = beginning(board, caller, artifact, preview::MAX_PREVIEW_BYTES).await?;
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), whole))
+}
+
+/// The first bytes of an artifact, at most `max`, and whether they are all of it.
+pub(super) async fn beginning(
+    board: &Board,
+    caller: &Caller,
+    artifact: &Artifact,
+    max: u64,
+) -> Result<(Vec<u8>, bool)> {
     if artifact.size == Some(0) {
-        return Ok((String::new(), true));
+        return Ok((Vec::new(), true));
     }
-    let opened =
-        artifacts::open(board, &caller.team.id, &artifact.id, RequestedRange::Span(0, preview::MAX_PREVIEW_BYTES - 1))
-            .await?;
+    let opened = artifacts::open(board, &caller.team.id, &artifact.id, RequestedRange::Span(0, max - 1)).await?;
     let (whole, mut bytes, mut all) = (opened.range.end == opened.size, opened.bytes, Vec::new());
     while let Some(piece) = bytes.next().await {
         let piece = piece.map_err(|error| {
@@ -176,5 +185,5 @@ async fn read(board: &Board, caller: &Caller, artifact: &Artifact) -> Result<(St
         })?;
         all.extend_from_slice(&piece);
     }
-    Ok((String::from_utf8_lossy(&all).into_owned(), whole))
+    Ok((all, whole))
 }

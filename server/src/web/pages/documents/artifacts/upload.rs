@@ -14,7 +14,15 @@ use crate::{
     actions::artifacts::{self, NewAttachment},
     error::Error,
     state::Board,
-    web::{AsOperator, Rejection, extract::Id, urls},
+    web::pages::{
+        Wants,
+        session::composer::{self, AttachedFiles},
+    },
+    web::{
+        AsOperator, Rejection,
+        extract::{Caller, Id},
+        html, urls,
+    },
 };
 
 /// The form's fields; other fields are refused.
@@ -25,6 +33,7 @@ pub async fn attach(
     State(board): State<Board>,
     caller: AsOperator,
     Id(session): Id<SessionId>,
+    wants: Wants,
     request: Request<Body>,
 ) -> Result<Response, Rejection> {
     let media = request.headers().get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("");
@@ -42,7 +51,7 @@ pub async fn attach(
     if kept == 0 {
         return Err(Error::unacceptable("no_file", "choose a file first").into());
     }
-    Ok(back(&caller.team.slug, &session))
+    back(&board, &caller, &session, wants).await
 }
 
 fn broken(error: multer::Error) -> Error {
@@ -54,11 +63,17 @@ pub async fn withdraw(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<ArtifactId>,
+    wants: Wants,
 ) -> Result<Response, Rejection> {
     let gone = artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;
-    Ok(back(&caller.team.slug, &gone.session_id))
+    back(&board, &caller, &gone.session_id, wants).await
 }
 
-fn back(slug: &str, session: &SessionId) -> Response {
-    Redirect::to(&urls::pane(slug, session, "artifacts")).into_response()
+/// The files that wait now: those of the composer, or the tab that lists them.
+async fn back(board: &Board, caller: &Caller, session: &SessionId, wants: Wants) -> Result<Response, Rejection> {
+    if wants == Wants::Page {
+        return Ok(Redirect::to(&urls::pane(&caller.team.slug, session, "artifacts")).into_response());
+    }
+    let waiting = composer::waiting(board, &caller.team.id, session).await?;
+    Ok(html(&AttachedFiles::of(&caller.team.slug, &waiting))?.into_response())
 }

@@ -9,8 +9,11 @@ use protocol::{Instant, ViberId};
 use super::PaneContext;
 use crate::{
     db::{self, DbError, TeamTx},
-    domain::{self, Artifact, ArtifactKind, ArtifactOrigin, Session, StorageUse},
-    web::{urls, view::filters},
+    domain::{self, Artifact, ArtifactOrigin, Session, StorageUse},
+    web::{
+        urls,
+        view::{filters, timeline},
+    },
 };
 
 /// Artifacts that are looked at.
@@ -79,6 +82,10 @@ impl ArtifactLine {
     fn icon(&self) -> &'static str {
         icon(&self.artifact)
     }
+
+    fn noun(&self) -> &'static str {
+        if self.artifact.is_link() { "address" } else { self.artifact.kind().noun() }
+    }
 }
 
 /// Where bytes are, in words.
@@ -94,11 +101,7 @@ pub fn words(place: domain::ArtifactState) -> &'static str {
 
 /// The icon of what an artifact is.
 pub fn icon(artifact: &Artifact) -> &'static str {
-    match artifact.kind() {
-        _ if artifact.is_link() => "external",
-        ArtifactKind::Image(_) => "artifact",
-        _ => "file",
-    }
+    timeline::icon(artifact.kind(), artifact.is_link())
 }
 
 impl ArtifactsView {

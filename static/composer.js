@@ -1,0 +1,255 @@
+// The composer: the focus when a page opens, files that are pasted, dropped or chosen, examples, and who is to answer.
+// Without it files are chosen by the same field and sent by the same forms.
+(() => {
+  "use strict";
+  const coarse = matchMedia("(pointer: coarse)").matches;
+  const composer = () => document.getElementById("composer");
+  const area = () => composer()?.querySelector("textarea");
+  const say = (words) => window.board?.say(words);
+
+  // A keyboard that covers half of a phone comes only when it is asked for.
+  const focus = () => {
+    const field = area();
+    const hidden = !field || field.offsetParent === null;
+    if (hidden || coarse || location.hash || document.activeElement !== document.body) return;
+    if (document.querySelector(".newer")) return;
+    field.focus({ preventScroll: true });
+    field.setSelectionRange(field.value.length, field.value.length);
+  };
+  focus();
+
+  // An example fills the field, and one can take it back.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("a[data-goal]");
+    const field = area();
+    if (!link || !field || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    field.focus();
+    field.select();
+    if (!document.execCommand("insertText", false, link.textContent)) {
+      field.value = link.textContent;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  });
+
+  // Who answers is named where it is chosen.
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest?.("#composer");
+    const words = form?.querySelector(".answerer-words");
+    if (!words || !event.target.matches("select")) return;
+    const chosen = (name) => form.querySelector(`select[name="${name}"]`)?.selectedOptions[0];
+    const [agent, model] = [chosen("agent")?.textContent ?? "", chosen("model")?.value];
+    // An agent is offered with its own model behind the last comma.
+    words.textContent = model ? agent.replace(/(, [^,]*)?$/, `, ${model.split("/").slice(1).join("/")}`) : agent;
+  });
+
+  // Files. On a new task they stay in the form until it is sent; in a session each one is kept at once.
+  const field = () => document.querySelector('.attach-pick input[type="file"]');
+  const atOnce = () => document.getElementById("attach-form");
+  const sizes = (bytes) => {
+    const units = ["B", "kB", "MB", "GB"];
+    let [size, unit] = [bytes, 0];
+    while (size >= 1000 && unit < 3) [size, unit] = [size / 1000, unit + 1];
+    return `${unit && size < 10 ? size.toFixed(1) : Math.round(size)} ${units[unit]}`;
+  };
+  const element = (name, className, text) => {
+    const el = document.createElement(name);
+    if (className) el.className = className;
+    if (text) el.textContent = text;
+    return el;
+  };
+  const icon = (name) => {
+    const svg = document.querySelector(".icon").cloneNode(true);
+    const use = svg.querySelector("use");
+    use.setAttribute("href", use.getAttribute("href").replace(/#.*/, `#${name}`));
+    svg.setAttribute("class", "icon");
+    return svg;
+  };
+  const MAX_DRAWN_BYTES = 32 * 1024 * 1024;
+  const thumbnail = (file) => {
+    const box = element("span", "thumb");
+    box.append(icon("file"));
+    if (/^image\/(png|jpeg|gif|webp|avif|bmp)$/.test(file.type) && file.size <= MAX_DRAWN_BYTES) {
+      // Drawn small: no address of the file is needed, which the page's policy would refuse.
+      createImageBitmap(file, { resizeHeight: 96, resizeQuality: "medium" }).then((picture) => {
+        const canvas = document.createElement("canvas");
+        [canvas.width, canvas.height] = [picture.width, picture.height];
+        canvas.getContext("2d").drawImage(picture, 0, 0);
+        picture.close();
+        box.replaceChildren(canvas);
+      }).catch(() => { /* no picture after all */ });
+    }
+    return box;
+  };
+  const row = (file, remove) => {
+    const item = element("li");
+    const about = element("span", "file-about");
+    const note = element("span", "meta", sizes(file.size));
+    about.append(element("span", "cut", file.name), note);
+    const button = element("button", "btn quiet square small");
+    button.type = "button";
+    button.setAttribute("aria-label", `Do not send ${file.name}`);
+    button.append(icon("close"));
+    button.addEventListener("click", remove);
+    item.append(thumbnail(file), about, button);
+    return { item, note };
+  };
+  const list = () => {
+    let found = document.getElementById("attaching");
+    if (!found) {
+      found = element("ul", "attached");
+      found.id = "attaching";
+      found.setAttribute("aria-label", "Files that were chosen");
+      const before = document.getElementById("attached") ?? document.querySelector(".attach-row");
+      before.after(found);
+    }
+    found.hidden = false;
+    return found;
+  };
+
+  // A new task: what the field holds.
+  const chosen = (files) => {
+    const held = new DataTransfer();
+    files.forEach((file) => held.items.add(file));
+    field().files = held.files;
+    const items = [...files].map((file) => row(file, () => {
+      chosen(files.filter((other) => other !== file));
+      area()?.focus();
+    }).item);
+    list().replaceChildren(...items);
+    list().hidden = !items.length;
+  };
+
+  // A session: one upload after the other.
+  const sending = new Set();
+  let queue = Promise.resolve();
+  let held; // a message that waits for its files
+  const done = () => {
+    if (sending.size || !held) return;
+    const form = held;
+    held = undefined;
+    if (form.isConnected) form.requestSubmit();
+  };
+  const kept = (html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    const fresh = template.content.getElementById("attached");
+    if (fresh) document.getElementById("attached")?.replaceWith(fresh);
+  };
+  const words = (request) => {
+    const text = new DOMParser().parseFromString(request.responseText, "text/html").body.textContent.trim();
+    return request.status === 0 ? "No contact with the Board." : text.slice(0, 300) || `The Board answered ${request.status}.`;
+  };
+  const upload = (file) => {
+    const request = new XMLHttpRequest();
+    const progress = element("progress");
+    progress.max = 1;
+    progress.value = 0;
+    progress.setAttribute("aria-label", `Sending ${file.name}`);
+    const { item, note } = row(file, () => {
+      request.abort();
+      item.remove();
+      sending.delete(item);
+      done();
+    });
+    note.after(progress);
+    sending.add(item);
+    list().append(item);
+    queue = queue.then(() => new Promise((next) => {
+      if (!item.isConnected) return next();
+      const over = () => {
+        sending.delete(item);
+        next();
+        done();
+      };
+      const failed = () => {
+        progress.remove();
+        note.textContent = `${sizes(file.size)}. Not attached: ${words(request)}`;
+        note.classList.add("bad");
+        item.dataset.failed = "";
+        held = undefined;
+        say(`${file.name} was not attached`);
+        over();
+      };
+      request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) progress.value = event.loaded / event.total; });
+      request.addEventListener("load", () => {
+        if (request.status !== 200) return failed();
+        item.remove();
+        kept(request.responseText);
+        say(`${file.name} goes with the message`);
+        over();
+      });
+      request.addEventListener("error", failed);
+      request.addEventListener("abort", over);
+      const body = new FormData();
+      body.append("file", file, file.name);
+      request.open("POST", atOnce().action);
+      request.setRequestHeader("hx-request", "true");
+      request.send(body);
+    }));
+  };
+  const add = (files) => {
+    if (!files.length || !field()) return;
+    if (atOnce()) files.forEach(upload);
+    else chosen([...field().files, ...files]);
+  };
+
+  let before = []; // choosing again adds to what was chosen
+  document.addEventListener("click", (event) => {
+    if (event.target === field()) before = [...field().files];
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target !== field()) return;
+    const files = [...field().files];
+    if (atOnce()) field().value = "";
+    if (atOnce()) add(files);
+    else chosen([...before, ...files]);
+  });
+  document.addEventListener("paste", (event) => {
+    const text = event.clipboardData?.getData("text/plain");
+    const files = [...event.clipboardData?.files ?? []];
+    if (text || !files.length || !event.target.closest?.("#composer")) return;
+    event.preventDefault();
+    // A picture that was copied has no name of its own: two of them would be taken for versions of one.
+    const now = new Date().toTimeString().slice(0, 8).replaceAll(":", "-");
+    add(files.map((file, n) => file.name !== "image.png" ? file
+      : new File([file], `pasted ${now}${n ? ` ${n + 1}` : ""}.png`, { type: file.type })));
+  });
+  const hasFiles = (event) => field() && event.dataTransfer?.types.includes("Files");
+  for (const name of ["dragenter", "dragover"]) {
+    document.addEventListener(name, (event) => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      document.querySelector(".dock-card")?.toggleAttribute("data-drop", true);
+    });
+  }
+  document.addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) document.querySelector(".dock-card")?.removeAttribute("data-drop");
+  });
+  document.addEventListener("drop", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    document.querySelector(".dock-card")?.removeAttribute("data-drop");
+    add([...event.dataTransfer.files]);
+    area()?.focus();
+  });
+
+  // What is kept is taken back without leaving the page.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("#attached button[formaction]");
+    if (!button) return;
+    event.preventDefault();
+    fetch(button.formAction, { method: "POST", headers: { "hx-request": "true" } })
+      .then(async (answer) => answer.ok ? kept(await answer.text()) : Promise.reject())
+      .then(() => area()?.focus())
+      .catch(() => say("The file could not be taken back"));
+  });
+  // A message waits until its files are there.
+  document.addEventListener("submit", (event) => {
+    if (event.target !== composer() || !sending.size) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    held = event.target;
+    say("The message is sent when its files are");
+  }, true);
+})();
