@@ -38,8 +38,13 @@ async fn cards_and_composers_have_their_pictures() {
         ..AgentInfo::default()
     };
     let models = vec!["claude-sonnet-4-5".into(), "claude-opus-4-1".into()];
-    let provider =
-        ProviderInfo { id: "anthropic".into(), api: "anthropic".into(), has_key: true, models, warning: None };
+    let provider = ProviderInfo {
+        id: "anthropic".into(),
+        api: "anthropic".into(),
+        has_key: true,
+        models,
+        ..ProviderInfo::default()
+    };
     let agents = vec![agent("default", "Coder", "claude-sonnet-4-5"), agent("reviewer", "Reviewer", "claude-opus-4-1")];
     let state = ViberState { agents: Some(agents), providers: Some(vec![provider]), ..ViberState::default() };
     fixture.viber.send(&FromDaemon::State(Box::new(state))).await;

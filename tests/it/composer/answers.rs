@@ -24,8 +24,13 @@ async fn offers(fixture: &mut Fixture<FakeDaemon>) {
         ..AgentInfo::default()
     };
     let models = vec!["claude-sonnet-4-5".into(), "claude-opus-4-1".into()];
-    let provider =
-        ProviderInfo { id: "anthropic".into(), api: "anthropic".into(), has_key: true, models, warning: None };
+    let provider = ProviderInfo {
+        id: "anthropic".into(),
+        api: "anthropic".into(),
+        has_key: true,
+        models,
+        ..ProviderInfo::default()
+    };
     let agents = vec![
         agent("default", "Coder", "anthropic/claude-sonnet-4-5"),
         agent("reviewer", "Reviewer", "anthropic/claude-opus-4-1"),

@@ -9,16 +9,16 @@ use crate::{
     state::Board,
 };
 
-/// Records it, for this session and this operator. `pane` is a tab's word, or `closed`.
-pub async fn choose(
-    board: &Board,
-    team: &TeamId,
-    by: &By,
-    operator: &OperatorId,
-    id: &SessionId,
-    pane: &'static str,
-) -> Result<()> {
-    let (operator, id) = (operator.clone(), id.clone());
+/// What somebody wants to see beside a session.
+pub struct ChosenPane {
+    pub session: SessionId,
+    /// A tab's word, or `closed`.
+    pub pane: &'static str,
+}
+
+/// Records it for this operator.
+pub async fn choose(board: &Board, team: &TeamId, by: &By, operator: &OperatorId, chosen: ChosenPane) -> Result<()> {
+    let (operator, id, pane) = (operator.clone(), chosen.session, chosen.pane);
     board
         .change(team, by, move |tx| {
             let (operator, id) = (operator.clone(), id.clone());

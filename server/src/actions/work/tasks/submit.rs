@@ -291,6 +291,7 @@ fn attached(task: &Task) -> Vec<Part> {
             size: Some(file.size),
             sha256: Some(file.sha256),
             sniffed: None,
+            call_id: None,
         }),
     };
     attachments.into_iter().map(part).collect()

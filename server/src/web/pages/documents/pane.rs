@@ -364,7 +364,8 @@ pub async fn choose(
 ) -> Result<Response, Rejection> {
     let wanted = PaneChoice::parse(&form.pane).ok_or_else(|| Error::Malformed("unknown tab".to_owned()))?;
     if let Some(operator) = &caller.operator {
-        actions::panes::choose(&board, &caller.team.id, &caller.by, &operator.id, &id, wanted.word()).await?;
+        let chosen = actions::panes::ChosenPane { session: id.clone(), pane: wanted.word() };
+        actions::panes::choose(&board, &caller.team.id, &caller.by, &operator.id, chosen).await?;
     }
     if wants == Wants::Fragment {
         return Ok(StatusCode::NO_CONTENT.into_response());

@@ -341,7 +341,7 @@ pub async fn set_key(
     if form.place.is_home() {
         let viber = load(&board, &caller, &id).await?;
         let card = KeyCard::about(&caller, &viber, &form.agent);
-        let asked = ChoiceQuery { viber: Some(id.as_str()), agent: Some(&form.agent), find: "" };
+        let asked = ChoiceQuery { viber: Some(id.as_str()), agent: Some(&form.agent), model: None, find: "" };
         let choice = ViberChoice { is_swapped: true, ..ViberChoice::load(&board, &caller, asked).await? };
         let card = KeyCard { said: Some(said), outcome: Some(outcome), ..card };
         return Ok(html(&KeyAdded { card, choice })?.into_response());

@@ -232,7 +232,7 @@ pub(in crate::web::pages) async fn prepared(
     page.composer.address = Some(urls::pane(&caller.team.slug, id, "plan"));
     let status = refused.as_ref().map_or(StatusCode::OK, status);
     page.composer.error = refused.map(|error| format!("Not sent: {error}."));
-    Ok(html_with(status, &page)?)
+    html_with(status, &page)
 }
 
 /// The text of a user's message, to be changed and sent again.

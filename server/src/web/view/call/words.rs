@@ -29,7 +29,7 @@ const TELLING_ENDS: &[&str] = &["error:", "exception:"];
 /// What a call does, in words; `None` when the tool's name and an argument say it best. `done`: the text of its result,
 /// once that is there and good.
 pub fn says(tool: &str, args: &Value, done: Option<&str>) -> Option<String> {
-    let text = |name: &str| args.get(name).and_then(Value::as_str).and_then(first_line).map(|line| short(line));
+    let text = |name: &str| args.get(name).and_then(Value::as_str).and_then(first_line).map(short);
     match tool {
         "update_plan" => Some(match done.and_then(steps_of_result).or_else(|| steps_of_args(args)) {
             _ if done.is_some_and(|done| done.starts_with("Your change is proposed")) => {

@@ -182,7 +182,7 @@ mod tests {
     ];
 
     fn call(id: &str, tool: &str) -> Part {
-        Part::ToolCall { call_id: id.into(), tool: tool.into(), args: json!({}) }
+        Part::ToolCall { call_id: id.into(), tool: tool.into(), args: json!({}), at: None }
     }
 
     fn result(id: &str, ok: bool) -> Part {
