@@ -143,11 +143,11 @@ async fn what_a_person_wrote_is_replaced_by_a_proposal_alone() {
     place.write("- [ ] a\n- [ ] c\n- [ ] by hand\n");
     fixture.look_for_persons_lines().await;
     assert_eq!(fixture.closed_files(), [fixture.path()], "no tool writes past it");
-    assert_eq!(fixture.change("", to("- [x] a\n- [ ] by hand\n- [ ] d\n")).await, Ok(PlanOutcome::Applied));
-    assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n- [ ] d\n");
+    assert_eq!(fixture.change("", to("- [x] a\n- [ ] d\n- [ ] by hand\n")).await, Ok(PlanOutcome::Applied));
+    assert_eq!(place.read(), "- [x] a\n- [ ] d\n- [ ] by hand\n");
     place.reported();
     assert_eq!(fixture.change("", to("- [x] a\n- [x] d\n")).await, Ok(PlanOutcome::Both));
-    assert_eq!(place.read(), "- [x] a\n- [ ] by hand\n- [x] d\n", "the tick is made");
+    assert_eq!(place.read(), "- [x] a\n- [x] d\n- [ ] by hand\n", "the tick is made");
     let reported = place.reported();
     let proposal = reported.last().expect("a report");
     assert_eq!(proposal["proposal"], "- [x] a\n- [x] d\n");
