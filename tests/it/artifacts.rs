@@ -160,7 +160,14 @@ impl Read {
 }
 
 async fn read(request: reqwest::RequestBuilder) -> Read {
-    let mut answer = request.timeout(Duration::from_secs(60)).send().await.expect("an answer");
+    let mut answer = match request.timeout(Duration::from_secs(60)).send().await {
+        Ok(answer) => answer,
+        // A connection may be ended before its head is on the way: the reader has nothing, and knows it.
+        Err(error) if error.is_request() && !error.is_connect() && !error.is_timeout() => {
+            return Read { status: 0, headers: header::HeaderMap::new(), bytes: Vec::new(), whole: false };
+        }
+        Err(error) => panic!("an answer: {error:?}"),
+    };
     let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
     let mut bytes = Vec::new();
     let whole = loop {

@@ -200,7 +200,12 @@ impl Browser {
 
     /// All text in the first element that `css` finds, also what is folded or scrolled away.
     pub async fn content_of(&self, css: &str) -> String {
-        self.find(css).await.prop("textContent").await.expect("a property").unwrap_or_default()
+        loop {
+            // An update may take it away in between.
+            if let Ok(content) = self.find(css).await.prop("textContent").await {
+                return content.unwrap_or_default();
+            }
+        }
     }
 
     /// Waits until a reader sees `text` in what `css` finds.

@@ -74,6 +74,8 @@ async fn the_palette_finds_sessions_vibers_places_and_what_the_page_offers() {
     browser.sees(CHOSEN_CSS, "lab").await;
     browser.press(&[ARROW_DOWN]).await;
     browser.sees(CHOSEN_CSS, "All sessions with “lab”").await;
+    browser.press(&[ARROW_DOWN]).await;
+    browser.sees(CHOSEN_CSS, "Messages with “lab”").await;
     browser.press(&[ARROW_DOWN, ENTER]).await;
     at(&browser, &format!("/t/home/vibers/{}", fixture.viber_id)).await;
 
@@ -128,7 +130,7 @@ async fn letters_move_go_write_and_archive() {
     browser.press(&["k"]).await;
     assert_eq!(focused(&browser).await, "second");
     browser.press(&["e"]).await;
-    until(&browser, "it is archived", "return document.querySelectorAll('#sessions > li').length === 1").await;
+    until(&browser, "it is archived", "return document.querySelectorAll('#sessions li').length === 1").await;
 
     browser.find("html[data-keys]").await;
     browser.press(&["j", ENTER]).await;

@@ -212,7 +212,8 @@ async fn kept_whole(engine: Engine) {
     let task = fixture.play(command).await;
     let session = task["sessionId"].as_str().expect("a session").to_owned();
     let owner = fixture.owner();
-    let page = owner.page(&format!("/t/home/sessions/{session}")).await.body;
+    // The pane beside it lists outputs, folded; here it is the answer that counts.
+    let page = owner.page(&format!("/t/home/sessions/{session}?pane=closed")).await.body;
     let says = page.split("data-extent>").nth(1).and_then(|rest| rest.split('<').next()).expect("how much it is");
     assert!(says.starts_with("The last 40 of 5,00") && says.ends_with("kB, all kept on the viber"), "{says}");
     assert!(page.contains("Failed, exit 3"), "{page}");

@@ -199,7 +199,7 @@ async fn a71_what_a_command_prints_is_shown_literally() {
     let call = json!({"type": "tool-call", "callId": "c1", "tool": "shell", "args": {"command": "./hostile"}});
     conversation.fixture.tell(vec![progress(&call)]).await;
     conversation.watch.browser.find("[data-call=c1] samp").await;
-    // In pieces, each tag cut in its middle. The page keeps the newest 6,000 characters of a stream.
+    // In pieces, each tag cut in its middle. The page keeps the last lines, at most 4,000 bytes of them.
     let mut all = String::new();
     for some in printed.chunks(60) {
         let mut pieces = Vec::new();
@@ -226,7 +226,7 @@ async fn a71_what_a_command_prints_is_shown_literally() {
     conversation.watch.clean("reloaded").await;
     // The whole of it, by the link that the page gives, is plain text.
     let link =
-        conversation.watch.browser.attribute("[data-call=c1] header a", "href").await.expect("a link to all of it");
+        conversation.watch.browser.attribute("[data-call=c1] footer a", "href").await.expect("a link to all of it");
     let whole = conversation.fixture.owner().page(&link).await.expect(200);
     assert_eq!(whole.header("content-type"), "text/plain; charset=utf-8");
     assert_eq!(whole.header("x-content-type-options"), "nosniff");
@@ -236,12 +236,14 @@ async fn a71_what_a_command_prints_is_shown_literally() {
     conversation.over().await;
 }
 
-/// The newest of what a command printed stands in the page, letter by letter and without an element in it.
+/// The newest of what a command printed stands in the page, letter by letter and without an element in it but its lines.
 async fn literal(conversation: &Conversation, all: &str, when: &str) {
     let newest: String = all.chars().skip(all.chars().count().saturating_sub(1_000)).collect();
     let newest = serde_json::to_string(&newest).expect("JSON");
     let script = format!(
-        "const samp = document.querySelector('[data-call=c1] samp'); return samp.textContent.trimEnd().endsWith({newest}.trimEnd()) && samp.children.length === 0"
+        "const samp = document.querySelector('[data-call=c1] samp');
+        const isLine = (line) => line.matches('samp > span') && !line.children.length && [...line.attributes].every((attribute) => attribute.name === 'class' && attribute.value === 'now');
+        return samp.textContent.trimEnd().endsWith({newest}.trimEnd()) && [...samp.querySelectorAll('*')].every(isLine)"
     );
     conversation.watch.until(&format!("the output, {when}"), &script).await;
 }

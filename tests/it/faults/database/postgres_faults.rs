@@ -32,11 +32,13 @@ const FAULTS_MET_SQL: &str = "SELECT CASE WHEN is_called THEN last_value ELSE 0 
 
 /// The next `times` new tasks fail with the SQLSTATE `code`. A sequence counts them: no rollback takes that back.
 ///
-/// What came before has its number in the audit by then. A change that shares a transaction with another one that is at
-/// work, as the one that gives the numbers is, is tried again alone when both are undone.
+/// What came before has its number in the audit by then, and its words are in the index. A change that shares a transaction
+/// with another one that is at work, as those two are, is tried again alone when both are undone.
 async fn fail(fixture: &Fixture<FakeDaemon>, outsider: &mut PgConnection, code: &str, times: u32) {
-    eventually("the audit has its numbers", || async {
-        (count(&fixture.board.database_url, "SELECT COUNT(*) AS n FROM audit_pending").await == 0).then_some(())
+    const BEHIND_SQL: &str =
+        "SELECT (SELECT COUNT(*) FROM audit_pending) + (SELECT COUNT(*) FROM unindexed_texts) AS n";
+    eventually("audit and index have come to it", || async {
+        (count(&fixture.board.database_url, BEHIND_SQL).await == 0).then_some(())
     })
     .await;
     say(outsider, "DROP SEQUENCE IF EXISTS faults; CREATE SEQUENCE faults").await;
