@@ -8,6 +8,8 @@
   const known = new Map(); // what was fetched, by address
   const waiting = [];
   const asked = new Set();
+  const RETRY_MS = 30_000;
+  const failed = new Map(); // when a fetch failed; never again where there is nothing
   let busy = 0;
 
   const put = (card, html) => {
@@ -20,12 +22,12 @@
       const address = waiting.shift();
       busy += 1;
       fetch(address, { headers: { "hx-request": "true" } })
-        .then((answer) => answer.ok ? answer.text() : Promise.reject())
+        .then((answer) => answer.ok ? answer.text() : Promise.reject(answer.status))
         .then((html) => {
           known.set(address, html);
           cards(address).forEach((card) => put(card, html));
         })
-        .catch(() => { /* it stays as it is: a link to its page */ })
+        .catch((status) => failed.set(address, status === 404 ? Infinity : Date.now())) // it stays a link to its page
         .finally(() => {
           asked.delete(address);
           busy -= 1;
@@ -51,7 +53,7 @@
       if (card.dataset.filled !== undefined && card.querySelector("[data-place]")) return;
       const html = known.get(card.dataset.card);
       if (html) put(card, html);
-      else if (!asked.has(card.dataset.card)) sight.observe(card);
+      else if (!asked.has(card.dataset.card) && Date.now() - (failed.get(card.dataset.card) ?? -Infinity) > RETRY_MS) sight.observe(card);
     });
   };
   look();

@@ -43,8 +43,8 @@
     });
   };
   const read = async (box, here) => {
-    here.due = false;
     if (!isSeen(box)) return;
+    here.due = false;
     const began = Date.now();
     const waits = setInterval(() => {
       if (Date.now() - began >= SLOW) tell(box, here, `Reading from the viber, ${Math.round((Date.now() - began) / 1000)} s`);

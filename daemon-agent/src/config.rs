@@ -206,7 +206,8 @@ impl ConfigSnapshot {
     /// This snapshot, with the configuration of `before` if this one's is invalid.
     fn or_last_good(mut self, before: &Self, home: &Home) -> Self {
         if self.error.is_some() {
-            self.config = before.config.clone();
+            // Whoever writes the file may be switching this off: as long as it has a mistake, the Board sets no key.
+            self.config = Arc::new(Config { board_keys: false, ..Config::clone(&before.config) });
             self.share(home);
         }
         self
@@ -223,14 +224,17 @@ impl ConfigSnapshot {
     }
 
     /// Models that a task may name, as `provider/model`: those that the files of this machine mention, of providers that
-    /// are shown.
+    /// are shown and have the key that they need.
     pub fn offered_models(&self) -> BTreeSet<String> {
         let agents = self.agents.values().filter_map(|agent| Some(agent.as_ref().ok()?.model.clone()));
         let named = self.config.default_model.clone().into_iter().chain(agents);
+        let has_key = |id: &String| self.config.providers.get(id).is_some_and(Provider::is_configured);
         let shown = |model: &String| {
-            model.split_once('/').is_some_and(|(provider, _)| self.config.shown.iter().any(|id| id == provider))
+            model
+                .split_once('/')
+                .is_some_and(|(provider, _)| self.config.shown.iter().any(|id| id == provider && has_key(id)))
         };
-        let listed = self.config.shown.iter().flat_map(|id| {
+        let listed = self.config.shown.iter().filter(|id| has_key(id)).flat_map(|id| {
             let models = self.config.providers.get(id).map(|provider| provider.models.as_slice());
             models.unwrap_or_default().iter().map(move |model| format!("{id}/{model}"))
         });

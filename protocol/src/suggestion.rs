@@ -30,6 +30,8 @@ pub struct SuggestionScanner {
     at: usize,
     /// Where the line begins that `at` is in.
     line: usize,
+    /// Where its first character stands that is no space, once that is known.
+    first: Option<usize>,
     /// The fence of code that is open: its character and how many of them.
     fence: Option<(char, usize)>,
     /// Where the suggestion begins that is open.
@@ -52,6 +54,7 @@ impl SuggestionScanner {
                 self.end_line(&answer[self.line..here]);
                 self.at = here + 1;
                 self.line = self.at;
+                self.first = None;
                 continue;
             }
             match self.tag(answer, here) {
@@ -105,23 +108,26 @@ impl SuggestionScanner {
         }
     }
 
-    /// The tag that begins at `here`.
-    fn tag(&self, answer: &str, here: usize) -> Tag {
-        let before = answer[self.line..here].trim_start();
-        // Code: in a fence, on a line that may be one, or behind a backtick.
-        if self.fence.is_some() || before.ends_with('`') || ["```", "~~~"].iter().any(|mark| before.starts_with(mark)) {
-            return Tag::None;
-        }
+    /// The tag that begins at `here`. However long the line is, each tag in it costs the same.
+    fn tag(&mut self, answer: &str, here: usize) -> Tag {
         let rest = &answer[here..];
-        if rest.starts_with(OPENING_TAG) {
+        let tag = if rest.starts_with(OPENING_TAG) {
             Tag::Opens
         } else if rest.starts_with(CLOSING_TAG) {
             Tag::Closes
         } else if OPENING_TAG.starts_with(rest) || CLOSING_TAG.starts_with(rest) {
             Tag::Unknown
         } else {
-            Tag::None
+            return Tag::None;
+        };
+        let line = self.line;
+        let first = *self.first.get_or_insert_with(|| here - answer[line..here].trim_start().len());
+        let before = &answer[first..here];
+        // Code: in a fence, on a line that may be one, or behind a backtick.
+        if self.fence.is_some() || before.ends_with('`') || ["```", "~~~"].iter().any(|mark| before.starts_with(mark)) {
+            return Tag::None;
         }
+        tag
     }
 }
 
@@ -173,6 +179,20 @@ mod tests {
         );
         assert_eq!(suggestions("no\n~~~\n<memory_suggestion>x</memory_suggestion>"), Vec::<&str>::new());
         assert_eq!(without_suggestions("a</memory_suggestion>b <memory_sugg"), "ab <memory_sugg");
+    }
+
+    #[test]
+    fn a_line_of_many_signs_costs_no_more_for_each() {
+        // 256 KiB each. Where a sign costs what stands before it, this takes minutes.
+        let spaces = " ".repeat(128 << 10);
+        for sign in ["<", "<memory_suggestion>", "</memory_suggestion>", "<memory_suggestio"] {
+            let answer = format!("x\n{spaces}{}", sign.repeat((128 << 10) / sign.len()));
+            let before = std::time::Instant::now();
+            for _ in 0..5 {
+                without_suggestions(&answer);
+            }
+            assert!(before.elapsed().as_secs() < 20, "{sign}: {:?}", before.elapsed());
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::json;
 
-use super::{CliError, Join, open, run, service, unusable};
+use super::{CliError, Join, console::remark, open, run, service, unusable};
 use crate::{
     adapters::board::{Credential, address, credential::JoinRequest, hostname},
     home::{Home, write_private},
@@ -59,7 +59,8 @@ pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
     credential.write(home).map_err(|error| CliError::Failed(format!("the credential cannot be saved: {error}")))?;
     if join.board_keys {
         if home.config().exists() {
-            say!("{} is there already: write `boardKeys: on` into it yourself.", home.config().display());
+            let config = home.config();
+            remark(format_args!("{} is there already: write `boardKeys: on` into it yourself.", config.display()));
         } else {
             let text = CONFIG_TEMPLATE.replace(BOARD_KEYS_OFF, "boardKeys: on    ");
             write_private(&home.config(), text.as_bytes()).map_err(|error| unusable("config.yaml", &error))?;

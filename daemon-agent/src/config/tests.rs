@@ -159,12 +159,14 @@ fn files_of_the_predecessor_are_forgiven() {
 #[test]
 fn a_wrong_config_stops_every_agent_and_keeps_the_last_good_one() {
     let fixture = Fixture::new();
-    let before = fixture.file("agents/a.yaml", "").file("config.yaml", "maxTasks: 7\n").read();
+    let before = fixture.file("agents/a.yaml", "").file("config.yaml", "maxTasks: 7\nboardKeys: on\n").read();
+    assert!(before.config.board_keys);
     let after = fixture
-        .file("config.yaml", "maxTasks: 7\nmaxTask: 8\n")
+        .file("config.yaml", "maxTasks: 7\nmaxTask: 8\nboardKeys: on\n")
         .read()
         .or_last_good(&before, &Home::at(fixture.folder.path()));
     assert_eq!(after.config.max_tasks, 7);
+    assert!(!after.config.board_keys, "a file that cannot be read lets nobody set keys");
     let error = after.agent("a").expect("there").expect_err("stopped");
     assert_eq!((error.file.as_str(), error.line), ("config.yaml", 2));
     assert_eq!(after.state().agents.expect("agents")[0].error.as_ref(), Some(&error));

@@ -41,6 +41,8 @@ const TRAILER_TIMEOUT: Duration = Duration::from_secs(3);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Longest part of an error body that is read, bytes.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
+/// Largest list of models that is read.
+const MAX_LIST_BYTES: usize = 8 << 20;
 
 /// A provider's endpoint.
 pub(super) struct HttpProvider {
@@ -196,12 +198,19 @@ impl HttpProvider {
     pub async fn get(&self, path: &str, limit: Duration) -> Result<String, ModelError> {
         let origin = self.origin("", 0, 1);
         let asking = async {
-            let response =
+            let mut response =
                 self.client.get(self.url(path)).send().await.map_err(|error| self.unreachable(&origin, &error))?;
             if !response.status().is_success() {
                 return Err(self.refusal(response, &origin).await);
             }
-            response.text().await.map_err(|error| self.unreachable(&origin, &error))
+            let mut body = Vec::new();
+            while let Some(piece) = response.chunk().await.map_err(|error| self.unreachable(&origin, &error))? {
+                body.extend_from_slice(&piece);
+                if body.len() > MAX_LIST_BYTES {
+                    return Err(origin.unavailable("an answer that is too long"));
+                }
+            }
+            Ok(String::from_utf8_lossy(&body).into_owned())
         };
         timeout(limit, asking).await.unwrap_or_else(|_| Err(origin.unavailable("no answer")))
     }

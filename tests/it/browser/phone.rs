@@ -192,7 +192,7 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
                 "return [...document.querySelectorAll('.bad, .told, .ended span')].filter((el) => el.checkVisibility() \
                  && (el.scrollWidth > el.clientWidth + 1 && getComputedStyle(el).display !== 'inline' \
                  || el.getBoundingClientRect().right > arguments[0] \
-                 || el.matches('.call .bad') && el.getBoundingClientRect().height > 40)).map((el) => el.outerHTML.slice(0, 120))",
+                 || el.matches('.call .bad') && el.getBoundingClientRect().height > 120)).map((el) => el.outerHTML.slice(0, 120))",
                 json!(WIDTH),
             )
             .await;

@@ -79,6 +79,31 @@ async fn files_are_pasted_dropped_and_chosen_in_a_session_and_go_with_the_messag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_somebody_else_attached_waits_for_their_own_message() {
+    let (mut fixture, browser) = resting(Scripts::On).await;
+    let other = Browser::open(Scripts::On).await;
+    other.sign_in(fixture.owner()).await;
+    for window in [&browser, &other] {
+        window.go(&session_page(&fixture)).await;
+        window.find("body[data-live=on]").await;
+    }
+    browser.run(BRING, json!(["paste", [["mine.txt", "text/plain", "eA=="]]])).await;
+    browser.sees("#attached", "mine.txt").await;
+
+    // The other window does not show it, and does not send it.
+    other.fill("#content", "without it").await;
+    other.click("#composer button.primary").await;
+    let first = fixture.viber.submitted().await;
+    assert_eq!((first.goal.as_str(), first.attachments.len()), ("without it", 0));
+    fixture.viber.report(&first.task_id, 1, 1, vec![board_tests::fake_daemon::completed("done")]).await;
+    browser.fill("#content", "with it").await;
+    browser.click("#composer button.primary").await;
+    let submit = fixture.viber.submitted().await;
+    assert_eq!((submit.goal.as_str(), submit.attachments.len()), ("with it", 1));
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_is_refused_says_why_and_the_others_stay() {
     let (fixture, browser) = resting(Scripts::On).await;
     let folder = Folder::new();

@@ -56,22 +56,22 @@ pub async fn set(
         return Err(Error::unacceptable("bad_model", "a model's name is one word of visible characters"));
     }
     spend(board, id)?;
-    let asked = json!(KeyOfferQuery { provider: provider.clone() });
-    let offer: KeyOffer = ask(board, id, "provider.key.offer", asked).await?;
+    let params = json!(KeyOfferQuery { provider: provider.clone() });
+    let offer: KeyOffer = ask(board, id, KeyRequest { method: "provider.key.offer", params, key: None }).await?;
     let sealed = key.seal(id, provider, &offer).ok_or_else(strange)?;
     let sealed = protocol::SealedProviderKey { model, ..sealed };
     // Before it leaves: a change that the Board did not live to see is in the audit, too.
     note(board, team, by, &viber, ("provider_key.set", provider)).await?;
-    let sent = confirm(board, id, KeyChange { method: "provider.key.set", params: json!(sealed) });
+    let sent = confirm(board, id, KeyRequest { method: "provider.key.set", params: json!(sealed), key: Some(key) });
     let changed = match sent.await {
         Ok(changed) => changed,
         Err(error) => {
             note(board, team, by, &viber, ("provider_key.unconfirmed", provider)).await?;
-            return Err(without(key, error));
+            return Err(error);
         }
     };
     reported(board, team, id, |all| source(all, provider) == Some(KeySource::File)).await?;
-    Ok(ProviderKeyChanged { note: changed.note.map(|note| key.erase_from(head(&note, MAX_WORDS_BYTES))) })
+    Ok(ProviderKeyChanged { note: changed.note.map(|note| head(&key.erase_from(&note), MAX_WORDS_BYTES).to_owned()) })
 }
 
 /// Has a viber delete `secrets/{provider}`. One that is not there is deleted already.
@@ -80,7 +80,7 @@ pub async fn remove(board: &Board, team: &TeamId, by: &By, id: &ViberId, provide
     spend(board, id)?;
     note(board, team, by, &viber, ("provider_key.remove", provider)).await?;
     let params = json!(ProviderKeyRemoval { provider: provider.to_owned() });
-    let changed = match confirm(board, id, KeyChange { method: "provider.key.remove", params }).await {
+    let changed = match confirm(board, id, KeyRequest { method: "provider.key.remove", params, key: None }).await {
         Ok(changed) => changed,
         Err(error) => {
             note(board, team, by, &viber, ("provider_key.unconfirmed", provider)).await?;
@@ -91,10 +91,12 @@ pub async fn remove(board: &Board, team: &TeamId, by: &By, id: &ViberId, provide
     Ok(ProviderKeyChanged { note: changed.note.map(|note| head(&note, MAX_WORDS_BYTES).to_owned()) })
 }
 
-/// A request that changes a key.
-struct KeyChange {
+/// A request about a key.
+struct KeyRequest<'a> {
     method: &'static str,
     params: Value,
+    /// Erased from what the viber says, should it repeat it.
+    key: Option<&'a ProviderKey>,
 }
 
 /// The viber, if it says that the Board may change this provider's key. The viber itself decides again.
@@ -131,11 +133,12 @@ async fn note(board: &Board, team: &TeamId, by: &By, viber: &Viber, what: (&'sta
     Ok(noted.await?)
 }
 
-async fn confirm(board: &Board, id: &ViberId, change: KeyChange) -> Result<ProviderKeyChanged> {
-    ask(board, id, change.method, change.params).await
+async fn confirm(board: &Board, id: &ViberId, change: KeyRequest<'_>) -> Result<ProviderKeyChanged> {
+    ask(board, id, change).await
 }
 
-async fn ask<T: DeserializeOwned>(board: &Board, id: &ViberId, method: &str, params: Value) -> Result<T> {
+async fn ask<T: DeserializeOwned>(board: &Board, id: &ViberId, request: KeyRequest<'_>) -> Result<T> {
+    let KeyRequest { method, params, key } = request;
     let answer = board.hub.request(id, method, params, ANSWER_TIMEOUT).await.map_err(|error| match error {
         RequestError::Disconnected => away(),
         RequestError::TimedOut => Error::conflict(
@@ -143,7 +146,11 @@ async fn ask<T: DeserializeOwned>(board: &Board, id: &ViberId, method: &str, par
             "the viber did not answer in time: the list says whether the key is there, and sending it again is safe",
         ),
         RequestError::Busy => Error::conflict("viber_busy", "the viber has too much to answer right now: try again"),
-        RequestError::Refused(told) => Error::unacceptable("viber_refused", head(&told, MAX_WORDS_BYTES)),
+        RequestError::Refused(told) => {
+            // Erased before it is cut: a part of the key at the end would not be found.
+            let told = key.map_or_else(|| told.clone(), |key| key.erase_from(&told));
+            Error::unacceptable("viber_refused", head(&told, MAX_WORDS_BYTES))
+        }
     })?;
     serde_json::from_value(answer).map_err(|_| strange())
 }
@@ -154,14 +161,6 @@ fn away() -> Error {
 
 fn strange() -> Error {
     Error::unacceptable("viber_refused", "the viber's answer is not understood")
-}
-
-/// The error without the key, should the viber have repeated it.
-fn without(key: &ProviderKey, error: Error) -> Error {
-    match error {
-        Error::Unacceptable { code, message } => Error::Unacceptable { code, message: key.erase_from(&message) },
-        other => other,
-    }
 }
 
 /// Waits until what the viber reports of its providers is so, within a limit.

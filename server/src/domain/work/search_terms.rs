@@ -21,7 +21,7 @@ pub const MAX_ASKED_WORDS: usize = 16;
 const SNIPPET_BYTES: usize = 240;
 const SNIPPET_LEAD_BYTES: usize = 60;
 /// Places of a text that are looked at for the best snippet.
-const MAX_SNIPPET_PLACES: usize = 500;
+const MAX_SNIPPET_PLACES: usize = 50;
 
 /// A piece of a snippet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -115,7 +115,8 @@ fn beginning(text: &str, first: usize) -> usize {
     }
     let from = text.ceil_char_boundary(first - SNIPPET_LEAD_BYTES);
     let lead = &text[from..first];
-    lead.find(char::is_whitespace).map_or(from, |space| from + space + 1).min(first).max(from)
+    let space = lead.char_indices().find(|(_, c)| c.is_whitespace());
+    space.map_or(from, |(at, c)| from + at + c.len_utf8())
 }
 
 /// Adds a piece with its runs of spaces shortened; what is like the piece before it joins that.
@@ -281,6 +282,11 @@ mod tests {
         assert!(shown.contains("the [cart] is [slow]") && shown.starts_with("… ") && shown.ends_with(" …"), "{shown}");
         assert!(shown.len() < SNIPPET_BYTES + 20);
         assert_eq!(marked("nothing of it", "else"), "nothing of it");
+        // Spaces of two and three bytes before the first word.
+        for space in ["\u{a0}", "\u{2009}", "\u{3000}"] {
+            let shown = marked(&format!("{}{space}{} cart", "x".repeat(40), "y".repeat(30)), "cart");
+            assert_eq!(shown, format!("… {} [cart]", "y".repeat(30)));
+        }
         for text in ["é".repeat(500), "据".repeat(500), format!("{}word", "é".repeat(500))] {
             assert!(!marked(&text, "word 据").is_empty());
         }

@@ -1,6 +1,7 @@
 //! Sending comments on lines of files: they become the goal of their session's next task, once.
 
 use protocol::{CommentId, SessionId, TeamId};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::submit::{NewTask, submit};
@@ -34,6 +35,8 @@ pub async fn submit_comments(board: &Board, team: &TeamId, by: &By, batch: Comme
     // When none of them is left, this same call may have sent them before: then its earlier answer is returned.
     let goal = if sent.is_empty() { "…".to_owned() } else { compose(&sent) };
     let takes = Some(ids.to_vec());
-    let new = NewTask { goal, session: Some(session.clone()), once, takes, ..NewTask::default() };
+    // Files that wait for the next message stay where they are.
+    let payload = Some(json!({ "attachments": [] }));
+    let new = NewTask { goal, session: Some(session.clone()), payload, once, takes, ..NewTask::default() };
     submit(board, team, by, new).await
 }

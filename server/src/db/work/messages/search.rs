@@ -18,6 +18,9 @@ const RANGE_TEXTS: i64 = 32 * 4_096;
 /// After this long the next page goes on.
 const MAX_SEARCH_TIME: Duration = Duration::from_millis(4);
 
+/// Bytes of texts that are read for a page before the next one goes on: a text may be some hundred KiB.
+const MAX_READ_BYTES: usize = 2 << 20;
+
 /// A text that has all the words.
 #[derive(Clone, Debug)]
 pub struct MessageHit {
@@ -53,13 +56,12 @@ macro_rules! hits {
     ($found:literal) => {
         concat!(
             "SELECT f.text_no, i.session_id, i.seq, i.message_id, i.idx, m.role, m.author, m.created_at, s.title, \
-             s.viber_id, s.archived_at, s.last_seq, p.body, (SELECT MAX(x.idx) FROM parts x WHERE x.team_id = i.team_id \
+             s.viber_id, s.archived_at, s.last_seq, (SELECT MAX(x.idx) FROM parts x WHERE x.team_id = i.team_id \
              AND x.message_id = i.message_id) AS last_idx FROM (",
             $found,
             ") f LEFT JOIN indexed_texts i ON i.text_no = f.text_no AND i.team_id = $1 \
              LEFT JOIN sessions s ON s.team_id = i.team_id AND s.session_id = i.session_id AND s.deleted_at IS NULL \
              LEFT JOIN messages m ON m.team_id = i.team_id AND m.message_id = i.message_id \
-             LEFT JOIN parts p ON p.team_id = i.team_id AND p.message_id = i.message_id AND p.idx = i.idx \
              ORDER BY f.text_no DESC"
         )
     };
@@ -82,20 +84,28 @@ pub async fn search(
     let mut found = FoundMessages { is_behind: text_index::is_behind(tx).await?, ..FoundMessages::default() };
     // The page ends before this number.
     let mut end = cursor.unwrap_or(numbers.last).clamp(numbers.first, numbers.last);
+    let mut read = 0;
     loop {
         let Some(newest) = newest_before(tx, &numbers, end).await? else { return Ok(found) };
         let first = text_index::first_of(text_index::stretch(newest) + 1).saturating_sub(RANGE_TEXTS);
         let first = first.max(numbers.first);
         let wanted = limit - found.hits.len();
         let rows = find(tx, &words, (first, newest), wanted as u64).await?;
-        for row in &rows {
+        let mut has_all = rows.len() < wanted;
+        for (n, row) in rows.iter().enumerate() {
+            if n > 0 && read >= MAX_READ_BYTES {
+                has_all = false;
+                break;
+            }
             end = row.int("text_no")?;
-            found.hits.extend(hit(row, &words)?);
+            let Some(body) = body(tx, row).await? else { continue };
+            read += body.len();
+            found.hits.extend(hit(row, &body, &words)?);
         }
-        if rows.len() < wanted {
+        if has_all {
             end = first;
         }
-        if found.hits.len() >= limit || began.elapsed() >= MAX_SEARCH_TIME {
+        if found.hits.len() >= limit || read >= MAX_READ_BYTES || began.elapsed() >= MAX_SEARCH_TIME {
             found.next = newest_before(tx, &numbers, end).await?.map(|_| end);
             return Ok(found);
         }
@@ -140,11 +150,21 @@ async fn find(
     tx.rows(sql, &[Arg::from(asked), Arg::from(first), Arg::from(last), Arg::from(limit)]).await
 }
 
-/// A row's text; `None` for one of another team, of a session that is deleted, or that cannot be read.
-fn hit(row: &Row, words: &[String]) -> Result<Option<MessageHit>, DbError> {
+/// A row's text as it is stored; `None` for one of another team, or of a session that is deleted.
+async fn body(tx: &mut TeamTx<'_>, row: &Row) -> Result<Option<String>, DbError> {
+    if row.optional_text("title")?.is_none() {
+        return Ok(None);
+    }
+    let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND idx = $3";
+    let row = tx.row(sql, args![row.text("message_id")?, row.int("idx")?]).await?;
+    row.map(|row| row.text("body")).transpose()
+}
+
+/// What a row shows of its text; `None` for one that cannot be read.
+fn hit(row: &Row, body: &str, words: &[String]) -> Result<Option<MessageHit>, DbError> {
     let Some(title) = row.optional_text("title")? else { return Ok(None) };
     // A part that is damaged is found by nobody.
-    let Ok(Some(Part::Text { text, .. })) = row.optional_json("body") else { return Ok(None) };
+    let Ok(Part::Text { text, .. }) = serde_json::from_str(body) else { return Ok(None) };
     Ok(Some(MessageHit {
         session: row.parse("session_id")?,
         title,

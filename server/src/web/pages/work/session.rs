@@ -4,14 +4,15 @@ pub(in crate::web::pages) mod composer;
 
 use askama::Template;
 use axum::{
-    Form,
     body::Body,
     extract::{Query, Request, State},
     http::{StatusCode, header},
     response::{Html, IntoResponse, Redirect, Response},
 };
+use axum_extra::extract::Form;
 use protocol::{SessionId, TaskId};
 use serde::Deserialize;
+use serde_json::json;
 
 use composer::Composer;
 
@@ -141,6 +142,10 @@ pub struct MessageForm {
     /// Empty: the agent's own.
     #[serde(default)]
     model: String,
+    /// There when the form showed which files go with it; what somebody else attached meanwhile waits.
+    shows_files: Option<String>,
+    #[serde(default)]
+    attached: Vec<String>,
 }
 
 /// `GET /t/{team}/sessions/{id}`
@@ -261,6 +266,7 @@ pub async fn say(
         session: Some(id.clone()),
         agent: chosen(&words.agent),
         model: chosen(&words.model),
+        payload: words.shows_files.as_ref().map(|_| json!({ "attachments": words.attached })),
         once: once(&words.key, &[id.as_str(), &words.content, &words.agent, &words.model]),
         ..Default::default()
     };
