@@ -31,8 +31,15 @@ pub fn is_cheap_svg(text: &str) -> bool {
     let Ok(document) = Document::parse_with_options(text, options) else { return false };
     let mut drawing = Drawing { ids: HashMap::new(), known: HashMap::new() };
     for node in document.descendants().filter(Node::is_element) {
-        let styled = node.tag_name().name() == "style" && node.text().is_some_and(|style| style.contains("url("));
-        if styled || matches!(node.tag_name().name(), "filter" | "foreignObject" | "image" | "feImage") {
+        let name = node.tag_name().name();
+        let refers = |text: &str| text.to_ascii_lowercase().contains("url") || text.contains(['\\', '@']);
+        let texts = || node.descendants().filter(Node::is_text).filter_map(|text| text.text());
+        let is_hidden = |value: &str| value.contains('\\') || value.contains('#') && value.contains('%');
+        if matches!(name, "filter" | "foreignObject" | "image" | "feImage" | "set")
+            || name.starts_with("animate")
+            || name == "style" && texts().any(refers)
+            || node.attributes().any(|attribute| is_hidden(attribute.value()))
+        {
             return false;
         }
         if let Some(id) = node.attribute("id") {
@@ -66,9 +73,10 @@ impl<'a> Drawing<'a> {
         for attribute in node.attributes() {
             let value = attribute.value();
             let named = (attribute.name() == "href").then(|| value.trim().strip_prefix('#')).flatten();
-            let urls = value.split("url(").skip(1).filter_map(|url| {
-                let url = url.split(')').next().unwrap_or("").trim_matches(['"', '\'', ' ']);
-                url.strip_prefix('#')
+            let lower = value.to_ascii_lowercase();
+            let urls = lower.match_indices("url(").filter_map(|(at, start)| {
+                let url = value[at + start.len()..].split(')').next().unwrap_or("");
+                url.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')).strip_prefix('#')
             });
             for id in named.into_iter().chain(urls) {
                 if let Some(target) = self.ids.get(id).copied() {
@@ -114,7 +122,13 @@ mod tests {
         assert!(!is_cheap_svg(&svg("<g id=\"a\"><use href=\"#a\"/></g>")), "itself");
         assert!(!is_cheap_svg(&svg(&("<g>".repeat(5_000) + &"</g>".repeat(5_000)))), "too deep");
         assert!(!is_cheap_svg(&svg("<filter id=\"f\"/>")), "filters");
-        assert!(!is_cheap_svg(&svg("<style>rect { fill: url(#p) }</style>")), "references in styles");
+        assert!(!is_cheap_svg(&svg(&patterns.replace("url(#", "URL( #"))), "written otherwise");
+        for style in ["url(#p)", "URL(#p)", "\\75rl(#p)"] {
+            assert!(!is_cheap_svg(&svg(&format!("<style><!-- --> rect {{ fill: {style} }}</style>"))), "{style}");
+            assert!(is_cheap_svg(&svg("<style>*{stroke-linejoin: round}</style>")), "a chart's own");
+        }
+        assert!(!is_cheap_svg(&svg("<rect fill=\"\\75rl(#p)\"/>")) && !is_cheap_svg(&svg("<use href=\"#%61\"/>")));
+        assert!(!is_cheap_svg(&svg("<use><set attributeName=\"href\" to=\"#a\"/></use>")), "what changes later");
         assert!(!is_cheap_svg("<!DOCTYPE svg [<!ENTITY a \"b\">]><svg xmlns=\"http://www.w3.org/2000/svg\">&a;</svg>"));
         assert!(!is_cheap_svg("<html/>") && !is_cheap_svg("no markup"));
     }
