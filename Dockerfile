@@ -31,7 +31,8 @@ FROM debian:bookworm-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates \
  && rm -rf /var/lib/apt/lists/* \
- && useradd --system --uid 7400 --home-dir /data --shell /usr/sbin/nologin board \
+ && groupadd --system --gid 7400 board \
+ && useradd --system --uid 7400 --gid 7400 --home-dir /data --shell /usr/sbin/nologin board \
  && install -d -o board -g board -m 0700 /data
 # The Board finds the daemon beside itself and serves it at /download/daemon-agent.
 COPY --from=build /out/viber-board /out/daemon-agent /usr/local/bin/

@@ -212,14 +212,6 @@
     }
   });
 
-  // What is chosen to stand beside a conversation is kept for the next visit, on whichever device.
-  const strip = document.getElementById("tabs");
-  const pane = new URLSearchParams(location.search).get("pane");
-  if (strip?.dataset.keep && pane && pane !== strip.dataset.kept) {
-    fetch(strip.dataset.keep, { method: "POST", headers: { "HX-Request": "true" }, body: new URLSearchParams({ pane }), keepalive: true })
-      .catch(() => { /* only this visit has it */ });
-  }
-
   // Keyboard shortcuts, off inside text fields, under a dialog, and while an input method composes.
   const coarse = matchMedia("(pointer: coarse)");
   document.documentElement.toggleAttribute("data-keys", !coarse.matches);
@@ -254,6 +246,13 @@
     }
     const field = event.target.closest?.("textarea, input, select, [contenteditable]");
     if (event.key === "Enter" && field?.tagName === "TEXTAREA" && field.form?.id === "composer") {
+      const how = `${event.ctrlKey || event.metaKey ? "ctrl+" : event.altKey ? "alt+" : ""}enter`;
+      const mode = field.form.querySelector(`[data-key-in="${how}"]`);
+      if (mode?.checkVisibility()) {
+        event.preventDefault();
+        if (field.value.trim()) field.form.requestSubmit(mode);
+        return;
+      }
       const plain = field.dataset.enter === "send" && !event.shiftKey && !event.altKey && !coarse.matches;
       if (event.ctrlKey || event.metaKey || plain) {
         event.preventDefault();
@@ -302,7 +301,13 @@
   };
   care(document);
   new MutationObserver((changes) => {
-    for (const change of changes) for (const node of change.addedNodes) if (node.nodeType === 1) care(node);
+    const groups = new Set();
+    for (const change of changes) {
+      // Of an answer's blocks only those are looked at that need something: a node that a script has seen stays in memory.
+      if (change.target.className === "settled") groups.add(change.target);
+      else for (const node of change.addedNodes) if (node.nodeType === 1) care(node);
+    }
+    groups.forEach(care);
   }).observe(document.body, { childList: true, subtree: true });
   window.board = { span, say };
 })();

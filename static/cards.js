@@ -57,7 +57,10 @@
     });
   };
   look();
-  new MutationObserver(look).observe(entries, { childList: true, subtree: true });
+  // An answer that grows brings none.
+  new MutationObserver((changes) => {
+    if (changes.some((change) => !change.target.closest?.(".prose"))) look();
+  }).observe(entries, { childList: true, subtree: true });
 
   // Where bytes are depends on the viber's contact: what is not on the Board yet is asked for again.
   const contact = () => document.querySelector("#where .status")?.dataset.state;

@@ -140,7 +140,7 @@
     const entries = document.getElementById("entries");
     if (!entries) return;
     new MutationObserver((changes) => {
-      if (changes.some((change) => [...change.addedNodes].some(isDeed))) news();
+      if (changes.some((change) => !change.target.closest(".prose") && [...change.addedNodes].some(isDeed))) news();
     }).observe(entries, { childList: true, subtree: true });
     const bar = document.getElementById("bar");
     new MutationObserver(() => {
@@ -191,6 +191,8 @@
     const { side, line } = link.dataset;
     const form = fresh.querySelector("form");
     [form.elements.side.value, form.elements.line.value, form.elements.quote.value] = [side, line, row.lastElementChild.textContent];
+    // The same form sent twice, because the first answer was lost, is one comment.
+    form.elements.key.value = [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(36)).join("-");
     const area = form.elements.remark;
     area.setAttribute("aria-label", link.getAttribute("aria-label"));
     area.dataset.draft = ["comment", form.elements.space.value, form.elements.path.value, side, line, location.pathname].join(":");

@@ -38,9 +38,13 @@
     const words = form?.querySelector(".answerer-words");
     if (!words || !event.target.matches("select")) return;
     const chosen = (name) => form.querySelector(`select[name="${name}"]`)?.selectedOptions[0];
-    const [agent, model] = [chosen("agent")?.textContent ?? "", chosen("model")?.value];
-    // An agent is offered with its own model behind the last comma.
-    words.textContent = model ? agent.replace(/(, [^,]*)?$/, `, ${model.split("/").slice(1).join("/")}`) : agent;
+    const [agent, model] = [chosen("agent"), chosen("model")];
+    // An agent is offered with its own model behind the last comma; one that answered before without it.
+    const own = (option) => option.textContent.replace(/, as before$/, "");
+    const same = [...agent?.parentElement.options ?? []].find((option) => option.value && own(option).replace(/, [^,]*$/, "") === own(agent));
+    const named = agent ? (agent.value ? own(agent) : own(same ?? agent)) : words.textContent;
+    const other = !model || model.value === "own" ? "" : model.value ? model.value.split("/").slice(1).join("/") : own(model);
+    words.textContent = other && other !== "Agent's own model" ? named.replace(/(, [^,]*)?$/, `, ${other}`) : named;
   });
 
   // Files. On a new task they stay in the form until it is sent; in a session each one is kept at once.
@@ -136,7 +140,20 @@
     const fresh = template.content.getElementById("attached");
     if (fresh) document.getElementById("attached")?.replaceWith(fresh);
   };
+  const takeBack = async (html) => {
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    for (const button of template.content.querySelectorAll("[data-new] button")) {
+      const answer = await fetch(button.getAttribute("formaction"), { method: "POST", headers: { "hx-request": "true" } }).catch(() => undefined);
+      if (answer?.ok) kept(await answer.text());
+      else say("The file could not be taken back");
+    }
+  };
+  const isKept = (request) => request.status === 200
+    && new DOMParser().parseFromString(request.responseText, "text/html").querySelector("#attached [data-new]");
   const words = (request) => {
+    if (request.status === 401) return "You are signed out.";
+    if (request.status === 200) return "The Board did not say that it has it.";
     const text = new DOMParser().parseFromString(request.responseText, "text/html").body.textContent.trim();
     return request.status === 0 ? "No contact with the Board." : text.slice(0, 300) || `The Board answered ${request.status}.`;
   };
@@ -146,8 +163,11 @@
     progress.max = 1;
     progress.value = 0;
     progress.setAttribute("aria-label", `Sending ${file.name}`);
+    let [whole, unwanted] = [false, false];
     const { item, note } = row(file, () => {
-      request.abort();
+      // What has left may be kept there: it is taken back once the answer says which it is.
+      if (whole) unwanted = true;
+      else request.abort();
       item.remove();
       sending.delete(item);
       done();
@@ -172,14 +192,20 @@
         over();
       };
       request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) progress.value = event.loaded / event.total; });
+      request.upload.addEventListener("load", () => {
+        whole = true;
+        // It has left, and nobody has said yet that it is kept.
+        progress.removeAttribute("value");
+      });
       request.addEventListener("load", () => {
-        if (request.status !== 200) return failed();
+        if (unwanted) return takeBack(request.responseText).finally(next);
+        if (!isKept(request)) return failed();
         item.remove();
         kept(request.responseText);
         say(`${file.name} goes with the message`);
         over();
       });
-      request.addEventListener("error", failed);
+      request.addEventListener("error", () => unwanted ? next() : failed());
       request.addEventListener("abort", over);
       const body = new FormData();
       body.append("file", file, file.name);

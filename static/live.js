@@ -2,8 +2,7 @@
 (() => {
   "use strict";
   const body = document.body;
-  const address = body.dataset.stream;
-  if (!address || !window.EventSource) return;
+  if (!body.dataset.stream || !window.EventSource) return;
 
   const HIDDEN = 60_000; // a tab nobody looks at gives its connection back
   const PATIENCE = 1_500; // a blink is not a loss
@@ -32,7 +31,7 @@
   const open = () => {
     clearTimeout(retry);
     if (source || over) return;
-    const url = new URL(address, location.href);
+    const url = new URL(body.dataset.stream, location.href);
     if (cursor) url.searchParams.set("cursor", cursor);
     const seqs = [...document.querySelectorAll("#entries > article.message")].map((el) => Number(el.dataset.seq));
     if (seqs.length) url.searchParams.set("last", Math.max(...seqs));
@@ -72,7 +71,11 @@
   const region = (html) => {
     for (const fresh of parse(html)) {
       const old = document.getElementById(fresh.id);
-      if (old && isHeld(old)) held.set(fresh.id, fresh);
+      if (old && isHeld(old)) {
+        held.set(fresh.id, { fresh, at: old });
+        // The task goes on beside a message that is being changed.
+        beside(old, fresh, "#task-state");
+      }
       else if (old) put(old, fresh);
       else if (fresh.tagName === "TR" && !location.search) row(fresh);
     }
@@ -82,8 +85,17 @@
   const isHeld = (el) => {
     if (el.dataset.hold === undefined) return false;
     const at = el.contains(document.activeElement) ? document.activeElement : undefined;
-    return at?.matches("textarea, input:not([type=checkbox], [type=radio])") || el.querySelector("details.menu[open]")
+    // A card is decided with what was written into it, whoever has the focus.
+    const typed = el.id === "asks" && [...el.querySelectorAll("textarea, input:not([type=checkbox], [type=radio], [type=hidden])")].some((one) => one.value !== one.defaultValue);
+    return typed || at?.matches("textarea, input:not([type=checkbox], [type=radio])") || el.querySelector("details.menu[open]")
       || [...el.querySelectorAll("input[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
+  };
+  const beside = (old, fresh, place) => {
+    const [shown, newer] = [old, fresh].map((region) => region.querySelector(place));
+    if (!shown || !newer || shown.contains(document.activeElement)) return;
+    const copy = newer.cloneNode(true);
+    shown.replaceWith(copy);
+    window.htmx?.process(copy);
   };
   const put = (old, fresh) => {
     held.delete(fresh.id);
@@ -99,9 +111,10 @@
     });
   };
   const release = () => setTimeout(() => {
-    for (const [id, fresh] of held) {
+    for (const [id, { fresh, at }] of held) {
       const old = document.getElementById(id);
-      if (!old) held.delete(id);
+      // What a form's answer put in its place is newer.
+      if (old !== at) held.delete(id);
       else if (!isHeld(old)) put(old, fresh);
     }
   }, 300);
@@ -157,10 +170,16 @@
   const apply = (piece) => {
     if (piece.dataset.lanes) return lanes(piece);
     if (piece.matches("article.message")) return entry(piece);
-    const open = document.querySelector("[data-open-message] > .message-body");
+    const open = openBody();
     if (!open) return;
     if (piece.dataset.output !== undefined) return output(open, piece);
     if (piece.dataset.words || piece.dataset.blocks) grow(open, piece);
+  };
+  // The message that is being written: the last one but for what was asked meanwhile.
+  const openBody = () => {
+    let message = document.getElementById("entries")?.lastElementChild;
+    while (message && message.dataset.openMessage === undefined) message = message.previousElementSibling;
+    return message?.querySelector(":scope > .message-body");
   };
   // A command's output grows by lines. Its end is followed unless its reader has scrolled up: then nothing that is being read
   // moves, and what is above stays until the reader is back.
@@ -199,11 +218,11 @@
   }, { capture: true, passive: true });
   // A group of calls that is sent again keeps what its reader had scrolled to.
   const scrolled = (root) => [...root.querySelectorAll("details[data-call] .out")].filter((pre) => pre.scrollTop < -8)
-    .map((pre) => [pre.closest("details").dataset.call, pre.scrollTop]);
+    .map((pre) => [pre.closest("details").dataset.call, pre.scrollTop, pre.scrollHeight]);
   const rescroll = (root, places) => {
-    for (const [call, top] of places) {
+    for (const [call, top, height] of places) {
       const pre = root.querySelector(`details[data-call="${CSS.escape(call)}"] .out`);
-      if (pre) pre.scrollTop = top;
+      if (pre) pre.scrollTop = top - Math.max(0, pre.scrollHeight - height); // what came is at its end
     }
   };
 
@@ -212,10 +231,13 @@
     const lane = piece.dataset.words || piece.dataset.blocks;
     const text = [...open.querySelectorAll(`[data-open="${CSS.escape(lane)}"]`)].pop();
     if (text?.dataset.finished !== piece.dataset.from) return reset();
-    const growing = text.querySelector(":scope > .growing");
+    const growing = text.lastElementChild?.matches(".growing") ? text.lastElementChild : undefined;
     if (piece.dataset.blocks) {
       growing?.remove();
-      text.append(...piece.childNodes);
+      const fresh = piece.lastElementChild; // what is being written now
+      fresh.remove();
+      settle(text, piece);
+      text.append(fresh);
       text.dataset.finished = piece.dataset.to;
     } else if (!growing) {
       reset();
@@ -226,6 +248,33 @@
       end.lastChild?.nodeType === Node.TEXT_NODE ? end.lastChild.appendData(piece.textContent) : end.append(piece.textContent);
     }
   };
+  // Finished blocks are kept in groups, so that a page does not have to look at all of them whenever a word joins the last one.
+  // They are grouped by number alone: the same text has the same groups, whether it grew or came at once.
+  const NODES_PER_GROUP = 48; // blocks, and the line ends between them
+  const settle = (text, blocks) => {
+    while (blocks.firstChild) {
+      let group = text.lastElementChild;
+      if (!group?.matches(".settled") || group.childNodes.length >= NODES_PER_GROUP) {
+        group = document.createElement("div");
+        group.className = "settled";
+        text.append(group);
+      }
+      // Moved by a range: nothing here ever holds the nodes themselves.
+      const range = document.createRange();
+      range.setStart(blocks, 0);
+      range.setEnd(blocks, Math.min(blocks.childNodes.length, NODES_PER_GROUP - group.childNodes.length));
+      group.append(range.extractContents());
+    }
+  };
+  const grown = (root) => root.querySelectorAll("[data-open]").forEach(settled);
+  const settled = (text) => {
+    const growing = text.lastElementChild?.matches(".growing") ? text.lastElementChild : undefined;
+    growing?.remove();
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    settle(text, range.extractContents());
+    if (growing) text.append(growing);
+  };
   const after = (el) => {
     for (let next = el.nextSibling; next; next = next.nextSibling) if (next.textContent.trim()) return true;
     return false;
@@ -233,6 +282,7 @@
   const lanes = (piece) => {
     const open = document.querySelector(`#${CSS.escape(piece.dataset.lanes)} > .message-body`);
     if (!open) return;
+    grown(piece);
     const from = Number(piece.dataset.from);
     const known = new Map();
     const places = scrolled(open);
@@ -243,6 +293,7 @@
       // A text that is being read stays where it is.
       if (window.htmx && first?.matches(".prose") && lane.matches(".prose") && lane.dataset.lane === first.dataset.lane) {
         first.remove();
+        if (lane.querySelector(":scope > .settled") && !first.querySelector(":scope > .settled")) settled(first);
         morph(lane, first);
         continue;
       }
@@ -258,6 +309,14 @@
   const entry = (piece) => {
     const entries = document.getElementById("entries");
     const old = document.getElementById(piece.id);
+    grown(piece);
+    if (old?.dataset.openMessage !== undefined) {
+      // The same groups as before: nothing that is being read is made anew.
+      for (const lane of old.querySelectorAll(".message-body > .prose:has(> .settled)")) {
+        const same = piece.querySelector(`.message-body > .prose[data-lane="${CSS.escape(lane.dataset.lane)}"]:not(:has(> .settled))`);
+        if (same) settled(same);
+      }
+    }
     if (old) return old.dataset.openMessage === undefined ? replace(old, piece) : morph(old, piece);
     if (!entries) return;
     const seq = Number(piece.dataset.seq);
@@ -307,9 +366,12 @@
     if (!document.getElementById("entries")) return location.reload();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     cursor = fresh.body.dataset.cursor || "";
-    for (const id of ["entries", "dock-state"]) {
+    for (const id of ["entries", "asks", "dock-state"]) {
       const [old, now] = [document.getElementById(id), fresh.getElementById(id)];
-      if (old && now) replace(old, now);
+      if (!old || !now) continue;
+      grown(now);
+      if (isHeld(old)) held.set(id, { fresh: now, at: old });
+      else replace(old, now);
     }
     close();
     open();
@@ -343,8 +405,15 @@
     if (document.hidden) hiddenAt = setTimeout(() => { close(); clearTimeout(retry); }, HIDDEN);
     else if (!source) open();
   });
+  // The page shows something else beside the conversation.
+  document.addEventListener("stream", () => {
+    close();
+    held.clear();
+    open();
+  });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted) open(); });
   addEventListener("online", () => { if (!source) open(); });
+  grown(document);
   open();
 })();

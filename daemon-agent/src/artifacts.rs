@@ -7,6 +7,7 @@ mod collector;
 mod fenced_blocks;
 mod read_limits;
 mod reference;
+mod versions;
 
 pub use collector::{ArtifactSource, Collector, NewArtifact};
 pub use fenced_blocks::{FencedSource, deltas};

@@ -188,7 +188,11 @@ enum ConfigVerb {
 enum ServiceVerb {
     /// Install and start the service for this user.
     #[command(after_help = "Example: daemon-agent service install")]
-    Install,
+    Install {
+        /// Print what was done as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show whether the service is installed and runs; fails unless it runs.
     #[command(after_help = "Example: daemon-agent service status")]
     Status {
@@ -198,10 +202,18 @@ enum ServiceVerb {
     },
     /// Stop the service and start it again; running tasks may finish first.
     #[command(after_help = "Example: daemon-agent service restart")]
-    Restart,
+    Restart {
+        /// Print what was done as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Stop the service and delete its definition; the home stays.
     #[command(after_help = "Example: daemon-agent service uninstall")]
-    Uninstall,
+    Uninstall {
+        /// Print what was done as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Print what the service logged.
     #[command(after_help = "Example: daemon-agent service logs -n 20")]
     Logs(LogsArgs),
@@ -227,6 +239,9 @@ enum KeyVerb {
     Set {
         /// The provider, such as anthropic.
         provider: String,
+        /// Print where it was saved as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// List the providers and where their keys come from; never shows a key.
     #[command(after_help = "Example: daemon-agent key list")]
@@ -240,6 +255,9 @@ enum KeyVerb {
     Remove {
         /// The provider, such as anthropic.
         provider: String,
+        /// Print the outcome as JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Ask a provider for its list of models: says whether it accepts the key, and why not.
     #[command(after_help = "Example: daemon-agent key test anthropic")]
@@ -337,15 +355,15 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Models { json } => status::models(&home, json).await,
         Verb::Doctor { json } => check::doctor(&home, json).await,
         Verb::Config(ConfigVerb::Validate { json }) => check::validate(&home, json),
-        Verb::Service(ServiceVerb::Install) => service::install(&home).await,
+        Verb::Service(ServiceVerb::Install { json }) => service::install(&home, json),
         Verb::Service(ServiceVerb::Status { json }) => service::status(json),
-        Verb::Service(ServiceVerb::Restart) => service::restart(),
-        Verb::Service(ServiceVerb::Uninstall) => service::uninstall(),
+        Verb::Service(ServiceVerb::Restart { json }) => service::restart(json),
+        Verb::Service(ServiceVerb::Uninstall { json }) => service::uninstall(json),
         Verb::Logs(args) | Verb::Service(ServiceVerb::Logs(args)) => service::logs::logs(&home, args).await,
         Verb::Leave { offline, json } => leave::leave(&home, offline, json).await,
-        Verb::Key(KeyVerb::Set { provider }) => keys::set(&home, &provider),
+        Verb::Key(KeyVerb::Set { provider, json }) => keys::set(&home, &provider, json),
         Verb::Key(KeyVerb::List { json }) => keys::list(&home, json),
-        Verb::Key(KeyVerb::Remove { provider }) => keys::remove(&home, &provider),
+        Verb::Key(KeyVerb::Remove { provider, json }) => keys::remove(&home, &provider, json),
         Verb::Key(KeyVerb::Test { provider, json }) => keys::test(&home, &provider, json).await,
         Verb::Task(task) => task::task(&home, task).await,
         // `main` handles it before anything is parsed; this entry only reserves the word.

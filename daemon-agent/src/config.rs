@@ -1,10 +1,11 @@
-//! The configuration of this machine: `config.yaml` and `agents/{id}.yaml`, checked key by key.
+//! The configuration of this machine: `config.yaml`, `policy.yaml` and `agents/{id}.yaml`, checked key by key.
 //!
 //! Owns the checked values. Runs nothing and does not use the network.
 
 mod agents;
 mod default_model;
 mod machine;
+mod policy;
 pub mod provider_keys;
 mod providers;
 mod sandbox;
@@ -19,14 +20,18 @@ use std::{
     sync::Arc,
 };
 
-use protocol::{AgentInfo, AgentMode, ConfigError, KeySource, ProviderInfo, ReportedDetail, TaskLimits, ViberState};
+use protocol::{
+    AgentInfo, AgentMode, Capability, ConfigError, KeySource, ProviderInfo, ReportedDetail, TaskLimits, ViberState,
+    rules::RuleSet,
+};
 
 use crate::home::Home;
 pub use default_model::set_default_model;
+pub use policy::{MachinePolicy, expand_rule};
 pub use sandbox::SandboxConfig;
 pub use variables::Variables;
 
-/// `config.yaml`, with `${VAR}` replaced.
+/// `config.yaml`, with `${VAR}` replaced, and `policy.yaml`.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// By name; the well-known ones are present even if the file does not name them.
@@ -44,6 +49,7 @@ pub struct Config {
     pub embeddings: Option<String>,
     /// Whether the Board's admins may set and remove providers' keys on this machine.
     pub board_keys: bool,
+    pub policy: MachinePolicy,
     /// Providers to show: those in the file, those that are ready to use, and those whose keys the Board may set.
     pub shown: Vec<String>,
 }
@@ -109,11 +115,15 @@ pub struct Agent {
     pub description: String,
     /// `provider/model`, with defaults applied.
     pub model: String,
+    /// `provider/model` to go on with when the other one cannot be had.
+    pub fallback_model: Option<String>,
     pub max_steps: u32,
     pub temperature: Option<f64>,
     pub max_tokens: Option<u32>,
     pub context_window: Option<u64>,
     pub mode: AgentMode,
+    /// Which calls it asks about, and which it does not: `approvals` and `requireApproval`.
+    pub rules: Arc<RuleSet>,
     /// Names of tools, with groups expanded, in the order of `toolset::ALL_TOOLS`.
     pub tools: Vec<String>,
     /// Absolute, with `~` replaced. The first is the working directory; if there are none, the workspace is.
@@ -123,12 +133,12 @@ pub struct Agent {
     pub env: Vec<String>,
     pub system_prompt: Option<String>,
     pub limits: TaskLimits,
+    /// Calls of tools after which the agent checks in with a person.
+    pub leash: Option<u32>,
     pub timeouts: Timeouts,
     pub stream: Option<ReportedDetail>,
     /// Known keys that have no effect yet.
     pub not_in_effect: Vec<String>,
-    /// A restricting key that is not supported yet: tasks are refused with this sentence.
-    pub refuses: Option<String>,
 }
 
 impl Agent {
@@ -181,10 +191,11 @@ pub struct ConfigSnapshot {
 impl ConfigSnapshot {
     /// Reads all files of `home`.
     pub fn read(home: &Home, variables: &Variables) -> Self {
-        let (config, error) = match machine::read(home, variables) {
+        let (mut config, error) = match machine::read(home, variables) {
             Ok(config) => (config, None),
             Err(error) => (machine::defaults(home, variables), Some(error)),
         };
+        config.policy = policy::read(home);
         let agents = agents::read_all(home, variables, &config);
         let mut read = Self { agents, config: Arc::new(config), error };
         read.share(home);
@@ -207,7 +218,8 @@ impl ConfigSnapshot {
     fn or_last_good(mut self, before: &Self, home: &Home) -> Self {
         if self.error.is_some() {
             // Whoever writes the file may be switching this off: as long as it has a mistake, the Board sets no key.
-            self.config = Arc::new(Config { board_keys: false, ..Config::clone(&before.config) });
+            let policy = self.config.policy.clone();
+            self.config = Arc::new(Config { board_keys: false, policy, ..Config::clone(&before.config) });
             self.share(home);
         }
         self
@@ -216,11 +228,16 @@ impl ConfigSnapshot {
     /// The agent `id`, or why it accepts no tasks; `None` if there is no such agent.
     pub fn agent(&self, id: &str) -> Option<Result<Arc<Agent>, ConfigError>> {
         let found = self.agents.get(id)?;
-        Some(match (&self.error, found) {
+        Some(match (self.machine_error(), found) {
             (Some(error), _) => Err(error.clone()),
             (None, Ok(agent)) => Ok(Arc::new(agent.clone())),
             (None, Err((_, error))) => Err(error.clone()),
         })
+    }
+
+    /// What keeps every agent from taking tasks: a file that says what all of them may do cannot be read.
+    fn machine_error(&self) -> Option<&ConfigError> {
+        self.error.as_ref().or(self.config.policy.error.as_ref())
     }
 
     /// Models that a task may name, as `provider/model`: those that the files of this machine mention, of providers that
@@ -245,7 +262,7 @@ impl ConfigSnapshot {
     /// All mistakes in the files.
     pub fn errors(&self) -> Vec<&ConfigError> {
         let of_agents = self.agents.values().filter_map(|agent| agent.as_ref().err()).map(|(_, error)| error);
-        self.error.iter().chain(of_agents).collect()
+        self.error.iter().chain(&self.config.policy.error).chain(of_agents).collect()
     }
 
     /// What is reported to the Board.
@@ -260,7 +277,8 @@ impl ConfigSnapshot {
                     ..info.clone()
                 },
             };
-            let error = self.error.as_ref().or(info.error.as_ref());
+            info.max_mode = self.config.policy.max_mode;
+            let error = self.machine_error().or(info.error.as_ref());
             info.error = error.map(|error| ConfigError { message: short(&error.message, 600), ..error.clone() });
             info
         });
@@ -285,6 +303,19 @@ fn short(text: &str, most: usize) -> String {
 }
 
 impl Agent {
+    /// Whether its tasks are done by the echo, which has no model.
+    pub fn is_echo(&self) -> bool {
+        self.model.starts_with("echo/")
+    }
+
+    /// What people can do with its tasks while they run.
+    pub fn capabilities(&self) -> Vec<Capability> {
+        if self.is_echo() {
+            return Vec::new();
+        }
+        vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause]
+    }
+
     /// The agent as the Board shows it.
     pub fn info(&self) -> AgentInfo {
         AgentInfo {
@@ -293,12 +324,14 @@ impl Agent {
             description: short(&self.description, 300),
             model: short(&self.model, 120),
             mode: self.mode,
+            max_mode: None,
             tools: self.tools.clone(),
             spaces: self.spaces.iter().take(8).map(|space| short(&space.display().to_string(), 120)).collect(),
             max_steps: self.max_steps,
             context_window: self.context_window,
             not_in_effect: self.not_in_effect.iter().take(8).map(|key| short(key, 80)).collect(),
-            refuses: self.refuses.clone(),
+            capabilities: self.capabilities(),
+            refuses: None,
             error: None,
         }
     }

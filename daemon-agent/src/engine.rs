@@ -2,6 +2,7 @@
 
 pub mod builtin;
 pub mod echo;
+pub mod limits;
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::{
     config::{Agent, Config},
     home::Home,
     memory::Memory,
-    report::{Approvals, EngineOutcome, Sink},
+    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Sink},
 };
 
 /// Everything that an engine needs for one attempt.
@@ -32,6 +33,12 @@ pub struct EngineRun {
     pub stop: CancellationToken,
     /// Where the engine asks a person for approval.
     pub approvals: Approvals,
+    /// What people say meanwhile. An engine that cannot listen gets a closed one.
+    pub inbox: Inbox,
+    /// Where people want the task to be held, if they do.
+    pub pause: PauseSwitch,
+    /// How long the task has worked; the engine holds it while it waits for a person.
+    pub active_time: ActiveTime,
     /// Whether the task began on this machine rather than on the Board.
     pub local: bool,
 }
@@ -48,7 +55,7 @@ pub enum Engine {
 impl Engine {
     /// The engine for an agent, chosen by its model's provider (`echo/…` is the echo).
     pub fn of(agent: &Agent) -> Self {
-        if agent.model.starts_with("echo/") { Self::Echo } else { Self::Builtin }
+        if agent.is_echo() { Self::Echo } else { Self::Builtin }
     }
 
     /// The name in `task:started`.

@@ -2,6 +2,8 @@
 //!
 //! Owns paths and permissions: folders 0700, files 0600. Does not know what the files contain.
 
+mod edited_text;
+
 use std::{
     fs::{self, OpenOptions, Permissions},
     io::{self, Read, Write},
@@ -13,6 +15,8 @@ use std::{
 };
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
+
+pub use self::edited_text::replace_text;
 
 /// The folder for damaged files, in `state/` and in the outbox.
 pub const DAMAGED_FOLDER: &str = "damaged";
@@ -163,6 +167,11 @@ impl Home {
         self.root.join("config.yaml")
     }
 
+    /// What this machine denies its agents, or has asked.
+    pub fn policy(&self) -> PathBuf {
+        self.root.join("policy.yaml")
+    }
+
     /// Agent files and session logs.
     pub fn agents(&self) -> PathBuf {
         self.root.join("agents")
@@ -215,6 +224,15 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, path)?;
     fs::File::open(folder)?.sync_all()
+}
+
+/// What was found; `None` if there is nothing.
+fn found<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Opens the regular file at `path` for reading; the flags in `more` may refuse links. Anything else is examined, never

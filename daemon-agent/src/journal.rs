@@ -21,7 +21,7 @@ use crate::{
     outbox::{FileSpan, Record, encode, is_torn, salvage},
 };
 use state::JournalEntry;
-pub use state::{JournalState, PendingAttempt, PendingWrite};
+pub use state::{JournalState, PendingAttempt, PendingMessage, PendingWrite};
 
 /// Bytes by which the file may grow before it is rewritten.
 const COMPACT_AFTER_BYTES: u64 = 4 * 1024 * 1024;
@@ -71,9 +71,7 @@ impl Journal {
             match stretch {
                 FileSpan::Sound(record) => {
                     rest -= record.size();
-                    held.add(
-                        serde_json::from_slice(record.payload).map_err(|error| of_another_version(&path, &error))?,
-                    );
+                    held.add(state::read(record.payload).map_err(|error| of_another_version(&path, &error))?);
                 }
                 FileSpan::Damaged(end) if end.len() == rest && is_torn(end) => {
                     tracing::warn!(bytes = end.len(), "the last record of the journal was incomplete and is removed");
@@ -233,6 +231,14 @@ fn rewrite(path: &Path, held: &JournalState) -> io::Result<(File, u64)> {
         let command = Command::Submit(attempt.submit.clone());
         put(&JournalEntry::Command(NumberedCommand { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
         let AttemptRef { task_id, attempt: number } = attempt.attempt();
+        for PendingMessage { cmd_seq, message } in &attempt.messages {
+            let command = Command::Message(message.clone());
+            put(&JournalEntry::Command(NumberedCommand { cmd_seq: *cmd_seq, command }), &mut bytes)?;
+        }
+        if let Some(at) = attempt.paused {
+            let command = Command::Pause { task_id: task_id.clone(), attempt: number, at };
+            put(&JournalEntry::Command(NumberedCommand { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;
+        }
         if let Some(reason) = attempt.stopped.clone() {
             let command = Command::Stop { task_id: task_id.clone(), attempt: number, reason };
             put(&JournalEntry::Command(NumberedCommand { cmd_seq: attempt.cmd_seq, command }), &mut bytes)?;

@@ -8,6 +8,8 @@ mod attempts;
 mod edits;
 mod late_repairs;
 mod local;
+mod messages;
+mod pauses;
 mod recover;
 
 use std::{
@@ -21,8 +23,8 @@ use std::{
 };
 
 use protocol::{
-    AgentEvent, AgentStreamEvent, Attachment, AttemptRef, Command, EventBody, Fence, Instant, NumberedCommand,
-    SessionId, TaskId, TaskSubmit, WorkspaceWrite,
+    Attachment, AttemptRef, Command, EventBody, Fence, Instant, NumberedCommand, SessionId, TaskId, TaskSubmit,
+    WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -35,9 +37,9 @@ use crate::{
     journal::{Journal, JournalError},
     memory::{Memory, TaskSummary},
     outbox::Outbox,
-    report::Approvals,
+    report::{Approvals, Inbox, PauseSwitch},
     task::StopSwitch,
-    workspace::{Violation, Workspace},
+    workspace::{CommandOwner, Violation, Workspace},
 };
 
 pub use crate::task::StopCause;
@@ -125,10 +127,14 @@ struct MeshState {
     /// File edits that are still to be made; the first one is under way.
     writes: VecDeque<Box<WorkspaceWrite>>,
     running: BTreeMap<AttemptRef, LiveAttempt>,
+    /// What people say to attempts, from when they are requested to their end.
+    inboxes: BTreeMap<AttemptRef, Inbox>,
+    /// Attempts that people hold or held.
+    pauses: BTreeMap<AttemptRef, PauseSwitch>,
     /// Attempts whose endings are being written.
     ending: BTreeSet<AttemptRef>,
     /// Violations by commands of attempts from before this start, to be reported in these attempts' logs.
-    undone: BTreeMap<AttemptRef, Vec<Violation>>,
+    undone: BTreeMap<AttemptRef, (CommandOwner, Vec<Violation>)>,
     drained: bool,
     closing: bool,
     /// Another machine uses this viber's identity: nothing new is started.
@@ -245,20 +251,10 @@ impl Mesh {
                 self.pump();
             }
             Command::Write(write) => self.write(write),
-            Command::Approval(response) => self.shared.approvals.answer(response),
-            Command::Message { task_id, message_id, .. } => {
-                // Messages into a running task are not supported yet: tell the Board that this one was dropped.
-                let event = AgentStreamEvent::MessageState { message_id, state: "discarded".to_owned() };
-                let known = self
-                    .state()
-                    .running
-                    .iter()
-                    .find(|(attempt, _)| attempt.task_id == task_id)
-                    .map(|(a, l)| (a.clone(), l.agent_id.clone()));
-                if let Some((attempt, agent_id)) = known {
-                    self.outbox().append(&attempt, EventBody::Progress { event: AgentEvent { agent_id, event } });
-                }
-            }
+            Command::Approval(response) => self.shared.approvals.answer(*response),
+            Command::Pause { task_id, attempt, at } => self.hold(&AttemptRef { task_id, attempt }, Some(at)),
+            Command::Resume { task_id, attempt } => self.hold(&AttemptRef { task_id, attempt }, None),
+            Command::Message(message) => self.talk(*message, &newer()),
         }
     }
 
@@ -277,7 +273,7 @@ impl Mesh {
             // Nothing in `state/` mentions it: that was damaged, or an old copy was restored.
             return self.end_soon(attempt, recover::forgotten());
         }
-        self.state().queue.push_back(submit);
+        self.enqueue(submit, Vec::new());
         self.ring();
         self.pump();
     }
@@ -353,6 +349,8 @@ impl Mesh {
             let mut state = self.state();
             state.running.remove(attempt);
             state.ending.remove(attempt);
+            state.inboxes.remove(attempt);
+            state.pauses.remove(attempt);
         }
         self.ring();
         self.pump();

@@ -3,7 +3,7 @@
 //! Owns wire formats, quirks, the facts that retries need, and the classification of failures. Knows nothing of tools
 //! and policy.
 
-use protocol::Usage;
+use protocol::{Usage, tokens};
 use serde_json::Value;
 
 mod anthropic;
@@ -39,6 +39,20 @@ pub struct ModelRequest {
     pub context_window: u64,
 }
 
+impl ModelRequest {
+    /// Tokens that it is likely to cost, without the model's answer.
+    pub fn estimated_tokens(&self) -> u64 {
+        let tools = self.tools.iter().map(|tool| {
+            tokens::estimate(tool.name)
+                + tokens::estimate(tool.description)
+                + tokens::estimate(&tool.parameters.to_string())
+        });
+        tokens::estimate(&self.system)
+            + tools.sum::<u64>()
+            + self.messages.iter().map(Message::estimated_tokens).sum::<u64>()
+    }
+}
+
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -51,6 +65,19 @@ pub enum Message {
         content: String,
         ok: bool,
     },
+}
+
+impl Message {
+    fn estimated_tokens(&self) -> u64 {
+        match self {
+            Self::User(text) | Self::Tool { content: text, .. } => tokens::estimate(text),
+            Self::Assistant(answer) => {
+                let calls = answer.calls.iter().map(|call| tokens::estimate(&call.object().to_string()));
+                let reasoning = answer.reasoning.iter().map(|block| tokens::estimate(&block.to_string()));
+                tokens::estimate(&answer.text) + calls.chain(reasoning).sum::<u64>()
+            }
+        }
+    }
 }
 
 /// What a model said in one call, in the form in which it must be sent back.

@@ -11,9 +11,11 @@ use crate::{clock::Clock, config::Agent, home::Home, memory::Recall, model::Mess
 mod context_block;
 mod history;
 mod personalization;
+mod said;
 mod texts;
 mod token_budget;
 
+pub use said::said;
 pub use token_budget::{PromptParts, context};
 
 /// Facts about the place where tools run, for the model.
@@ -70,6 +72,12 @@ pub fn messages(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Messag
 fn fenced(tag: &str, attributes: &str, text: &str) -> String {
     let gap = if attributes.is_empty() { "" } else { " " };
     format!("<{tag}{gap}{attributes}>\n{}\n</{tag}>", tame(text.trim(), tag))
+}
+
+/// A name between quotes, without characters that could end them.
+fn quoted(text: &str) -> String {
+    let plain: String = text.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).collect();
+    format!("\"{plain}\"")
 }
 
 /// `text` with every end of `tag` made harmless.

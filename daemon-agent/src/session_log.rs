@@ -142,7 +142,7 @@ fn read_turns(path: &Path) -> Vec<Turn> {
     for line in bytes.split(|byte| *byte == b'\n') {
         let line: Value = serde_json::from_slice(line).unwrap_or_default();
         let role = match line["type"].as_str() {
-            Some("goal") => TurnRole::User,
+            Some("goal" | "message") => TurnRole::User,
             Some("text") => TurnRole::Assistant,
             _ => continue,
         };
@@ -245,6 +245,18 @@ mod tests {
         );
         assert_eq!(lines[0]["at"], "1970-01-01T00:00:00.001Z");
         assert_eq!(std::fs::metadata(&path).expect("the log").permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn the_history_of_a_session_has_what_people_said_meanwhile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ses_1.jsonl");
+        let mut log = log(&path, "task_1");
+        for (kind, text) in [("goal", "Fix it"), ("text", "Fixed."), ("message", "And that"), ("text", "That too.")] {
+            log.part(kind, json!({ "text": text })).await;
+        }
+        let roles: Vec<TurnRole> = turns(path).await.into_iter().map(|turn| turn.role).collect();
+        assert_eq!(roles, [TurnRole::User, TurnRole::Assistant, TurnRole::User, TurnRole::Assistant]);
     }
 
     #[tokio::test]

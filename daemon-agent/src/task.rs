@@ -6,20 +6,21 @@ use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use protocol::{
-    AgentMode, AttemptRef, ErrorCode, EventBody, Instant, ReportedDetail, TaskError, TaskSubmit, limits::MAX_GOAL_BYTES,
+    AttemptRef, Capability, ErrorCode, EventBody, Instant, LimitPolicy, ReportedDetail, TaskError, TaskSubmit,
+    limits::MAX_GOAL_BYTES,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     artifacts::Collector,
     clock::Clock,
     config::{Agent, ConfigSnapshot},
-    engine::{Engine, EngineRun},
+    engine::{self, Engine, EngineRun, limits},
     home::Home,
     memory::{Memory, TaskSummary},
     outbox::{EventFitter, Outbox},
-    report::{Approvals, EngineOutcome, Reporter, activity::ActivityRecorder},
+    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Reporter, activity::ActivityRecorder},
     space, tools,
 };
 
@@ -35,8 +36,10 @@ pub enum StopCause {
     Stop(String),
     /// The daemon shuts down.
     Shutdown,
-    /// It took longer than allowed; the limit that it reached.
-    TooLong(String),
+    /// It worked as long as `limits.minutes` allows.
+    MinutesUsed(u32),
+    /// Its deadline has passed.
+    DeadlinePassed(Instant),
 }
 
 impl StopCause {
@@ -49,10 +52,15 @@ impl StopCause {
                 "The daemon was shut down while the task ran.".to_owned(),
                 Some("Retry the task when the viber is connected again."),
             ),
-            Self::TooLong(bound) => error(
-                ErrorCode::Timeout,
-                format!("The task was ended: {bound}."),
+            Self::MinutesUsed(minutes) => error(
+                ErrorCode::BudgetExceeded,
+                format!("The task was ended: it reached `limits.minutes` ({minutes})."),
                 Some("Give it more time (`limits.minutes`) or a smaller goal."),
+            ),
+            Self::DeadlinePassed(at) => error(
+                ErrorCode::Timeout,
+                format!("The task was ended: its deadline {at} has passed."),
+                Some("Give it more time or a smaller goal."),
             ),
         }
     }
@@ -91,6 +99,10 @@ pub struct RunContext {
     pub files: Arc<ConfigSnapshot>,
     pub stop: StopSwitch,
     pub approvals: Approvals,
+    /// What people say to the attempt.
+    pub inbox: Inbox,
+    /// Where people want it to be held, if they do.
+    pub pause: PauseSwitch,
     /// Whether it began on this machine.
     pub local: bool,
     /// A folder that the person at this machine named for the task.
@@ -118,7 +130,7 @@ async fn recorded(
     activity: &ActivityRecorder,
 ) -> EventBody {
     let attempt = AttemptRef { task_id: submit.task_id.clone(), attempt: submit.attempt };
-    submit.limits.minutes = least(submit.limits.minutes, agent.limits.minutes);
+    submit.limits = limits::of_task(&submit, &agent, context.local);
     let stream = narrower(submit.stream, agent.stream);
     let begins = space::remember(&context.home, &submit.session_id, &agent, now);
     if context.stop.token().run_until_cancelled(begins).await.is_none() {
@@ -131,8 +143,14 @@ async fn recorded(
     let done = CancellationToken::new();
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, (context.outbox.clone(), shaper.clone()), done);
-    let bound = bound(&submit, now);
+    let bounds = TimeBounds::of(&submit, &agent, now);
     let sink = activity.beside(reporter.sink());
+    if agent.capabilities().is_empty() {
+        context.inbox.close();
+    } else {
+        let reporter = reporter.clone();
+        context.inbox.open(move |event| reporter.take(event));
+    }
     let stop = context.stop.token();
     let collector = Collector::new(context.home.clone(), submit.task_id.clone(), Clock::system(), sink.clone(), stop);
     let readable = tools::ReadableFiles::of(&agent, &context.home);
@@ -146,10 +164,13 @@ async fn recorded(
         collector: collector.clone(),
         stop: stop.clone(),
         approvals: context.approvals.clone(),
+        inbox: context.inbox.clone(),
+        pause: context.pause.clone(),
+        active_time: bounds.active_time.clone(),
         local: context.local,
     };
-    let end = bound.as_ref().and_then(|(after, _)| tokio::time::Instant::now().checked_add(*after));
-    let mut outcome = watched(engine, run, &context.stop, bound).await;
+    let mut outcome = watched(engine, run, &context.stop, &bounds).await;
+    context.inbox.close();
     let closing = async {
         match &mut outcome {
             Some(EngineOutcome::Completed(result)) => collector.finish(result, |path| readable.open(path)).await,
@@ -158,10 +179,7 @@ async fn recorded(
     };
     // Artifacts are kept, but large files are not read beyond the attempt's time.
     let time_is_up = async {
-        match end {
-            Some(end) => tokio::time::sleep_until(end).await,
-            None => std::future::pending().await,
-        }
+        bounds.passed().await;
         collector.hurry();
         std::future::pending::<()>().await
     };
@@ -180,29 +198,15 @@ async fn recorded(
     }
 }
 
-/// The engine's outcome, or `None` if it panicked. It ends within `bound`, and soon after a stop.
-async fn watched(
-    engine: Engine,
-    run: EngineRun,
-    stop: &StopSwitch,
-    bound: Option<(Duration, String)>,
-) -> Option<EngineOutcome> {
+/// The engine's outcome, or `None` if it panicked. It ends within `bounds`, and soon after a stop.
+async fn watched(engine: Engine, run: EngineRun, stop: &StopSwitch, bounds: &TimeBounds) -> Option<EngineOutcome> {
     let work = AssertUnwindSafe(engine.run(run)).catch_unwind();
     tokio::pin!(work);
-    let time_is_up = async {
-        match bound {
-            Some((after, name)) => {
-                sleep(after).await;
-                name
-            }
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         biased;
         outcome = &mut work => return settled(outcome.ok(), stop),
         () = stop.token().cancelled() => {}
-        name = time_is_up => stop.stop(StopCause::TooLong(name)),
+        cause = bounds.passed() => stop.stop(cause),
     }
     match timeout(STOP_TIMEOUT, work).await {
         Ok(outcome) => settled(outcome.ok(), stop),
@@ -247,19 +251,10 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
         }
         Some(Ok(agent)) => agent,
     };
-    if let Some(refuses) = &agent.refuses {
-        return Err(bad(
-            format!("The agent {id:?} refuses tasks: {refuses}."),
-            "Change the agent's file on the viber.",
-        ));
-    }
-    if let Some(mode @ (AgentMode::AlwaysAsk | AgentMode::ViberDecides)) = submit.mode {
-        let message = format!("The task asks for `mode: {}`, which this viber does not support yet.", mode.as_str());
-        return Err(bad(message, "Send the task without that mode."));
-    }
-    if submit.limits.cost_usd.is_some() {
-        let message = "The task asks for `limits.costUsd`, which this viber does not support yet.".to_owned();
-        return Err(bad(message, "Bound it by `limits.tokens` instead."));
+    if agent.is_echo()
+        && let Some(why) = engine::echo::restriction(submit, &agent, &files.config.policy)
+    {
+        return Err(bad(format!("The echo asks nobody, and {why}."), "Choose an agent with a model."));
     }
     if submit.goal.trim().is_empty() || submit.goal.len() > MAX_GOAL_BYTES {
         return Err(bad(format!("A goal has 1 to {MAX_GOAL_BYTES} bytes."), "Write a goal."));
@@ -278,20 +273,52 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
     Ok(agent)
 }
 
-/// How long the attempt may take, and which limit says so.
-fn bound(submit: &TaskSubmit, now: Instant) -> Option<(Duration, String)> {
-    let minutes = submit.limits.minutes.map(|minutes| {
-        (Duration::from_secs(u64::from(minutes) * 60), format!("it reached `limits.minutes` ({minutes})"))
-    });
-    let deadline = submit.deadline.map(|at| {
-        let left = u64::try_from(at.millis() - now.millis()).unwrap_or(0);
-        (Duration::from_millis(left), format!("its deadline {at} has passed"))
-    });
-    minutes.into_iter().chain(deadline).min_by_key(|(after, _)| *after)
+/// What ends an attempt by its time, whatever it does then.
+struct TimeBounds {
+    active_time: ActiveTime,
+    /// Of `active_time`; `None` without a limit, and where the engine asks a person for more.
+    minutes: Option<u32>,
+    /// When, and as it was said.
+    deadline: Option<(tokio::time::Instant, Instant)>,
 }
 
-fn least(a: Option<u32>, b: Option<u32>) -> Option<u32> {
-    a.into_iter().chain(b).min()
+impl TimeBounds {
+    fn of(submit: &TaskSubmit, agent: &Agent, now: Instant) -> Self {
+        let asks =
+            submit.limits.on_limit == Some(LimitPolicy::Pause) && agent.capabilities().contains(&Capability::Pause);
+        let deadline = submit.deadline.and_then(|at| {
+            let left = u64::try_from(at.millis() - now.millis()).unwrap_or(0);
+            Some((tokio::time::Instant::now().checked_add(Duration::from_millis(left))?, at))
+        });
+        let minutes = submit.limits.minutes.filter(|_| !asks);
+        Self { active_time: ActiveTime::start(), minutes, deadline }
+    }
+
+    /// Waits until the first of them is reached.
+    async fn passed(&self) -> StopCause {
+        let worked = async {
+            match self.minutes {
+                Some(minutes) => {
+                    self.active_time.reached(Duration::from_secs(u64::from(minutes) * 60)).await;
+                    StopCause::MinutesUsed(minutes)
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let due = async {
+            match self.deadline {
+                Some((until, at)) => {
+                    sleep_until(until).await;
+                    StopCause::DeadlinePassed(at)
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            cause = worked => cause,
+            cause = due => cause,
+        }
+    }
 }
 
 fn narrower(asked: ReportedDetail, allowed: Option<ReportedDetail>) -> ReportedDetail {
@@ -310,4 +337,23 @@ pub fn internal(message: &str) -> EventBody {
 fn error(code: ErrorCode, message: String, suggestion: Option<&str>) -> EventBody {
     let suggestion = suggestion.map(str::to_owned);
     EventBody::Error { error: TaskError { code, message, retryable: true, suggestion, details: None } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn used_minutes_and_a_passed_deadline_end_a_task_by_their_names() {
+        let time = || ActiveTime::counted(Duration::from_secs(60));
+        let used = TimeBounds { active_time: time(), minutes: Some(1), deadline: None };
+        let cause = used.passed().await;
+        assert_eq!(cause, StopCause::MinutesUsed(1));
+        let EventBody::Error { error } = cause.ending(0) else { panic!("an error") };
+        assert!(error.code == ErrorCode::BudgetExceeded && error.message.contains("limits.minutes"), "{error:?}");
+        let at = Instant(1);
+        let deadline = Some((tokio::time::Instant::now(), at));
+        let late = TimeBounds { active_time: time(), minutes: Some(2), deadline };
+        assert_eq!(late.passed().await, StopCause::DeadlinePassed(at));
+    }
 }

@@ -6,7 +6,7 @@
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -30,14 +30,18 @@ mod edit;
 mod memory;
 mod paths;
 mod plan;
+mod proposal;
 mod read;
 mod search;
 mod shell;
-mod specs;
 mod timeout;
 mod truncate;
 
-use self::{paths::Roots, shell::Scratch, timeout::CallDeadline};
+pub use self::{
+    args::CallArgs,
+    proposal::{CallProposal, FileArea, ProposalSubject, ProposedFile},
+};
+use self::{args::specs, paths::Roots, shell::Scratch, timeout::CallDeadline};
 
 /// The result of a call. A failure is reported to the model and does not fail the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,11 +65,13 @@ impl ToolOutcome {
         }
     }
 
-    fn done(text: impl Into<String>) -> Self {
+    /// A call that succeeded.
+    pub fn done(text: impl Into<String>) -> Self {
         Self { ok: true, result: Value::String(text.into()), killed: 0 }
     }
 
-    fn refused(why: impl Into<String>) -> Self {
+    /// A call that did nothing.
+    pub fn refused(why: impl Into<String>) -> Self {
         Self { ok: false, result: Value::String(why.into()), killed: 0 }
     }
 }
@@ -95,6 +101,8 @@ pub struct Toolbox {
     hold: PathBuf,
     /// Created for the first command.
     scratch: Mutex<Option<Scratch>>,
+    /// Why `context.stop` ended the calls under way, if not because the task was stopped.
+    ended: OnceLock<String>,
     /// The session's plan; without it the plan tool is not offered.
     plan: Option<PlanEditor>,
     /// The memory; without it the memory tools are not offered.
@@ -104,7 +112,8 @@ pub struct Toolbox {
 impl Toolbox {
     /// The tools of `context.agent`. Touches nothing yet.
     pub fn new(context: ToolContext) -> Self {
-        Self { context, hold: crate::hold::own_program(), scratch: Mutex::new(None), plan: None, memory: None }
+        let (hold, scratch, ended) = (crate::hold::own_program(), Mutex::new(None), OnceLock::new());
+        Self { context, hold, scratch, ended, plan: None, memory: None }
     }
 
     /// Uses `program` as the supervisor of commands instead of the running program.
@@ -123,6 +132,28 @@ impl Toolbox {
     pub fn with_memory(mut self, memory: MemoryEditor) -> Self {
         self.memory = Some(memory);
         self
+    }
+
+    /// The calls from now on end with `stop`: a child of the task's own, so that they can be ended by themselves.
+    pub fn begin_calls(&mut self, stop: CancellationToken) {
+        self.context.stop = stop;
+        self.ended = OnceLock::new();
+    }
+
+    /// Ends the calls under way; their results say `why`.
+    pub fn end_calls(&self, why: String) {
+        let _ = self.ended.set(why);
+        self.context.stop.cancel();
+    }
+
+    /// Whether calls end at once.
+    pub fn has_ended_calls(&self) -> bool {
+        self.context.stop.is_cancelled()
+    }
+
+    /// Why calls were ended; `usual` if it was the task's stop.
+    fn why_ended(&self, usual: &str) -> String {
+        self.ended.get().cloned().unwrap_or_else(|| usual.to_owned())
     }
 
     /// The agent's tools as a model sees them, in the order of [`ALL_TOOLS`].
@@ -149,7 +180,10 @@ impl Toolbox {
         if let Some(memory) = self.memory.as_ref() {
             match name {
                 "remember" => return memory::remember(memory, args).await,
-                "search_memory" => return memory::search(memory, args).await,
+                "search_memory" => {
+                    let found = self.context.stop.run_until_cancelled(memory::search(memory, args)).await;
+                    return found.unwrap_or_else(|| ToolOutcome::refused(self.why_ended("stopped")));
+                }
                 _ => {}
             }
         }
@@ -158,9 +192,6 @@ impl Toolbox {
         }
         let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
-        if let Some(plan) = &self.plan {
-            plan.look_for_persons_lines().await;
-        }
         let protected = self.protected_paths();
         let running = tokio::task::spawn_blocking(move || {
             let roots = roots(&context).with_protected_paths(protected);
@@ -177,17 +208,19 @@ impl Toolbox {
         // The work checks its own limits; a file system that does not respond cannot.
         let bound = Duration::from_secs(self.context.agent.timeouts.default + 5);
         tokio::select! {
+            biased;
             done = running => match done {
                 Ok(Ok(text)) => ToolOutcome::done(text),
-                Ok(Err(why)) => ToolOutcome::refused(why),
+                Ok(Err(why)) => ToolOutcome::refused(self.why_ended(&why)),
                 Err(_) => ToolOutcome::refused("the tool failed internally; the daemon's log says why"),
             },
-            () = self.context.stop.cancelled() => ToolOutcome::refused("stopped"),
+            () = self.context.stop.cancelled() => ToolOutcome::refused(self.why_ended("stopped")),
             () = tokio::time::sleep(bound) => ToolOutcome::refused("the file system does not respond"),
         }
     }
 
-    fn offers(&self, name: &str) -> bool {
+    /// Whether the agent has this tool.
+    pub fn offers(&self, name: &str) -> bool {
         let is_there = match name {
             "update_plan" => self.plan.is_some(),
             "remember" | "search_memory" => self.memory.is_some(),
@@ -196,8 +229,8 @@ impl Toolbox {
         is_there && ALL_TOOLS.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }
 
-    /// What this attempt must not write in the workspace: the plan and the memory if the session's policies say that
-    /// changes are proposed, a plan in which a person wrote, and everything that belongs to other sessions.
+    /// What this attempt must not write in the workspace: plans, the memory if the session's policy says that changes are
+    /// proposed, and everything that belongs to other sessions.
     fn protected_paths(&self) -> ProtectedPaths {
         let mut protected = ProtectedPaths::default();
         if let Some(plan) = &self.plan {
@@ -248,6 +281,11 @@ impl ReadableFiles {
 /// Opened for every call: a space may come and go while a task runs.
 fn roots(context: &ToolContext) -> Roots {
     Roots::open(&context.agent, &context.home).with_write_listener(context.workspace.clone())
+}
+
+/// Whether calls of this tool only speak to people: what they change is for people to read, or for them to decide about.
+pub fn speaks_to_people(name: &str) -> bool {
+    matches!(name, "update_plan" | "add_artifact" | "remember" | "ask_operator")
 }
 
 /// Whether calls of this tool change nothing, so that several may run in parallel.

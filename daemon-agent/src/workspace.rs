@@ -32,9 +32,11 @@ use tokio::sync::{broadcast, watch as bells};
 
 pub use attribution::Author;
 pub use changes::FileChange;
-pub use hash::hex;
+pub use hash::{hex, of as hash_of};
 pub(crate) use hidden::HiddenPaths;
-pub use protect::{LateRepair, ProtectedFiles, ProtectedPaths, Repair, SESSIONS_FOLDER, Violation, recover};
+pub use protect::{
+    CommandOwner, LateRepair, ProtectedFiles, ProtectedPaths, Repair, SESSIONS_FOLDER, Violation, recover,
+};
 
 use self::{attribution::Attribution, changes::ChangeFeed, version_cache::VersionCache};
 use crate::home::Home;

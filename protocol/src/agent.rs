@@ -23,6 +23,9 @@ pub struct AgentInfo {
     /// `provider/model`.
     pub model: String,
     pub mode: AgentMode,
+    /// The freest mode that a task may have on this machine, when it sets one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_mode: Option<AgentMode>,
     /// Tool names as a model sees them.
     pub tools: Vec<String>,
     /// Working directories the agent may touch, absolute.
@@ -34,6 +37,9 @@ pub struct AgentInfo {
     /// Keys of the file that are known but have no effect yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_in_effect: Vec<String>,
+    /// What people can do with a task of this agent while it runs; empty for a daemon that does not say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<Capability>,
     /// Set when the agent refuses tasks until something is changed: one sentence that names the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refuses: Option<String>,
@@ -106,4 +112,21 @@ pub struct ProviderInfo {
     /// Something to mend, such as a key file that others can read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+}
+
+/// What people can do with a task while it runs. One of a later version is `Unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = AgentCapability))]
+#[serde(rename_all = "kebab-case")]
+pub enum Capability {
+    /// `InjectionPoint::Steer`.
+    Steer,
+    /// `InjectionPoint::Collect` and `InjectionPoint::Followup`.
+    Queue,
+    /// Questions of every kind, modes, rules and budgets.
+    Approve,
+    /// `Command::Pause`, `Command::Resume` and a leash.
+    Pause,
+    #[serde(other)]
+    Unknown,
 }

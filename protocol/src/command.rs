@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    approval::{ApprovalResponse, ModelPrice},
     event::ArtifactRef,
     files::WorkspaceWrite,
-    ids::{ApprovalId, ArtifactId, MessageId, SessionId, TaskId},
+    ids::{ArtifactId, MessageId, SessionId, TaskId},
     instant::Instant,
+    rules::ApprovalRules,
 };
 
 /// A command as it is sent, beside its `cmdSeq`.
@@ -22,8 +24,9 @@ pub enum Command {
     /// The same for every task of the viber.
     #[serde(rename = "viber:stop")]
     StopAll { reason: String },
+    /// Somebody talks to a running task, or changed what they had said.
     #[serde(rename = "task:message")]
-    Message { task_id: TaskId, message_id: MessageId, content: String, injection_mode: InjectionPoint },
+    Message(Box<TaskMessage>),
     /// `target_agent_id` is an agent or `*`.
     #[serde(rename = "interrupt")]
     Interrupt { target_agent_id: String, reason: String },
@@ -32,7 +35,13 @@ pub enum Command {
     Write(Box<WorkspaceWrite>),
     /// A person has decided what an agent asked.
     #[serde(rename = "approval:response")]
-    Approval(ApprovalResponse),
+    Approval(Box<ApprovalResponse>),
+    /// Hold before the next model call or, with `PausePoint::Tool`, before the next call of a tool already.
+    #[serde(rename = "task:pause")]
+    Pause { task_id: TaskId, attempt: u32, at: PausePoint },
+    /// Go on with a task that is held, or is about to be.
+    #[serde(rename = "task:resume")]
+    Resume { task_id: TaskId, attempt: u32 },
     /// No new tasks are started until `drained` is false again.
     #[serde(rename = "viber:drain")]
     Drain { drained: bool },
@@ -79,12 +88,49 @@ pub struct TaskSubmit {
     pub model: Option<String>,
     #[serde(default)]
     pub limits: TaskLimits,
+    /// The team's rules for calls of tools. The agent's and the machine's apply as well.
+    #[serde(skip_serializing_if = "ApprovalRules::is_empty", default)]
+    pub rules: ApprovalRules,
+    /// A question that nobody answers in so many minutes counts as denied.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approval_minutes: Option<u32>,
+    /// What models cost where their provider does not say.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub prices: Vec<ModelPrice>,
+    /// The agent checks in after so many calls of tools.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub leash: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deadline: Option<Instant>,
     /// Set instead of `messages`, `goal` and the rest when they are too large for a frame: the path below the Board's
     /// address from which the daemon fetches the whole `TaskSubmit` as JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub payload_url: Option<String>,
+}
+
+/// A message to a task that has not ended. The same id with a higher `rev` replaces it until the agent was told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskMessage {
+    pub task_id: TaskId,
+    pub message_id: MessageId,
+    /// Rises with every change of the message.
+    #[serde(default)]
+    pub rev: u32,
+    /// The name of whoever says it.
+    #[serde(default)]
+    pub author: String,
+    pub content: String,
+    /// `{currentFile?, selection?}` of whoever says it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub context: Option<Value>,
+    pub injection_mode: InjectionPoint,
+    /// Its place among the task's messages: they are told in this order.
+    #[serde(default)]
+    pub position: u64,
+    /// It is not to be told any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub withdrawn: bool,
 }
 
 /// How an agent's change of a shared file is treated.
@@ -122,30 +168,6 @@ pub struct Attachment {
     pub sha256: String,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
     pub kind: Option<String>,
-}
-
-/// What a person decided. `digest` names what they saw: for anything else it is no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ApprovalResponse {
-    pub approval_id: ApprovalId,
-    pub digest: String,
-    pub decision: Decision,
-    /// How long the decision applies: `once`, `task` or `rule`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub scope: Option<String>,
-    /// What they say to the agent.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub note: Option<String>,
-}
-
-/// Whether the agent may proceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalDecision))]
-#[serde(rename_all = "kebab-case")]
-pub enum Decision {
-    Allow,
-    Deny,
 }
 
 /// One turn of the conversation before the goal.
@@ -206,13 +228,16 @@ impl ReportedDetail {
     }
 }
 
-/// When an agent asks before it acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// When an agent asks before it acts, the strictest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMode {
+    /// Before every call but those that only read or only speak to people.
     AlwaysAsk,
+    /// Before calls that its table calls risky.
     ViberDecides,
+    /// Only where a rule says so.
     #[default]
     AlwaysExecute,
 }
@@ -228,13 +253,29 @@ impl AgentMode {
     }
 }
 
-/// When a running task sees a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// When a running task is told a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = InjectionMode))]
 #[serde(rename_all = "kebab-case")]
 pub enum InjectionPoint {
+    /// At the end of its turn, together with those collected next to it.
     Collect,
+    /// Now: the model's call is dropped, a tool has a moment to end.
     Steer,
+    /// In a turn of its own, after this one.
+    #[default]
     Followup,
+}
+
+impl InjectionPoint {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Collect => "collect",
+            Self::Steer => "steer",
+            Self::Followup => "followup",
+        }
+    }
 }
 
 /// Limits of one task; an absent limit does not apply.
@@ -255,4 +296,40 @@ pub struct TaskLimits {
     /// Wall-clock minutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minutes: Option<u32>,
+    /// What happens when one is reached; `Pause` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_limit: Option<LimitPolicy>,
+}
+
+/// What happens when a task reaches one of its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitPolicy {
+    /// A person is asked for more.
+    Pause,
+    /// The task ends with `budget_exceeded`.
+    Stop,
+}
+
+/// Where a task is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum PausePoint {
+    /// Before the next model call.
+    #[default]
+    Step,
+    /// Before the next call of a tool, or the next model call, whichever comes first.
+    Tool,
+}
+
+impl PausePoint {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Tool => "tool",
+        }
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ids::{ArtifactId, MessageId, SessionId},
+    approval::ApprovalRequest,
+    command::InjectionPoint,
+    ids::{ApprovalId, ArtifactId, MessageId, SessionId},
     instant::Instant,
 };
 
@@ -146,10 +148,37 @@ pub enum AgentStreamEvent {
     },
     Usage(Usage),
     Context(BTreeMap<String, Value>),
-    ApprovalRequired(BTreeMap<String, Value>),
+    ApprovalRequired(Box<ApprovalRequest>),
+    /// A question is not open any more though nobody's decision about it was followed: it counts as denied.
+    ApprovalExpired {
+        approval_id: ApprovalId,
+        reason: String,
+    },
+    /// What became of the call that a decision was about.
+    ApprovalOutcome {
+        approval_id: ApprovalId,
+        call_id: String,
+        ok: bool,
+    },
+    /// How far a `task:message` has come. The words before `consumed` were said without it, those after it with it.
     MessageState {
         message_id: MessageId,
-        state: String,
+        /// Of the version that this is about.
+        #[serde(default)]
+        rev: u32,
+        state: MessageProgress,
+        /// With `consumed`: the number of the turn that it is told in, from 1.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        turn: Option<u32>,
+    },
+    /// Opens a further turn of the task: what these messages ask for.
+    Turn {
+        /// From 2 on.
+        n: u32,
+        message_ids: Vec<MessageId>,
+        /// `None`: one of a later version.
+        #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "known_mode")]
+        mode: Option<InjectionPoint>,
     },
     Notice {
         level: NoticeLevel,
@@ -199,6 +228,25 @@ pub struct AgentWait {
     pub cause: PauseCause,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub until: Option<Instant>,
+    /// With `PauseCause::Paused` before a call of a tool: the call.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next: Option<NextCall>,
+}
+
+impl AgentWait {
+    /// A wait of which no end is known.
+    pub fn of(cause: PauseCause) -> Self {
+        Self { cause, until: None, next: None }
+    }
+}
+
+/// A call that a held task would make next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NextCall {
+    pub call_id: String,
+    pub tool: String,
+    pub args: Value,
 }
 
 /// Why an agent waits. A cause of a later version is `Unknown`: the wait itself is still reported.
@@ -210,6 +258,28 @@ pub enum PauseCause {
     RateLimit,
     Budget,
     Paused,
+    #[serde(other)]
+    Unknown,
+}
+
+/// A mode that this version knows.
+fn known_mode<'de, D: Deserializer<'de>>(from: D) -> Result<Option<InjectionPoint>, D::Error> {
+    let word = Value::deserialize(from)?;
+    Ok(serde_json::from_value(word).ok())
+}
+
+/// How far a message to a task has come on its viber. A state of a later version is `Unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageProgress {
+    /// The task has it, and the agent was not told yet.
+    Delivered,
+    /// The agent was told.
+    Consumed,
+    /// It was withdrawn before the agent was told.
+    Withdrawn,
+    /// The task will not tell it.
+    Discarded,
     #[serde(other)]
     Unknown,
 }

@@ -333,6 +333,8 @@ const TO_DAEMON: &[&str] = &[
     "viber:drain",
     "workspace:write",
     "approval:response",
+    "task:pause",
+    "task:resume",
 ];
 
 const COMMANDS: &[&str] = &[
@@ -344,6 +346,8 @@ const COMMANDS: &[&str] = &[
     "viber:drain",
     "workspace:write",
     "approval:response",
+    "task:pause",
+    "task:resume",
 ];
 
 #[derive(Deserialize)]

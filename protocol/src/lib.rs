@@ -4,6 +4,7 @@
 //! Board's `link` and the daemon's `mesh`.
 
 pub mod agent;
+mod approval;
 mod command;
 mod confinement;
 mod event;
@@ -16,6 +17,7 @@ mod memory;
 pub mod path;
 pub mod plan;
 pub mod provider_key;
+pub mod rules;
 pub mod sessions;
 pub mod sniff;
 pub mod space;
@@ -24,15 +26,20 @@ pub mod text;
 pub mod tokens;
 pub mod transcript;
 
-pub use agent::{AgentInfo, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
+pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
+pub use approval::{
+    AffectedFile, AgentQuestion, AnswerOption, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
+    DecisionScope, ModelPrice, ReachedLimit,
+};
 pub use command::{
-    AgentMode, ApprovalResponse, Attachment, Command, Decision, InjectionPoint, Policy, ReportedDetail, TaskLimits,
-    TaskSubmit, Turn, TurnPart, TurnRole,
+    AgentMode, Attachment, Command, InjectionPoint, LimitPolicy, PausePoint, Policy, ReportedDetail, TaskLimits,
+    TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
     ActivityState, AgentEvent, AgentStreamEvent, AgentWait, ArtifactRef, COMMAND_OUTPUT_TYPE, ErrorCode, Event,
-    EventBody, NoticeLevel, OutputPlace, PauseCause, StepState, TaskError, TaskResult, Usage, UsageSource,
+    EventBody, MessageProgress, NextCall, NoticeLevel, OutputPlace, PauseCause, StepState, TaskError, TaskResult,
+    Usage, UsageSource,
 };
 pub use files::{
     Entry, EntryKind, FOLDER_VERSION, FileMatch, FileMatches, FilePiece, Listing, WorkspaceWrite, WorkspaceWritten,

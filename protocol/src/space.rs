@@ -61,7 +61,8 @@ pub struct Since {
 pub struct Change {
     pub path: String,
     pub kind: ChangeKind,
-    /// Lines; absent for what is no text, and for new files that git does not know.
+    /// Lines; absent for what is no text, and for files that git does not know and the viber did not count: large ones, all
+    /// beyond the first 200, and those that it could not read in time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub added: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

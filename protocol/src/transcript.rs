@@ -1,6 +1,6 @@
 //! A task's events as plain text, for the command lines of both programs.
 
-use crate::{AgentStreamEvent, EventBody, NoticeLevel, StepState, text};
+use crate::{AgentStreamEvent, ApprovalKind, EventBody, NoticeLevel, StepState, text};
 
 /// Longest part of a tool call's arguments that is shown, bytes.
 const MAX_SHOWN_ARGUMENT_BYTES: usize = 200;
@@ -19,6 +19,15 @@ pub fn plain(body: &EventBody) -> String {
             AgentStreamEvent::ToolOutput { content, .. } => content.clone(),
             AgentStreamEvent::ToolResult { tool, ok: false, .. } => format!("\n× {tool} failed\n"),
             AgentStreamEvent::Step { state: StepState::Discarded, .. } => "\n[withdrawn]\n".to_owned(),
+            AgentStreamEvent::ApprovalRequired(asked) if asked.replaces.is_none() => {
+                let what = if asked.kind == ApprovalKind::Question { &asked.preview } else { &asked.reason };
+                format!(
+                    "\n? {} waits for a decision on the Board: {}\n",
+                    asked.tool,
+                    text::head(what, MAX_SHOWN_ARGUMENT_BYTES)
+                )
+            }
+            AgentStreamEvent::ApprovalExpired { reason, .. } => format!("\n! not decided: {reason}\n"),
             AgentStreamEvent::Notice { level, text } if *level != NoticeLevel::Info => format!("\n! {text}\n"),
             _ => String::new(),
         },

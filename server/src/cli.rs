@@ -121,9 +121,9 @@ enum LocalCommand {
     /// Replace the database with a backup; the Board must not be running
     #[command(after_help = "Example: viber-board restore /backup/board.db --data /var/lib/viber-board")]
     Restore(maintenance::RestoreArgs),
-    /// Check database, keys, permissions, disk, audit and clock
+    /// Check database, keys, permissions, disk, audit and clock, and the settings that serve would have
     #[command(after_help = "Example: viber-board doctor")]
-    Doctor,
+    Doctor(ServeArgs),
 }
 
 /// The options of `serve`.
@@ -149,8 +149,8 @@ pub struct ServeArgs {
     #[arg(long, env = "VIBER_BOARD_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
     /// Proxy whose X-Forwarded-For is believed; may be given several times
-    #[arg(long, env = "VIBER_BOARD_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
-    trusted_proxy: Vec<Cidr>,
+    #[arg(long, env = "VIBER_BOARD_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',', value_parser = proxy)]
+    trusted_proxy: Vec<Option<Cidr>>,
     /// Second address that serves /metrics, /healthz and /readyz to anybody who can reach it
     #[arg(long, env = "VIBER_BOARD_METRICS_LISTEN", value_name = "ADDRESS")]
     metrics_listen: Option<std::net::SocketAddr>,
@@ -160,6 +160,11 @@ pub struct ServeArgs {
     /// The daemon-agent build that work machines download [default: the one beside this program]
     #[arg(long, env = "VIBER_BOARD_DAEMON_BINARY", value_name = "FILE")]
     daemon_binary: Option<PathBuf>,
+}
+
+/// A range of a list; none where a container's environment was put together from variables that are not all set.
+fn proxy(text: &str) -> Result<Option<Cidr>, String> {
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
 }
 
 /// Why a command failed.
@@ -262,6 +267,7 @@ async fn dispatch(cli: Cli) -> Result<(), CliError> {
     };
     let (flags, command) = match command {
         LocalCommand::Serve(flags) => (flags, None),
+        LocalCommand::Doctor(flags) => (flags.clone(), Some(LocalCommand::Doctor(flags))),
         command => (ServeArgs::default(), Some(command)),
     };
     let source = ConfigSource { store: cli.store, flags };
@@ -281,7 +287,7 @@ async fn dispatch(cli: Cli) -> Result<(), CliError> {
         LocalCommand::Migrate => maintenance::migrate(&config).await,
         LocalCommand::Backup(flags) => maintenance::backup(&config, flags).await,
         LocalCommand::Restore(flags) => maintenance::restore(&config, flags).await,
-        LocalCommand::Doctor => maintenance::doctor(&config).await,
+        LocalCommand::Doctor(_) => maintenance::doctor(&config).await,
     }
 }
 
@@ -319,7 +325,8 @@ fn settle(store: StoreArgs, flags: ServeArgs) -> Result<(Config, Option<LogForm>
     config.public_url = public_url.map(|url| url.trim_end_matches('/').to_owned());
     config.tls = flags.tls_cert.zip(flags.tls_key).or(file.tls_cert.zip(file.tls_key));
     config.signing_key_file = flags.signing_key_file.or(file.signing_key_file);
-    config.trusted_proxies = if flags.trusted_proxy.is_empty() { file.trusted_proxy } else { flags.trusted_proxy };
+    let proxies: Vec<Cidr> = flags.trusted_proxy.into_iter().flatten().collect();
+    config.trusted_proxies = if proxies.is_empty() { file.trusted_proxy } else { proxies };
     config.metrics_listen = flags.metrics_listen.or(file.metrics_listen);
     config.metrics_token = flags.metrics_token.or(file.metrics_token);
     config.daemon_binary = flags.daemon_binary.or(file.daemon_binary);
@@ -387,6 +394,14 @@ mod tests {
         assert_eq!((config.listen.port(), log), (9, Some(LogForm::Json)));
         let flags = ServeArgs { listen: "127.0.0.1:10".parse().ok(), ..ServeArgs::default() };
         assert_eq!(settle(store(None), flags).expect("settled").0.listen.port(), 10);
+        let proxies = |list: &str| {
+            let line = ["viber-board", "serve", "--trusted-proxy", list];
+            let CliCommand::Local(LocalCommand::Serve(flags)) = Cli::try_parse_from(line).ok()?.command else {
+                return None;
+            };
+            Some(settle(store(None), flags).expect("settled").0.trusted_proxies.len())
+        };
+        assert_eq!(["", "10.0.0.2,", "10.0.0.2,::1/128", "10.0.0.2,x"].map(proxies), [Some(0), Some(1), Some(2), None]);
         assert!(matches!(settle(store(Some("mysql://x")), ServeArgs::default()), Err(CliError::Config(_))));
         std::fs::write(folder.path().join("config.yaml"), "lisen: 127.0.0.1:9\n").expect("a file");
         let Err(CliError::Config(why)) = settle(store(None), ServeArgs::default()) else {

@@ -8,21 +8,25 @@ pub mod work;
 pub use documents::{artifact, file, memory, plan, space};
 pub use fleet::{connection, viber};
 pub use people::{accounts, actor, input, login, name, quota};
-pub use work::{assemble, committed, history, idempotency, logbook, search_terms, session, task};
+pub use work::{
+    approval, assemble, committed, history, idempotency, logbook, search_terms, session, task, task_message,
+};
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
 pub use actor::{Actor, By};
+pub use approval::{Approval, ApprovalSettings, ApprovalState, CallConsequence};
 pub use artifact::{Artifact, ArtifactKind, ArtifactOrigin, ArtifactState};
 pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
 pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
 pub use login::{CookieState, CookieVerdict, Login};
-pub use plan::{Approval, ApprovalState, PlanSource, Proposal, ProposalState, Revision};
+pub use plan::{PlanSource, Proposal, ProposalState, Revision};
 pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};
 pub use space::{Comment, Side, Space};
 pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
+pub use task_message::{EarlierVersion, KnownEnd, TaskMessage, TaskMessageState};
 pub use viber::{JoinToken, Viber, ViberFilter};
 
 /// A value that is stored as one word.

@@ -52,8 +52,8 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge { revoked_since: Instant(0) }));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
     board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
-    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex));
-    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TextIndex));
+    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex(sessions::Indexer::of_titles())));
+    board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TextIndex(sessions::Indexer::of_texts())));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
     board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics::default()));
 }
@@ -154,24 +154,24 @@ impl Duty for Imports {
 }
 
 /// Adds new titles to the search index.
-struct TitleIndex;
+struct TitleIndex(sessions::Indexer);
 
 impl Duty for TitleIndex {
     const NAME: &'static str = "title index";
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
-        sessions::index_titles(board).await
+        self.0.round(board).await
     }
 }
 
 /// Adds what people and agents wrote to the search index.
-struct TextIndex;
+struct TextIndex(sessions::Indexer);
 
 impl Duty for TextIndex {
     const NAME: &'static str = "text index";
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
-        sessions::index_texts(board).await
+        self.0.round(board).await
     }
 }
 

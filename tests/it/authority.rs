@@ -130,6 +130,7 @@ impl Callers {
                 "{session}" => path.push_str("ses_00000000000000000000000000000000"),
                 "{proposal}" => path.push_str("prp_00000000000000000000000000000000"),
                 "{edit}" => path.push_str("edt_00000000000000000000000000000000"),
+                "{message}" => path.push_str("msg_00000000000000000000000000000000"),
                 "{upload}" => path.push_str("art_00000000000000000000000000000000"),
                 "{code}" | "{secret}" | "{hash}" | "{name}" => return None,
                 _ if piece.starts_with('{') => match ids.get(before) {

@@ -1,11 +1,11 @@
 //! The product's first paragraph, in a real browser: with scripts, and without for reading, replying and stopping.
 
 mod axe;
-mod composer_shots;
 mod frame;
 mod keys;
+mod pane;
 mod phone;
-mod shots;
+pub mod shots;
 
 use board_tests::{
     Board, Browser, Engine, Llm, Viber,
@@ -132,7 +132,7 @@ async fn from_the_setup_link_to_finding_everything_again() {
     // Continue, then stop.
     say(&browser, "Go on then").await;
     browser.sees(LAST_ANSWER_CSS, "I could go on").await;
-    browser.click("#task-state form button").await;
+    browser.click("#task-state [data-focus=stop]").await;
     task_state(&browser, "stopped").await;
     eventually("the model's request is dropped", || async { llm.requests().last()?.aborted.then_some(()) }).await;
 
@@ -207,7 +207,7 @@ async fn without_scripts_one_reads_replies_and_stops() {
     say(&browser, "And now work").await;
     reload_until("[data-task-state=running]").await;
     eventually("the command runs", || async { (!processes_with(&mark).is_empty()).then_some(()) }).await;
-    browser.click("#task-state form button").await;
+    browser.click("#task-state [data-focus=stop]").await;
     reload_until("[data-task-state=stopped]").await;
     eventually("it is dead", || async { processes_with(&mark).is_empty().then_some(()) }).await;
     assert_eq!(browser.count("article.message[data-role=user]").await, 2);

@@ -1,5 +1,7 @@
 //! The command lines of both programs, as scripts and people use them.
 
+mod doctor;
+mod drafts;
 mod keys;
 mod leave;
 mod looks;

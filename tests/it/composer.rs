@@ -1,6 +1,6 @@
 //! The composer of a session and of a new task: the focus, files, options, examples, and who is to answer.
 
-mod answers;
+pub mod answers;
 mod files;
 mod home;
 

@@ -4,11 +4,12 @@ mod closed_workspace;
 mod commands;
 mod config;
 mod confined;
-mod escape;
+pub mod escape;
 mod hostile;
 mod links;
 mod models;
 mod sandbox;
+mod talk;
 
 use board_tests::{Engine, Fixture, Viber, llm::Reply, tasks::id};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! What is shipped beside the programs, checked without a container engine, and the one command of a second machine.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::Path, process::Command};
 
 use board_tests::{
     Board, Engine, Viber,
@@ -49,6 +49,12 @@ fn every_file_that_the_image_copies_exists_and_it_runs_as_nobody_special() {
     let after = &instructions[user..];
     assert!(after.iter().all(|(verb, _)| verb != "RUN" && verb != "COPY"), "nothing is done after root was left");
     assert!(instructions.iter().any(|(verb, _)| verb == "HEALTHCHECK"));
+    // Its group is its own as well: one that is merely free here is another one's on the machine and in other images.
+    let made = instructions.iter().find(|(_, rest)| rest.contains("useradd")).expect("the user is made").1.clone();
+    let words: Vec<&str> = made.split_whitespace().collect();
+    let ids: Vec<&str> =
+        (words.windows(2).filter(|pair| matches!(pair[0], "--uid" | "--gid")).map(|pair| pair[1])).collect();
+    assert!(ids.len() == 3 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
 }
 
 const COMPOSE_FILES: [&str; 2] = ["docker-compose.yml", "docker-compose.sqlite.yml"];
@@ -58,6 +64,25 @@ struct Compose {
     services: BTreeMap<String, Service>,
     #[serde(default)]
     volumes: BTreeMap<String, Option<serde_json::Value>>,
+    networks: BTreeMap<String, Network>,
+}
+
+#[derive(Deserialize)]
+struct Network {
+    ipam: AddressPlan,
+}
+
+#[derive(Deserialize)]
+struct AddressPlan {
+    config: Vec<AddressRange>,
+}
+
+#[derive(Deserialize)]
+struct AddressRange {
+    subnet: String,
+    gateway: String,
+    /// What containers without an address of their own get.
+    ip_range: String,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +93,8 @@ struct Service {
     profiles: Vec<String>,
     network_mode: Option<String>,
     #[serde(default)]
+    networks: serde_json::Value,
+    #[serde(default)]
     environment: BTreeMap<String, String>,
     #[serde(default)]
     volumes: Vec<String>,
@@ -76,6 +103,21 @@ struct Service {
     #[serde(default)]
     depends_on: BTreeMap<String, Depends>,
     healthcheck: Option<serde_json::Value>,
+    #[serde(default)]
+    read_only: bool,
+    #[serde(default)]
+    cap_drop: Vec<String>,
+    #[serde(default)]
+    cap_add: Vec<String>,
+    #[serde(default)]
+    security_opt: Vec<String>,
+    shm_size: Option<String>,
+    logging: Logging,
+}
+
+#[derive(Deserialize)]
+struct Logging {
+    driver: String,
 }
 
 #[derive(Deserialize)]
@@ -128,17 +170,39 @@ fn the_compose_files_say_what_the_board_understands_and_what_is_there() {
     }
 }
 
+#[test]
+fn a_container_of_the_compose_files_changes_its_volumes_and_fills_no_disk_with_its_log() {
+    for file in COMPOSE_FILES {
+        let compose: Compose = serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        for (name, service) in &compose.services {
+            assert!(service.read_only, "{file}: {name} can write to its own programs");
+            assert_eq!(service.cap_drop, ["ALL"], "{file}: {name}");
+            let ports: &[&str] = if name == "proxy" { &["NET_BIND_SERVICE"] } else { &[] };
+            assert_eq!(service.cap_add, ports, "{file}: {name}");
+            assert_eq!(service.security_opt, ["no-new-privileges:true"], "{file}: {name}");
+            assert_eq!(service.logging.driver, "local", "{file}: the log of {name} grows for ever");
+        }
+        let socket = "socket:/run/postgresql:ro".to_owned();
+        if let Some(database) = compose.services.get("database") {
+            assert!(compose.services["board"].volumes.contains(&socket), "{file}: the Board only uses the socket");
+            // With the 64 MB that an engine gives, queries with workers fail when a few of them run at once.
+            assert!(database.shm_size.is_some(), "{file}");
+        }
+    }
+}
+
 /// A value as compose fills it in when nobody set anything: `${NAME:-default}`.
 fn without_env(value: &str) -> String {
-    let mut filled = String::new();
-    let mut rest = value;
-    while let Some(at) = rest.find("${") {
-        let end = at + rest[at..].find('}').expect("a closing brace");
-        let (_, default) = rest[at + 2..end].split_once(":-").unwrap_or_else(|| panic!("{value} has to be set"));
-        filled = format!("{filled}{}{default}", &rest[..at]);
-        rest = &rest[end + 1..];
-    }
-    filled + rest
+    with_env(value, &[])
+}
+
+/// The same with some variables set.
+fn with_env(value: &str, env: &[(&str, &str)]) -> String {
+    let Some(at) = value.rfind("${") else { return value.to_owned() };
+    let end = at + value[at..].find('}').expect("a closing brace");
+    let (name, default) = value[at + 2..end].split_once(":-").unwrap_or_else(|| panic!("{value} has to be set"));
+    let filled = env.iter().find(|(variable, _)| *variable == name).map_or(default, |(_, set)| set);
+    with_env(&format!("{}{filled}{}", &value[..at], &value[end + 1..]), env)
 }
 
 #[tokio::test]
@@ -214,6 +278,32 @@ fn the_proxy_of_the_compose_files_has_a_certificate_and_sends_to_the_board() {
         assert_eq!(proxy.profiles, ["tls"], "{file}: nobody asked for it");
         assert_eq!(proxy.environment["BOARD_PORT"], "${BOARD_PORT:-7400}", "{file}");
         assert!(proxy.volumes.iter().any(|volume| volume == "./Caddyfile:/etc/caddy/Caddyfile:ro"), "{file}");
+    }
+}
+
+#[test]
+fn the_board_of_the_compose_files_believes_nobody_but_caddy_about_addresses() {
+    let number = |ip: &str| u32::from(ip.parse::<Ipv4Addr>().unwrap_or_else(|error| panic!("{ip}: {error}")));
+    let holds = |range: &str, ip: u32| {
+        let (first, bits) = range.split_once('/').expect("a range");
+        ip >> (32 - bits.parse::<u32>().expect("bits")) == number(first) >> (32 - bits.parse::<u32>().expect("bits"))
+    };
+    let another: &[(&str, &str)] = &[("BOARD_NETWORK", "192.168.77")];
+    for (file, env) in COMPOSE_FILES.into_iter().flat_map(|file| [(file, &[][..]), (file, another)]) {
+        let compose: Compose = serde_saphyr::from_str(&read(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let (board, proxy) = (&compose.services["board"], &compose.services["proxy"]);
+        assert_eq!(board.networks, serde_json::json!(["front"]), "{file}");
+        let caddy = with_env(proxy.networks["front"]["ipv4_address"].as_str().expect("an address"), env);
+        let [range] = compose.networks["front"].ipam.config.as_slice() else { panic!("{file}: one range") };
+        let [subnet, gateway, others] =
+            [&range.subnet, &range.gateway, &range.ip_range].map(|text| with_env(text, env));
+        assert!(holds(&subnet, number(&caddy)) && holds(&subnet, number(&gateway)), "{file}: {caddy} in {subnet}");
+        // Nobody else has that address: not a container, and not who comes by the published port.
+        assert!(!holds(&others, number(&caddy)) && caddy != gateway, "{file}: {caddy}, {others}, {gateway}");
+        let believed = &board.environment["VIBER_BOARD_TRUSTED_PROXY"];
+        assert_eq!(with_env(believed, env), format!("{caddy},"), "{file}");
+        let more = [env, &[("BOARD_TRUSTED_PROXY", "192.0.2.7")]].concat();
+        assert_eq!(with_env(believed, &more), format!("{caddy},192.0.2.7"), "{file}: whoever runs it may add to it");
     }
 }
 

@@ -7,6 +7,7 @@ mod hostile;
 mod people;
 mod story;
 mod ticks;
+mod whose;
 
 use board_tests::{Answer, Engine, Fixture, Viber, eventually, llm::Reply, tasks::id};
 use serde_json::{Value, json};

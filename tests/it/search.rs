@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use board_tests::{
-    Engine, Fixture, Person,
+    Board, Engine, Fixture, Neighbour, Person,
     board::HOME,
     eventually,
     fake_daemon::{completed, text},
@@ -16,6 +16,7 @@ crate::on_both_databases!(
     a_word_leads_to_its_message,
     what_is_older_than_the_index_is_indexed_and_the_page_says_so,
     hits_are_counted_page_by_page,
+    what_one_team_writes_does_not_wait_for_what_another_one_wrote_long_ago,
 );
 
 /// Texts that are older than the index: more than one turn of the scheduler's takes.
@@ -102,28 +103,7 @@ async fn what_is_older_than_the_index_is_indexed_and_the_page_says_so(engine: En
     fixture.begin("a needle of today").await;
     fixture.tell(vec![completed("")]).await;
     finds(&fixture.operator, "needle", 1).await;
-    // As after an upgrade: more than is indexed at once, and nobody has begun.
-    let id = match engine {
-        Engine::Sqlite => "printf('msg_%032x', i)",
-        Engine::Postgres => "'msg_' || lpad(to_hex(i), 32, '0')",
-    };
-    let many = format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {OLDER_TEXTS})");
-    let board = &fixture.board;
-    board
-        .sql_text(format!(
-            "INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, created_at) {many} \
-             SELECT t.team_id, t.session_id, i + 100, {id}, 'user', t.created_by, t.task_id, 0, i FROM n, tasks t"
-        ))
-        .await;
-    board
-        .sql_text(format!(
-            "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) {many} SELECT t.team_id, {id}, 0, 'text', \
-             '{{\"type\":\"text\",\"text\":\"needle ' || i || '\"}}', i FROM n, tasks t"
-        ))
-        .await;
-    board.sql("DELETE FROM unindexed_texts").await;
-    let sql = "INSERT INTO unindexed_history (team_id, message_id, idx) SELECT team_id, 'msh', 0 FROM teams WHERE slug = 'home'";
-    board.sql(sql).await;
+    write_older_texts(&fixture.board, engine, OLDER_TEXTS).await;
     let path = format!("/t/{HOME}/search?q=needle");
     let page = fixture.owner().page(&path).await.expect(200).body;
     assert!(page.contains("Older messages are still being indexed") && page.contains("of today"), "{page}");
@@ -140,6 +120,49 @@ async fn what_is_older_than_the_index_is_indexed_and_the_page_says_so(engine: En
         snippet(&hits(&fixture.operator, &format!("needle {OLDER_TEXTS}")).await[0]),
         format!("[needle] [{OLDER_TEXTS}]")
     );
+}
+
+/// As after an upgrade: texts that are older than the index in the session of the only task, and nobody has begun.
+async fn write_older_texts(board: &Board, engine: Engine, count: usize) {
+    let id = match engine {
+        Engine::Sqlite => "printf('msg_%032x', i)",
+        Engine::Postgres => "'msg_' || lpad(to_hex(i), 32, '0')",
+    };
+    let many = format!("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})");
+    board
+        .sql_text(format!(
+            "INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, created_at) {many} \
+             SELECT t.team_id, t.session_id, i + 100, {id}, 'user', t.created_by, t.task_id, 0, i FROM n, tasks t"
+        ))
+        .await;
+    board
+        .sql_text(format!(
+            "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) {many} SELECT t.team_id, {id}, 0, 'text', \
+             '{{\"type\":\"text\",\"text\":\"needle ' || i || '\"}}', i FROM n, tasks t"
+        ))
+        .await;
+    board.sql("DELETE FROM unindexed_texts").await;
+    let sql = "INSERT INTO unindexed_history (team_id, message_id, idx) SELECT team_id, 'msh', 0 FROM teams WHERE slug = 'home'";
+    board.sql(sql).await;
+}
+
+async fn what_one_team_writes_does_not_wait_for_what_another_one_wrote_long_ago(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let neighbour = Neighbour::of(&fixture.board).await;
+    fixture.begin("a needle of today").await;
+    finds(&fixture.operator, "needle", 1).await;
+    // Much more than the other one would wait for.
+    write_older_texts(&fixture.board, engine, 20 * OLDER_TEXTS).await;
+    within(INDEX_TIMEOUT, "the history has its first turn", || async {
+        let found = fixture.operator.get("/api/v1/search?q=needle").await.expect(200).json();
+        assert_eq!(found["indexing"], true, "it takes very much longer than this");
+        (found["items"].as_array().expect("a list").len() > 1).then_some(())
+    })
+    .await;
+    neighbour.operator.submit(neighbour.viber.id.as_str(), "another needle").await;
+    assert_eq!(snippet(&finds(&neighbour.operator, "needle", 1).await[0]), "another [needle]");
+    let found = fixture.operator.get("/api/v1/search?q=needle").await.expect(200).json();
+    assert_eq!(found["indexing"], true, "the history still waits");
 }
 
 async fn hits_are_counted_page_by_page(engine: Engine) {

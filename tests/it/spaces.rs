@@ -20,7 +20,7 @@ async fn with_space(engine: Engine) -> Fixture<Viber> {
 }
 
 /// The viber's one space: what people on the Board see of it, and what its owner does there.
-trait Space {
+pub trait Space {
     /// What the Board calls it.
     fn space(&self) -> String;
     /// A call about the space.

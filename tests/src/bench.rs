@@ -56,6 +56,7 @@ const MEASURES: &[Measure] = &[
     ("memory", |scale| Box::pin(workspace::remember(scale))),
     ("sandbox", |scale| Box::pin(sandbox::measure(scale))),
     ("slopes", |scale| Box::pin(slopes::measure(scale))),
+    ("slopes-postgres", |scale| Box::pin(slopes::measure_postgres(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

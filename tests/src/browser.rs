@@ -269,6 +269,11 @@ impl Browser {
         counters.filter_map(|one| Some((one["name"].as_str()?.to_owned(), one["value"].as_f64()?))).collect()
     }
 
+    /// Goes back to the page before, as the browser's button does.
+    pub async fn back(&self) {
+        self.page.back().await.expect("the page before");
+    }
+
     /// Writes what the page looks like to `path` as PNG.
     pub async fn screenshot(&self, path: &Path) {
         let png = self.page.screenshot().await.expect("a screenshot");

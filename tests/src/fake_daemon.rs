@@ -1,8 +1,18 @@
 //! A daemon that speaks the protocol rightly, or wrongly on command. It has no disk: what it keeps is what the test keeps.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{
+    SinkExt, StreamExt,
+    stream::{SplitSink, SplitStream},
+};
 use protocol::{
     Acked, AttemptRef, BootId, Command, Event, EventBody, Events, FromDaemon, Hello, Instant, NumberedCommand,
     OutboxRange, TaskId, TaskSubmit, ToDaemon, ViberId, ViberState, Welcome, limits,
@@ -36,9 +46,77 @@ pub struct FakeDaemon {
     /// What the next `hello` reports.
     pub running: Vec<AttemptRef>,
     pub outbox: Vec<OutboxRange>,
+    /// What people can do with a task of its agent while it runs.
+    pub capabilities: Vec<protocol::Capability>,
+    /// The freest mode that its machine allows.
+    pub max_mode: Option<protocol::AgentMode>,
     board: String,
     ledger: Arc<Ledger>,
-    socket: Option<WebSocketStream<MaybeTlsStream<TcpStream>>>,
+    line: Option<Line>,
+}
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+type Sender = Arc<tokio::sync::Mutex<SplitSink<Socket, Message>>>;
+
+/// A connection that is kept up: a heartbeat goes out every ten seconds, whatever the test does meanwhile. Nothing is read
+/// before the test reads.
+#[derive(Debug)]
+struct Line {
+    receiver: SplitStream<Socket>,
+    sender: Sender,
+    /// What the heartbeats name: what was begun here and has not ended.
+    at_work: Arc<Mutex<BTreeSet<AttemptRef>>>,
+    /// Heartbeats of the line's own whose answers have not come: no test waits for those.
+    unanswered: Arc<AtomicUsize>,
+    beats: tokio::task::JoinHandle<()>,
+}
+
+impl Line {
+    fn new(socket: Socket, running: &[AttemptRef]) -> Self {
+        let (sender, receiver) = socket.split();
+        let sender = Arc::new(tokio::sync::Mutex::new(sender));
+        let at_work = Arc::new(Mutex::new(running.iter().cloned().collect::<BTreeSet<_>>()));
+        let unanswered = Arc::new(AtomicUsize::new(0));
+        // The sender is held only while a heartbeat goes out: whoever drops the line hangs up.
+        let weak = Arc::downgrade(&sender);
+        let (work, sent) = (at_work.clone(), unanswered.clone());
+        let beats = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_secs(limits::HEARTBEAT_SECONDS)).await;
+                let Some(sender) = weak.upgrade() else { return };
+                let running = work.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+                let beat = serde_json::to_string(&FromDaemon::Heartbeat { running, metrics: None });
+                let beat = beat.expect("a frame is JSON");
+                sent.fetch_add(1, Ordering::SeqCst);
+                if sender.lock().await.send(Message::text(beat)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Self { receiver, sender, at_work, unanswered, beats }
+    }
+
+    /// Whether a heartbeat's answer is for one of the line's own.
+    fn answers_own(&self) -> bool {
+        let one_less = |count: usize| count.checked_sub(1);
+        self.unanswered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+
+    /// Follows what was begun and what has ended here.
+    fn note(&self, attempt: AttemptRef, kind: &str) {
+        let mut at_work = self.at_work.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(kind, "task:completed" | "task:error" | "task:stopped") {
+            at_work.remove(&attempt);
+        } else {
+            at_work.insert(attempt);
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
 }
 
 /// What the Board sent.
@@ -72,9 +150,11 @@ impl FakeDaemon {
             last_cmd: 0,
             running: Vec::new(),
             outbox: Vec::new(),
+            capabilities: Vec::new(),
+            max_mode: None,
             board: board.url.clone(),
             ledger: board.ledger().clone(),
-            socket: None,
+            line: None,
         }
     }
 
@@ -134,7 +214,7 @@ impl FakeDaemon {
             request.headers_mut().insert(*name, value.parse().expect("a header"));
         }
         let (socket, _) = tokio_tungstenite::connect_async(request).await?;
-        self.socket = Some(socket);
+        self.line = Some(Line::new(socket, &self.running));
         Ok(())
     }
 
@@ -162,6 +242,8 @@ impl FakeDaemon {
                     model: "demo/tour".into(),
                     spaces: vec![SPACE.into()],
                     max_steps: 25,
+                    capabilities: self.capabilities.clone(),
+                    max_mode: self.max_mode,
                     ..Default::default()
                 }]),
                 ..Default::default()
@@ -181,17 +263,17 @@ impl FakeDaemon {
     pub async fn send_text(&mut self, text: impl Into<String>) {
         let text = text.into();
         self.note_sent(&text);
-        let socket = self.socket.as_mut().expect("connected");
-        socket.send(Message::text(text)).await.expect("the Board takes it");
+        let sender = self.line.as_ref().expect("connected").sender.clone();
+        sender.lock().await.send(Message::text(text)).await.expect("the Board takes it");
     }
 
     /// Sends any text to a Board that may have hung up meanwhile.
     pub async fn try_send_text(&mut self, text: impl Into<String>) {
         let text = text.into();
         self.note_sent(&text);
-        let socket = self.socket.as_mut().expect("connected");
+        let sender = self.line.as_ref().expect("connected").sender.clone();
         // Whether it has is seen by reading.
-        let _ = socket.send(Message::text(text)).await;
+        let _ = sender.lock().await.send(Message::text(text)).await;
     }
 
     /// The next frame or close; panics after a while of silence.
@@ -205,11 +287,14 @@ impl FakeDaemon {
     }
 
     async fn read(&mut self) -> Heard {
-        let socket = self.socket.as_mut().expect("connected");
+        let line = self.line.as_mut().expect("connected");
         loop {
-            match socket.next().await {
+            match line.receiver.next().await {
                 Some(Ok(Message::Text(text))) => {
                     let frame = ToDaemon::parse(&text).unwrap_or_else(|error| panic!("{error:?} in {text}"));
+                    if matches!(frame, ToDaemon::Heartbeat { .. }) && line.answers_own() {
+                        continue;
+                    }
                     self.note_heard(&frame);
                     return Heard::Frame(frame);
                 }
@@ -231,6 +316,9 @@ impl FakeDaemon {
                 let event: Value = serde_json::from_str(item.get()).unwrap_or_default();
                 if let Some(seq) = event["seq"].as_u64() {
                     self.ledger.sent(frame.task_id.as_str(), frame.attempt, seq, item.get());
+                }
+                if let (Some(line), Some(kind)) = (&self.line, event["type"].as_str()) {
+                    line.note(AttemptRef { task_id: frame.task_id.clone(), attempt: frame.attempt }, kind);
                 }
             }
         }
@@ -278,7 +366,7 @@ impl FakeDaemon {
     pub async fn closed(&mut self) -> (u16, String) {
         loop {
             if let Heard::Closed { code, reason } = self.next().await {
-                self.socket = None;
+                self.line = None;
                 return (code, reason);
             }
         }
@@ -300,25 +388,26 @@ impl FakeDaemon {
         .await
     }
 
-    /// A heartbeat, and its answer: whoever waits for long has to live.
+    /// The next command, which has to be a message to a task.
+    pub async fn told(&mut self) -> protocol::TaskMessage {
+        match self.command().await {
+            Command::Message(message) => *message,
+            other => panic!("expected a message: {other:?}"),
+        }
+    }
+
+    /// The next command, which has to be a decision.
+    pub async fn decided(&mut self) -> protocol::ApprovalResponse {
+        match self.command().await {
+            Command::Approval(response) => *response,
+            other => panic!("expected a decision: {other:?}"),
+        }
+    }
+
+    /// A heartbeat that names what the test says is running, and its answer.
     pub async fn beat(&mut self) {
         self.send(&FromDaemon::Heartbeat { running: self.running.clone(), metrics: None }).await;
         self.until("the heartbeat's answer", |frame| matches!(frame, ToDaemon::Heartbeat { .. }).then_some(())).await;
-    }
-
-    /// Sends heartbeats until `work` is done and reads none of their answers. Without them a daemon that only waits is
-    /// disconnected as silent after 30 s, which `work` may take on a busy machine.
-    pub async fn beat_during<T>(&mut self, work: impl Future<Output = T>) -> T {
-        let beats = async {
-            loop {
-                self.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await;
-                tokio::time::sleep(Duration::from_secs(limits::HEARTBEAT_SECONDS / 2)).await;
-            }
-        };
-        tokio::select! {
-            done = work => done,
-            () = beats => unreachable!("heartbeats go on"),
-        }
     }
 
     /// Says that commands up to `cmd_seq` are on disk.
@@ -372,15 +461,14 @@ impl FakeDaemon {
     pub fn attend(mut self) -> Attending {
         Attending(tokio::spawn(async move {
             loop {
-                match self.next_within(Duration::from_secs(limits::HEARTBEAT_SECONDS / 2)).await {
-                    None => self.try_send_text(r#"{"type":"heartbeat","running":[]}"#).await,
-                    Some(Heard::Frame(ToDaemon::Request { id, method, .. })) => {
+                match self.read().await {
+                    Heard::Frame(ToDaemon::Request { id, method, .. }) => {
                         let error = Some(format!("{method} is not built on this viber"));
                         let refusal = FromDaemon::Response { id, ok: false, result: Value::Null, error };
                         self.try_send_text(serde_json::to_string(&refusal).expect("a frame is JSON")).await;
                     }
-                    Some(Heard::Frame(_)) => {}
-                    Some(Heard::Closed { .. }) => return,
+                    Heard::Frame(_) => {}
+                    Heard::Closed { .. } => return,
                 }
             }
         }))
@@ -388,7 +476,7 @@ impl FakeDaemon {
 
     /// The line goes dead: no close frame, the connection is simply gone.
     pub fn cut(&mut self) {
-        self.socket = None;
+        self.line = None;
     }
 
     /// Another process with the same credential and a boot of its own: a copied home, or the same machine after a restart.
@@ -401,9 +489,11 @@ impl FakeDaemon {
             last_cmd: self.last_cmd,
             running: Vec::new(),
             outbox: Vec::new(),
+            capabilities: self.capabilities.clone(),
+            max_mode: self.max_mode,
             board: self.board.clone(),
             ledger: self.ledger.clone(),
-            socket: None,
+            line: None,
         }
     }
 }

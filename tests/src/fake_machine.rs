@@ -9,8 +9,8 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{
-    AttemptRef, Command, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, NumberedCommand, SessionId, TaskId,
-    TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
+    AttemptRef, Capability, Command, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, NumberedCommand,
+    SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -70,7 +70,9 @@ impl FakeMachine {
 
     /// The same in `team`.
     pub async fn connected_in(board: &Board, team: &str, name: &str) -> Self {
-        let daemon = FakeDaemon::connected_in(board, team, name).await;
+        let mut daemon = FakeDaemon::enrol_in(board, team, name).await;
+        daemon.capabilities = vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause];
+        daemon.connect().await;
         let (id, state) = (daemon.id.clone(), Arc::<Mutex<MachineState>>::default());
         let (orders, mut waiting) = mpsc::channel(16);
         let mut connection = Connection { daemon, state: state.clone(), here: true };

@@ -130,6 +130,8 @@ impl Person {
                 let key = key.map(|key| (format!("{:?} {:?} {:?}", self.team, self.token, self.cookie()), key));
                 self.ledger.answered(Some(Submit { task: text("id"), session: text("sessionId"), key }));
             }
+            // It was a message to a task that runs.
+            Some(Submits::Api) if status == 202 => self.ledger.answered(None),
             // A form's answer does not name the task, and a failure may come after the commit.
             Some(_) if (400..500).contains(&status) => self.ledger.answered(None),
             _ => {}
@@ -155,6 +157,11 @@ impl Person {
     /// POST of JSON with an `Idempotency-Key`.
     pub async fn post_once(&self, key: &str, path: &str, body: &Value) -> Answer {
         self.send(self.request(Method::POST, path).header("idempotency-key", key).json(body)).await
+    }
+
+    /// PUT of JSON.
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send(self.request(Method::PUT, path).json(body)).await
     }
 
     /// PATCH of JSON.
@@ -261,7 +268,7 @@ fn submits(request: &reqwest::Request) -> Option<Submits> {
     let path = request.url().path();
     if request.method() != Method::POST {
         None
-    } else if path == "/api/v1/tasks" {
+    } else if path == "/api/v1/tasks" || (path.starts_with("/api/v1/") && path.ends_with("/messages")) {
         Some(Submits::Api)
     } else if path.starts_with("/t/") && ["/tasks", "/messages", "/comments/send"].iter().any(|end| path.ends_with(end))
     {

@@ -21,9 +21,10 @@ use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    FencedSource, FileDigest, VERSIONS_FOLDER, deltas,
+    FencedSource, FileDigest, deltas,
     read_limits::{READ_TIME_AFTER_STOP, ReadWindow, checked as bytes_of},
     reference::{SMALL_FILE_BYTES, beneath, copy, open_plain, open_root},
+    versions,
 };
 use crate::{
     clock::Clock,
@@ -286,7 +287,7 @@ impl Inner {
         let mut known = self.reported();
         let mut reported = ArtifactRef { artifact_id: Some(self.next_id(&mut known)), ..reported };
         if let Some((name, measure)) = file {
-            if let Err(error) = self.keep(&name, &measure) {
+            if let Err(error) = versions::keep(&self.home, &self.task, &name, &measure) {
                 tracing::warn!(task.id = %self.task, "a version of an artifact is not kept: {error}");
             }
             if let Ok(meta) = fs::symlink_metadata(self.home.artifacts(self.task.as_str()).join(&name)) {
@@ -309,21 +310,6 @@ impl Inner {
         ArtifactId::new(known.last)
     }
 
-    /// Keeps a copy under its hash, so that this version can be opened after a newer one has taken its name.
-    fn keep(&self, name: &str, measure: &FileDigest) -> io::Result<()> {
-        if measure.size > SMALL_FILE_BYTES {
-            return Ok(());
-        }
-        let folder = self.home.artifacts(self.task.as_str());
-        let versions = folder.join(VERSIONS_FOLDER);
-        private_folder(&versions)?;
-        let kept = versions.join(&measure.sha256);
-        if !kept.exists() {
-            fs::copy(folder.join(name), &kept)?;
-        }
-        Ok(())
-    }
-
     /// Finds files that appeared in the folder, or changed since they were reported.
     fn look(&self, reading: &ReadWindow) -> FolderScan {
         let way = PathBuf::from("artifacts").join(self.task.as_str());
@@ -332,7 +318,7 @@ impl Inner {
         let Ok(entries) = Dir::read_from(&folder) else { return FolderScan::default() };
         let names = entries.flatten().filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
         let mut names: Vec<String> = names.take(MAX_NAMES).collect();
-        names.retain(|name| !name.starts_with('.') && !is_ours(name) && !name.chars().any(char::is_control));
+        names.retain(|name| !name.starts_with('.') && !name.chars().any(char::is_control));
         // Small files first, so that a large one does not keep them from being reported.
         let is_large = |name: &str| {
             rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)
@@ -404,20 +390,11 @@ fn stamp(meta: &fs::Metadata) -> (u64, i64, i64, u64) {
     (meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino())
 }
 
-/// Whether a name is the daemon's own: full outputs and answers that had to be shortened.
-fn is_ours(name: &str) -> bool {
-    let numbered =
-        name.strip_prefix("output-").and_then(|rest| rest.strip_suffix(".log").or(rest.strip_suffix(".txt")));
-    name == "answer.md"
-        || numbered.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-        || name.ends_with("-args.txt")
-        || name.ends_with("-result.txt")
-}
-
-/// Checks an id, which becomes a file name: letters, digits and `.-_`, not starting with a dot.
+/// Checks an id, which becomes a file name: letters, digits and `.-_`, not starting with a dot. Names that do are the
+/// daemon's own, full outputs and answers that had to be shortened, or hidden by whoever made them.
 fn checked(id: &str) -> Result<String, String> {
     let id = id.trim();
-    if !is_plain(id) || id.len() > MAX_ID_BYTES || id.starts_with('.') || is_ours(id) {
+    if !is_plain(id) || id.len() > MAX_ID_BYTES || id.starts_with('.') {
         return Err(format!("an id has 1 to {MAX_ID_BYTES} letters, digits or .-_ and does not begin with a dot"));
     }
     Ok(id.to_owned())

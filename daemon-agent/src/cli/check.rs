@@ -4,6 +4,7 @@ use std::path::Path;
 
 use protocol::ConfinedState;
 
+use reqwest::StatusCode;
 use serde_json::json;
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::{
     adapters::{
-        board::{Credential, address, credential},
+        board::{Credential, address, backoff::SERVED_ELSEWHERE, credential},
         cli::{DaemonRequest, ask},
     },
     config::{ConfigSnapshot, SandboxConfig, Variables},
@@ -41,7 +42,7 @@ pub fn validate(home: &Home, json: bool) -> Result<(), CliError> {
         for key in &agent.not_in_effect {
             found(&file, Some(&format!("{key} is not in effect")));
         }
-        found(&file, agent.refuses.as_deref());
+        found(&file, None);
     }
     for id in &read.config.shown {
         if let Some(warning) = &read.config.providers[id].warning {
@@ -204,9 +205,6 @@ fn agents(home: &Home, read: &ConfigSnapshot, found: &mut Findings) {
                 agent.id, agent.model
             ));
         }
-        if let Some(refuses) = &agent.refuses {
-            found.warn(&format!("agent {}: {refuses}", agent.id));
-        }
         for space in agent.spaces.iter().filter(|space| !Path::is_dir(space)) {
             found.warn(&format!("agent {}: the space {} does not exist", agent.id, space.display()));
         }
@@ -231,7 +229,14 @@ async fn board(home: &Home, found: &mut Findings) {
     }
     let Ok(client) = credential::client() else { return found.bad("no HTTP client") };
     match client.get(address::join(&board, "healthz")).send().await {
-        Ok(answer) if answer.status().is_success() => found.good(&format!("the Board at {board} answers")),
+        Ok(answer) if answer.status().is_success() => {
+            // Probes are answered under any name, everything else under the Board's own alone.
+            let page = client.head(address::join(&board, "login")).send().await;
+            match page.is_ok_and(|page| page.status() == StatusCode::MISDIRECTED_REQUEST) {
+                true => found.bad(&format!("{board}: {SERVED_ELSEWHERE}")),
+                false => found.good(&format!("the Board at {board} answers")),
+            }
+        }
         Ok(answer) => found.bad(&format!("the Board at {board} answers {}", answer.status())),
         Err(error) => found.bad(&format!("the Board at {board} cannot be reached: {}", credential::causes(&error))),
     }

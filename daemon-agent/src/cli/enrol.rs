@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{CliError, Join, console::remark, open, run, service, unusable};
 use crate::{
     adapters::board::{Credential, address, credential::JoinRequest, hostname},
-    home::{Home, write_private},
+    home::{Home, replace_text},
 };
 
 /// `config.yaml` of a new home: no settings yet, but an explanation of them.
@@ -58,12 +58,9 @@ pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
     let credential = Credential::join(&board, &joining).await.map_err(CliError::Failed)?;
     credential.write(home).map_err(|error| CliError::Failed(format!("the credential cannot be saved: {error}")))?;
     if join.board_keys {
-        if home.config().exists() {
-            let config = home.config();
+        let (config, text) = (home.config(), CONFIG_TEMPLATE.replace(BOARD_KEYS_OFF, "boardKeys: on    "));
+        if !replace_text(&config, None, &text).map_err(|error| unusable("config.yaml", &error))? {
             remark(format_args!("{} is there already: write `boardKeys: on` into it yourself.", config.display()));
-        } else {
-            let text = CONFIG_TEMPLATE.replace(BOARD_KEYS_OFF, "boardKeys: on    ");
-            write_private(&home.config(), text.as_bytes()).map_err(|error| unusable("config.yaml", &error))?;
         }
     }
     let wrote = write_missing(home, &spaces)
@@ -88,7 +85,7 @@ pub async fn join(home: &Home, join: Join) -> Result<(), CliError> {
         say!("It works in {}; add folders under `spaces:` in the agent's file.", home.workspace().display());
     }
     if join.service {
-        return service::install(home).await;
+        return service::install(home, false);
     }
     if join.run {
         return run::run(home, false).await;
@@ -122,15 +119,10 @@ pub fn too_wide(space: &Path, home: &Home) -> String {
 
 /// Writes `config.yaml` and the default agent if they are missing. True if the agent was written.
 pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Result<bool> {
-    if !home.config().exists() {
-        write_private(&home.config(), CONFIG_TEMPLATE.as_bytes())?;
-    }
+    replace_text(&home.config(), None, CONFIG_TEMPLATE)?;
     let path = home.agents().join("default.yaml");
-    if path.exists() {
-        return Ok(false);
-    }
     let mut text = String::from(
-        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell, plan, artifact, memory]\n",
+        "# The agent that tasks get when they name none. Checked by `daemon-agent config validate`;\n# a change is picked up without a restart.\nname: Default\ndescription: Does coding work in the declared spaces\n# model: anthropic/claude-sonnet-4-5   # provider/model; without one the built-in demo/tour\nmaxSteps: 25\nmode: always_execute\ntools: [file, search, shell, plan, artifact, memory, ask]\n",
     );
     if spaces.is_empty() {
         text.push_str(
@@ -143,8 +135,7 @@ pub fn write_missing(home: &Home, spaces: &[impl AsRef<Path>]) -> std::io::Resul
             text.push_str(&format!("  - {}\n", serde_json::to_string(&space.as_ref().to_string_lossy())?));
         }
     }
-    write_private(&path, text.as_bytes())?;
-    Ok(true)
+    replace_text(&path, None, &text)
 }
 
 #[cfg(test)]
@@ -164,7 +155,7 @@ mod tests {
         assert_eq!(agent.tools, crate::config::toolset::ALL_TOOLS);
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
         assert!(!crate::home::open_to_others(&home.config()));
-        assert!(agent.refuses.is_none() && agent.not_in_effect.is_empty());
+        assert!(agent.not_in_effect.is_empty());
     }
 
     #[test]

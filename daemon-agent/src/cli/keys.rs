@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Reads one line and keeps it in `secrets/{provider}`.
-pub fn set(home: &Home, provider: &str) -> Result<(), CliError> {
+pub fn set(home: &Home, provider: &str, json: bool) -> Result<(), CliError> {
     open(home)?;
     known(&ConfigSnapshot::read(home, &Variables::of_process()).config, provider)?;
     if io::stdin().is_terminal() {
@@ -27,7 +27,10 @@ pub fn set(home: &Home, provider: &str) -> Result<(), CliError> {
         return Err(CliError::Usage("that is not a key: one line of visible characters is expected".to_owned()));
     }
     let path = provider_keys::save(home, provider, key).map_err(|error| CliError::Failed(error.to_string()))?;
-    say!("Saved in {}. Use it as `model: {provider}/…` in an agent's file.", path.display());
+    match json {
+        true => say!("{}", json!({ "provider": provider, "file": path })),
+        false => say!("Saved in {}. Use it as `model: {provider}/…` in an agent's file.", path.display()),
+    }
     Ok(())
 }
 
@@ -50,14 +53,20 @@ pub fn list(home: &Home, json: bool) -> Result<(), CliError> {
 }
 
 /// Deletes `secrets/{provider}`.
-pub fn remove(home: &Home, provider: &str) -> Result<(), CliError> {
+pub fn remove(home: &Home, provider: &str, json: bool) -> Result<(), CliError> {
     known(&ConfigSnapshot::read(home, &Variables::of_process()).config, provider)?;
-    match provider_keys::remove(home, provider).map_err(|error| CliError::Failed(error.to_string()))? {
-        Some(path) => say!("Removed {}.", path.display()),
-        None => return Err(CliError::Failed(format!("{provider} has no key in {}", home.secrets().display()))),
-    }
+    let removed = provider_keys::remove(home, provider).map_err(|error| CliError::Failed(error.to_string()))?;
+    let Some(path) = removed else {
+        return Err(CliError::Failed(format!("{provider} has no key in {}", home.secrets().display())));
+    };
     let left = ConfigSnapshot::read(home, &Variables::of_process()).config;
-    if left.providers.get(provider).is_some_and(|provider| provider.api_key.is_some()) {
+    let has_key = left.providers.get(provider).is_some_and(|provider| provider.api_key.is_some());
+    if json {
+        say!("{}", json!({ "provider": provider, "file": path, "hasKey": has_key }));
+        return Ok(());
+    }
+    say!("Removed {}.", path.display());
+    if has_key {
         say!("{provider} still has a key from the environment or config.yaml.");
     }
     Ok(())

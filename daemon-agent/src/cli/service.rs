@@ -17,8 +17,55 @@ use crate::{
 /// The service's name in systemd, and the last part of its name in launchd.
 pub const SERVICE_NAME: &str = "openviber-daemon";
 
+/// What a command did to the service, step by step: printed as it happens, or all of it as one JSON object at the end.
+struct Steps {
+    json: bool,
+    done: Vec<String>,
+}
+
+impl Steps {
+    fn begin(json: bool) -> Self {
+        Self { json, done: Vec::new() }
+    }
+
+    fn say(&mut self, line: String) {
+        if !self.json {
+            say!("{line}");
+        }
+        self.done.push(line);
+    }
+
+    /// Runs a program, which has to succeed.
+    fn run(&mut self, program: &str, arguments: &[&str]) -> Result<(), CliError> {
+        let line = format!("{program} {}", arguments.join(" "));
+        let done = Command::new(program).args(arguments).output();
+        let done = done.map_err(|error| CliError::Failed(format!("{line}: {error}")))?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Err(CliError::Failed(format!("{line}: {}", said.trim())));
+        }
+        self.say(format!("Ran {line}."));
+        Ok(())
+    }
+
+    fn write(&mut self, path: &Path, text: &str) -> Result<(), CliError> {
+        let failed = |error: std::io::Error| CliError::Failed(format!("{}: {error}", path.display()));
+        fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
+        fs::write(path, text).map_err(failed)?;
+        self.say(format!("Wrote {}.", path.display()));
+        Ok(())
+    }
+
+    /// Prints the object: the definition's file, and what was done.
+    fn end(self, file: &Path) {
+        if self.json {
+            say!("{}", serde_json::json!({ "file": file, "steps": self.done }));
+        }
+    }
+}
+
 /// Installs and starts the service, and prints what was done.
-pub async fn install(home: &Home) -> Result<(), CliError> {
+pub fn install(home: &Home, json: bool) -> Result<(), CliError> {
     open(home)?;
     let joined = Credential::read(home).map_err(|error| CliError::Configuration(error.to_string()))?;
     if joined.is_none() {
@@ -31,7 +78,13 @@ pub async fn install(home: &Home) -> Result<(), CliError> {
     // The service should find the same programs on the PATH as this person's shell does.
     let path = std::env::var("PATH").unwrap_or_default();
     let service = Service { program: &program, home: home.root(), path: &path };
-    if cfg!(target_os = "macos") { launchd(home, &service) } else { systemd(&service) }
+    let (mut steps, file) = (Steps::begin(json), definition()?);
+    match cfg!(target_os = "macos") {
+        true => launchd(&mut steps, &file, home, &service)?,
+        false => systemd(&mut steps, &file, &service)?,
+    }
+    steps.end(&file);
+    Ok(())
 }
 
 /// Prints what the service manager says of the service; fails unless it runs.
@@ -56,30 +109,33 @@ pub fn status(json: bool) -> Result<(), CliError> {
 }
 
 /// Ends the service, which drains, and starts it again.
-pub fn restart() -> Result<(), CliError> {
-    let path = installed()?;
+pub fn restart(json: bool) -> Result<(), CliError> {
+    let (mut steps, path) = (Steps::begin(json), installed()?);
     match cfg!(target_os = "macos") {
         true => {
             let file = path.display().to_string();
-            run("launchctl", &["unload", &file])?;
-            run("launchctl", &["load", "-w", &file])
+            steps.run("launchctl", &["unload", &file])?;
+            steps.run("launchctl", &["load", "-w", &file])?;
         }
-        false => run("systemctl", &["--user", "restart", SERVICE_NAME]),
+        false => steps.run("systemctl", &["--user", "restart", SERVICE_NAME])?,
     }
+    steps.end(&path);
+    Ok(())
 }
 
 /// Ends the service and deletes its definition. The home stays as it is.
-pub fn uninstall() -> Result<(), CliError> {
-    let path = installed()?;
+pub fn uninstall(json: bool) -> Result<(), CliError> {
+    let (mut steps, path) = (Steps::begin(json), installed()?);
     match cfg!(target_os = "macos") {
-        true => run("launchctl", &["unload", "-w", &path.display().to_string()])?,
-        false => run("systemctl", &["--user", "disable", "--now", SERVICE_NAME])?,
+        true => steps.run("launchctl", &["unload", "-w", &path.display().to_string()])?,
+        false => steps.run("systemctl", &["--user", "disable", "--now", SERVICE_NAME])?,
     }
     fs::remove_file(&path).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
-    say!("Removed {}.", path.display());
+    steps.say(format!("Removed {}.", path.display()));
     if !cfg!(target_os = "macos") {
-        run("systemctl", &["--user", "daemon-reload"])?;
+        steps.run("systemctl", &["--user", "daemon-reload"])?;
     }
+    steps.end(&path);
     Ok(())
 }
 
@@ -123,48 +179,28 @@ struct Service<'a> {
     path: &'a str,
 }
 
-fn systemd(service: &Service<'_>) -> Result<(), CliError> {
-    write(&definition()?, &unit(service))?;
-    run("systemctl", &["--user", "daemon-reload"])?;
-    run("systemctl", &["--user", "enable", SERVICE_NAME])?;
-    run("systemctl", &["--user", "restart", SERVICE_NAME])?;
+fn systemd(steps: &mut Steps, file: &Path, service: &Service<'_>) -> Result<(), CliError> {
+    steps.write(file, &unit(service))?;
+    steps.run("systemctl", &["--user", "daemon-reload"])?;
+    steps.run("systemctl", &["--user", "enable", SERVICE_NAME])?;
+    steps.run("systemctl", &["--user", "restart", SERVICE_NAME])?;
     // Without lingering, the service would end with the user's last login.
-    let lingers = std::env::var("USER").map(|user| run("loginctl", &["enable-linger", &user]));
+    let lingers = std::env::var("USER").map(|user| steps.run("loginctl", &["enable-linger", &user]));
     if !matches!(lingers, Ok(Ok(()))) {
-        say!("It runs while you are signed in; `sudo loginctl enable-linger $USER` keeps it running after that.");
+        let hint = "It runs while you are signed in; `sudo loginctl enable-linger $USER` keeps it running after that.";
+        steps.say(hint.to_owned());
     }
-    say!("Its log: daemon-agent logs -f");
+    steps.say("Its log: daemon-agent logs -f".to_owned());
     Ok(())
 }
 
-fn launchd(home: &Home, service: &Service<'_>) -> Result<(), CliError> {
-    let path = definition()?;
-    write(&path, &plist(&label(), service))?;
-    let file = path.display().to_string();
+fn launchd(steps: &mut Steps, file: &Path, home: &Home, service: &Service<'_>) -> Result<(), CliError> {
+    steps.write(file, &plist(&label(), service))?;
+    let file = file.display().to_string();
     // An earlier installation may still be loaded.
     let _ = Command::new("launchctl").args(["unload", &file]).output();
-    run("launchctl", &["load", "-w", &file])?;
-    say!("Its log: {}, or daemon-agent logs -f", home.state().join("daemon.log").display());
-    Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| CliError::Failed(format!("{}: {error}", path.display()));
-    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
-    fs::write(path, text).map_err(failed)?;
-    say!("Wrote {}.", path.display());
-    Ok(())
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<(), CliError> {
-    let line = format!("{program} {}", arguments.join(" "));
-    let done = Command::new(program).args(arguments).output();
-    let done = done.map_err(|error| CliError::Failed(format!("{line}: {error}")))?;
-    if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stderr);
-        return Err(CliError::Failed(format!("{line}: {}", said.trim())));
-    }
-    say!("Ran {line}.");
+    steps.run("launchctl", &["load", "-w", &file])?;
+    steps.say(format!("Its log: {}, or daemon-agent logs -f", home.state().join("daemon.log").display()));
     Ok(())
 }
 

@@ -6,7 +6,10 @@ use protocol::{AgentInfo, AgentMode, ConfigError, ReportedDetail, TaskLimits};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
-use super::{Agent, Agents, Config, Timeouts, machine::check_model, toolset, variables::Variables, yaml::YamlFile};
+use super::{
+    Agent, Agents, Config, Timeouts, machine::check_model, policy::ApprovalsSection, toolset, variables::Variables,
+    yaml::YamlFile,
+};
 use crate::home::Home;
 
 /// Model calls that a task may make if the file sets no limit.
@@ -32,11 +35,13 @@ macro_rules! agent_files {
             mode: Option<Spanned<AgentMode>>,
             tools: Option<Vec<Spanned<String>>>,
             require_approval: Vec<Spanned<String>>,
+            approvals: ApprovalsSection,
             skills: Vec<Spanned<String>>,
             spaces: Vec<Spanned<String>>,
             env: Vec<Spanned<String>>,
             system_prompt: Option<Spanned<String>>,
             limits: Option<Spanned<TaskLimits>>,
+            leash: Option<Spanned<u32>>,
             timeouts: Option<TimeoutsSection>,
             stream: Option<Spanned<ReportedDetail>>,
         }
@@ -61,11 +66,13 @@ const AGENT_KEYS: &[&str] = &[
     "mode",
     "tools",
     "requireApproval",
+    "approvals",
     "skills",
     "spaces",
     "env",
     "systemPrompt",
     "limits",
+    "leash",
     "timeouts",
     "stream",
 ];
@@ -91,11 +98,13 @@ impl From<ForgivingAgentFile> for StrictAgentFile {
             mode: from.mode,
             tools: from.tools,
             require_approval: from.require_approval,
+            approvals: from.approvals,
             skills: from.skills,
             spaces: from.spaces,
             env: from.env,
             system_prompt: from.system_prompt,
             limits: from.limits,
+            leash: from.leash,
             timeouts: from.timeouts,
             stream: from.stream,
         }
@@ -172,6 +181,9 @@ fn check(
         }
         None => config.default_model.clone().unwrap_or_else(|| "demo/tour".to_owned()),
     };
+    if let Some(model) = &written.fallback_model {
+        check_model(source, model, config)?;
+    }
     let mut spaces = Vec::new();
     for space in &written.spaces {
         let path = variables.path(&space.value).map_err(|why| source.wrong(space, why))?;
@@ -192,13 +204,9 @@ fn check(
         Some(words) => open_groups(words, source, &mut not_in_effect)?,
         None => toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
     };
-    for (key, present) in [("fallbackModel", written.fallback_model.is_some()), ("skills", !written.skills.is_empty())]
-    {
-        if present {
-            not_in_effect.push(key.to_owned());
-        }
+    if !written.skills.is_empty() {
+        not_in_effect.push("skills".to_owned());
     }
-    let mode = written.mode.map(|mode| mode.value).unwrap_or_default();
     let limits = written.limits.as_ref().map(|limits| limits.value.clone()).unwrap_or_default();
     if let (Some(found), true) = (&written.limits, has_zero(&limits)) {
         return Err(source.wrong(found, "a limit must be at least 1; leave it out for no limit"));
@@ -209,18 +217,20 @@ fn check(
         name: text(written.name).filter(|name| !name.trim().is_empty()).unwrap_or_else(|| id.to_owned()),
         description: text(written.description).unwrap_or_default(),
         model,
+        fallback_model: text(written.fallback_model),
         max_steps: source.within("maxSteps", written.max_steps.as_ref(), (1, 1000))?.unwrap_or(DEFAULT_MAX_STEPS),
         temperature,
         max_tokens: source.within("maxTokens", written.max_tokens.as_ref(), (1, 1_000_000))?,
         context_window: source.within("contextWindow", written.context_window.as_ref(), (1024, 100_000_000))?,
-        mode,
+        mode: written.mode.map(|mode| mode.value).unwrap_or_default(),
+        rules: Arc::new(written.approvals.read(&written.require_approval, source)?),
         tools,
         spaces,
         reach: Arc::default(),
         env: written.env.into_iter().map(|name| name.value).collect(),
         system_prompt: text(written.system_prompt),
-        refuses: refuses(mode, !written.require_approval.is_empty(), &limits),
         limits,
+        leash: source.within("leash", written.leash.as_ref(), (1, 10_000))?,
         timeouts: timeouts(written.timeouts.as_ref(), source)?,
         stream: written.stream.map(|stream| stream.value),
         not_in_effect,
@@ -255,18 +265,4 @@ fn timeouts(written: Option<&TimeoutsSection>, source: &YamlFile) -> Result<Time
         shell: source.within("timeouts.shell", written.shell.as_ref(), (1, 86_400))?.unwrap_or(usual.shell),
         default: source.within("timeouts.default", written.default.as_ref(), (1, 86_400))?.unwrap_or(usual.default),
     })
-}
-
-/// Why an agent accepts no tasks: a key that is meant to restrict it must not be ignored, so until the key is supported
-/// the agent is refused.
-fn refuses(mode: AgentMode, approval: bool, limits: &TaskLimits) -> Option<String> {
-    let key = match mode {
-        AgentMode::AlwaysAsk | AgentMode::ViberDecides => format!("mode: {}", mode.as_str()),
-        AgentMode::AlwaysExecute if approval => "requireApproval".to_owned(),
-        AgentMode::AlwaysExecute if limits.cost_usd.is_some() => "limits.costUsd".to_owned(),
-        AgentMode::AlwaysExecute => return None,
-    };
-    Some(format!(
-        "`{key}` is not supported yet, so this agent accepts no tasks: remove the key to let it work without that limit"
-    ))
 }

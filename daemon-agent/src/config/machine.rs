@@ -67,8 +67,15 @@ pub fn defaults(home: &Home, variables: &Variables) -> Config {
 
 /// Reads `config.yaml`.
 pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
+    match YamlFile::read(&home.config(), "config.yaml")? {
+        Some(source) => of(&source, home, variables),
+        None => Ok(defaults(home, variables)),
+    }
+}
+
+/// What `config.yaml` says if it has this text.
+pub fn of(source: &YamlFile, home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
     let mut config = defaults(home, variables);
-    let Some(source) = YamlFile::read(&home.config(), "config.yaml")? else { return Ok(config) };
     let variables = &variables.with_file(home);
     let written: ConfigFile = source.parse()?;
     let open = open_to_others(&home.config());
@@ -76,12 +83,12 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         if id == "demo" || id.is_empty() || id.contains(['/', '\0']) || id.starts_with('.') {
             return Err(source.wrong(found, format!("a provider cannot be called {id:?}")));
         }
-        let provider = provider(id, &found.value, &source, variables, (home, open))
+        let provider = provider(id, &found.value, source, variables, (home, open))
             .map_err(|error| if error.line == 0 { source.wrong(found, error.message) } else { error })?;
         config.providers.insert(id.clone(), provider);
     }
     if let Some(model) = written.defaults.model {
-        check_model(&source, &model, &config)?;
+        check_model(source, &model, &config)?;
         config.default_model = Some(model.value);
     }
     config.max_tasks = source
@@ -91,7 +98,7 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         config.on_disconnect = on_disconnect(&policy.value)
             .ok_or_else(|| source.wrong(&policy, "expected `continue` or `stop_after SECONDS`"))?;
     }
-    config.sandbox = written.sandbox.check(&source, variables)?;
+    config.sandbox = written.sandbox.check(source, variables)?;
     config.daily_log = written.daily_log.unwrap_or(true);
     if let Some(word) = written.board_keys {
         config.board_keys = match word.value.as_str() {
@@ -101,7 +108,7 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
         };
     }
     if let Some(model) = written.memory.embeddings {
-        check_embeddings(&source, &model, &config)?;
+        check_embeddings(source, &model, &config)?;
         config.embeddings = Some(model.value);
     }
     show(&mut config, &written.providers.keys().cloned().collect::<Vec<_>>());

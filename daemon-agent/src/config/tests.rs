@@ -53,13 +53,13 @@ fn the_files_of_the_documentation_are_read() {
         "providers:\n  anthropic: { api: anthropic, apiKey: \"${ANTHROPIC_API_KEY}\" }\n  local: { api: ollama, baseUrl: \"http://127.0.0.1:${PORT}/\" }\ndefaults: { model: anthropic/claude-sonnet-4-5 }\nmaxTasks: 2\nonDisconnect: stop_after 60\nsandbox: { write: [~/.cargo] }\n",
     );
     let agent = fixture
-        .agent("name: Default\nmodel: local/qwen3\nfallbackModel: openai/gpt-5-mini\nmaxSteps: 25\ntemperature: 0.2\nmode: always_execute\ntools: [search, shell, plan, read_file]\nskills: [github]\nspaces: [~/code/my-webapp]\nenv: [CARGO_HOME]\nsystemPrompt: |\n  Be kind.\nlimits: { steps: 50, minutes: 60 }\ntimeouts: { shell: 60 }\nstream: full\n")
+        .agent("name: Default\nmodel: local/qwen3\nfallbackModel: openai/gpt-5-mini\nmaxSteps: 25\ntemperature: 0.2\nmode: always_execute\ntools: [search, shell, plan, read_file]\nskills: [github]\nspaces: [~/code/my-webapp]\nenv: [CARGO_HOME]\nsystemPrompt: |\n  Be kind.\nlimits: { steps: 50, minutes: 60, costUsd: 5, onLimit: pause }\nleash: 20\ntimeouts: { shell: 60 }\nstream: full\n")
         .expect("good");
     assert_eq!(agent.tools, ["read_file", "glob", "grep", "shell", "update_plan"]);
-    assert_eq!(agent.not_in_effect, ["fallbackModel", "skills"]);
+    assert_eq!(agent.not_in_effect, ["skills"]);
+    assert_eq!((agent.fallback_model.as_deref(), agent.leash), (Some("openai/gpt-5-mini"), Some(20)));
     assert_eq!(agent.spaces, [PathBuf::from("/home/mia/code/my-webapp")]);
     assert_eq!((agent.max_steps, agent.timeouts.shell, agent.timeouts.default), (25, 60, 30));
-    assert_eq!(agent.refuses, None);
     let config = fixture.read().config;
     assert_eq!((config.max_tasks, config.on_disconnect), (2, OnDisconnect::StopAfter(60)));
     assert_eq!(config.providers["local"].base_url, "http://127.0.0.1:9000");
@@ -86,6 +86,9 @@ fn a_mistake_names_file_line_and_what_was_expected() {
         ("name: [\n", 0, ""),
         ("name: !!python/object x\n", 1, ""),
         ("temperature: .nan\n", 1, "temperature"),
+        ("approvals:\n  deny: [\"shell(\"]\n", 2, "bracket"),
+        ("approvals:\n  allow: [shell]\n  asks: []\n", 3, "asks"),
+        ("requireApproval:\n  - file\n  - shel\n", 3, "no tool or group is called \"shel\""),
     ] {
         let error = fixture.agent(text).expect_err(text);
         assert_eq!(error.file, "agents/a.yaml");
@@ -125,6 +128,15 @@ fn without_a_word_on_tools_an_agent_has_all() {
 }
 
 #[test]
+fn people_can_talk_to_every_agent_but_the_echo() {
+    let fixture = Fixture::new();
+    fixture.file("agents/a.yaml", "model: demo/tour\n").file("agents/b.yaml", "model: echo/1\n");
+    let agents = fixture.read().state().agents.expect("agents");
+    let can: Vec<_> = agents.into_iter().map(|info| info.capabilities).collect();
+    assert_eq!(can, [vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause], vec![]]);
+}
+
+#[test]
 fn a_wrong_file_still_says_whose_it_is() {
     let fixture = Fixture::new();
     fixture.agent("name: Ada\nmodel: elsewhere/gone\n").expect_err("no such provider");
@@ -133,18 +145,63 @@ fn a_wrong_file_still_says_whose_it_is() {
     assert_eq!(info.error.map(|error| error.line), Some(2));
 }
 
+fn texts(rules: &[protocol::rules::Rule]) -> Vec<&str> {
+    rules.iter().map(protocol::rules::Rule::as_str).collect()
+}
+
 #[test]
-fn a_bound_that_is_not_built_refuses_tasks() {
+fn rules_of_an_agent_are_read_and_groups_stand_for_their_tools() {
     let fixture = Fixture::new();
-    for (text, key) in [
-        ("mode: always_ask", "mode: always_ask"),
-        ("mode: viber_decides", "mode: viber_decides"),
-        ("requireApproval: [shell]", "requireApproval"),
-        ("limits: { costUsd: 5 }", "limits.costUsd"),
+    let text = "mode: viber_decides\nrequireApproval: [file, \"shell(git push **)\"]\n\
+        approvals: { deny: [\"shell(sudo **)\"], ask: [remember], allow: [\"search(src/**)\"] }\n";
+    let agent = fixture.agent(text).expect("good");
+    assert_eq!(agent.mode, AgentMode::ViberDecides);
+    assert!(agent.not_in_effect.is_empty());
+    let files = ["read_file", "write_file", "edit_file", "list_files"];
+    assert_eq!(texts(&agent.rules.ask), [&files[..], &["shell(git push **)", "remember"]].concat());
+    assert_eq!(texts(&agent.rules.deny), ["shell(sudo **)"]);
+    assert_eq!(texts(&agent.rules.allow), ["glob(src/**)", "grep(src/**)"]);
+}
+
+#[test]
+fn the_machines_policy_is_read_and_reported() {
+    let fixture = Fixture::new();
+    fixture.file("policy.yaml", "deny: [\"shell(sudo **)\"]\nask: [file]\nmaxMode: viber_decides\n");
+    let read = fixture.file("agents/a.yaml", "").read();
+    let policy = &read.config.policy;
+    assert_eq!((texts(&policy.rules.deny), policy.rules.ask.len()), (vec!["shell(sudo **)"], 4));
+    assert!(read.errors().is_empty() && read.agent("a").expect("there").is_ok());
+    let info = read.state().agents.expect("agents").remove(0);
+    assert_eq!((info.mode, info.max_mode), (AgentMode::AlwaysExecute, Some(AgentMode::ViberDecides)));
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_stops_every_agent() {
+    let fixture = Fixture::new();
+    let good = fixture.file("agents/a.yaml", "").read();
+    for (text, line, word) in [
+        ("deny: [\"shell(\"]\n", 1, "bracket"),
+        ("ask: []\nallow: [shell]\n", 2, "allow"),
+        ("maxMode: sometimes\n", 1, "always_ask"),
+        ("deny: [shel]\n", 1, "shel"),
+        ("deny: [\n", 0, ""),
+        ("just words\n", 0, ""),
+        ("\n", 0, "is empty"),
     ] {
-        let refuses = fixture.agent(text).expect("readable").refuses.clone().expect("refuses");
-        assert!(refuses.contains(key), "{refuses}");
+        let read = fixture.file("policy.yaml", text).read();
+        let error = read.agent("a").expect("there").expect_err(text);
+        assert_eq!((error.file.as_str(), read.errors()), ("policy.yaml", vec![&error]));
+        assert!((line == 0 || error.line == line) && error.message.contains(word), "{text}: {error:?}");
+        assert_eq!(read.state().agents.expect("agents")[0].error.as_ref(), Some(&error));
     }
+    // The last good configuration stays in force when config.yaml is wrong as well, and the policy's error with it.
+    let both = fixture.file("config.yaml", "maxTask: 8\n").read();
+    let both = both.or_last_good(&good, &Home::at(fixture.folder.path()));
+    assert_eq!((both.errors().len(), both.config.policy.error.is_some()), (2, true));
+    fs::remove_file(fixture.folder.path().join("policy.yaml")).expect("removed");
+    fs::create_dir(fixture.folder.path().join("policy.yaml")).expect("a folder");
+    let error = fixture.file("config.yaml", "").read().agent("a").expect("there").expect_err("no file");
+    assert_eq!((error.file.as_str(), error.line), ("policy.yaml", 0));
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub const ALL_TOOLS: &[&str] = &[
     "add_artifact",
     "remember",
     "search_memory",
+    "ask_operator",
 ];
 
 /// Groups by name. Groups whose tools do not exist yet are known too, so that a file that names them stays valid.
@@ -45,14 +46,7 @@ pub fn open_groups(names: &[String]) -> Result<ExpandedTools, String> {
     let mut wanted: Vec<&str> = Vec::new();
     let mut not_in_effect = Vec::new();
     for name in names {
-        let tools = tools_of(name).ok_or_else(|| {
-            let groups: Vec<_> = TOOL_GROUPS.iter().map(|(group, _)| *group).collect();
-            format!(
-                "no tool or group is called {name:?}; groups: {}; tools: {}",
-                groups.join(", "),
-                ALL_TOOLS.join(", ")
-            )
-        })?;
+        let tools = tools_of(name).ok_or_else(|| unknown(name))?;
         let built: Vec<_> = tools.into_iter().filter(|tool| ALL_TOOLS.contains(tool)).collect();
         if built.is_empty() && !not_in_effect.contains(name) {
             not_in_effect.push(name.clone());
@@ -63,7 +57,14 @@ pub fn open_groups(names: &[String]) -> Result<ExpandedTools, String> {
     Ok(ExpandedTools { tools, not_in_effect })
 }
 
-fn tools_of(name: &str) -> Option<Vec<&str>> {
+/// The sentence for a name that is neither a tool nor a group.
+pub fn unknown(name: &str) -> String {
+    let groups: Vec<_> = TOOL_GROUPS.iter().map(|(group, _)| *group).collect();
+    format!("no tool or group is called {name:?}; groups: {}; tools: {}", groups.join(", "), ALL_TOOLS.join(", "))
+}
+
+/// The tools of a group, or the one tool of this name, whether or not they exist yet; `None` for an unknown name.
+pub fn tools_of(name: &str) -> Option<Vec<&str>> {
     if let Some((_, tools)) = TOOL_GROUPS.iter().find(|(group, _)| *group == name) {
         return Some(tools.to_vec());
     }
@@ -81,9 +82,9 @@ mod tests {
 
     #[test]
     fn groups_and_single_tools_open_in_the_offered_order_once() {
-        let opened = open_groups(&names(&["shell", "file", "plan", "read_file", "ask"])).expect("known names");
+        let opened = open_groups(&names(&["shell", "file", "plan", "read_file", "notify"])).expect("known names");
         assert_eq!(opened.tools, ["read_file", "write_file", "edit_file", "list_files", "shell", "update_plan"]);
-        assert_eq!(opened.not_in_effect, ["ask"]);
+        assert_eq!(opened.not_in_effect, ["notify"]);
     }
 
     #[test]

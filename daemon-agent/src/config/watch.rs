@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::{mpsc, watch};
 
-use super::{ConfigSnapshot, Variables};
+use super::{ConfigSnapshot, Variables, policy::POLICY_FILE};
 use crate::home::Home;
 
 /// Editors write a file in several steps; events within this time count as one change.
@@ -63,7 +63,10 @@ fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatch
         let Ok(event) = event else { return };
         let of_config = |path: &std::path::PathBuf| {
             path.parent().is_some_and(|folder| {
-                folder != ours.root() || path.file_name().is_some_and(|name| name == "config.yaml" || name == ".env")
+                folder != ours.root()
+                    || path.file_name().is_some_and(|name| {
+                        ["config.yaml", ".env", POLICY_FILE].iter().any(|of_config| name == *of_config)
+                    })
             })
         };
         // Reads are not changes, and the root also holds files that do not matter here.

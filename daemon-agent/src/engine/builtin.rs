@@ -6,17 +6,24 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, TaskError, TaskResult, Usage,
+    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult, Usage,
     suggestion::without_suggestions, text::summary,
 };
 use serde_json::json;
 
+mod ask_operator;
+mod boundary;
 mod budget;
+mod decisions;
+mod gate;
+mod messages;
 mod model_call;
 mod planning;
+mod questions;
+mod repeats;
 mod tool_calls;
 
-use super::{EngineOutcome, EngineRun};
+use super::{EngineOutcome, EngineRun, limits};
 use crate::{
     clock::Clock,
     confinement,
@@ -27,7 +34,12 @@ use crate::{
     session_log::SessionLog,
     tools::{ToolContext, Toolbox},
 };
-use budget::Budget;
+use budget::{
+    Budget,
+    cost::{self, Pricing},
+};
+use gate::Gate;
+use repeats::FailedCalls;
 
 /// Why the loop ended without a result.
 #[derive(Debug)]
@@ -54,14 +66,26 @@ pub async fn run(run: EngineRun) -> EngineOutcome {
 
 /// Like [`run`], with tools that the caller provides.
 pub async fn run_with(run: EngineRun, tools: Toolbox) -> EngineOutcome {
-    let clock = Clock::system();
+    run_by(run, tools, Clock::system()).await
+}
+
+async fn run_by(run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutcome {
     let mut log = SessionLog::of(&run.submit, &run.home, clock.clone());
     log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
     let model = match Model::for_agent(&run.agent, &run.config) {
         Ok(model) => model,
         Err(error) => return failed(error, &mut log).await,
     };
-    let mut agent_loop = AgentLoop::begin(run, model, tools, log, &clock).await;
+    let gate = match Gate::of(&run) {
+        Ok(gate) => gate,
+        Err(error) => return failed(error, &mut log).await,
+    };
+    let pricing = Pricing::of(&run.agent.model, &run.submit.prices, &run.config);
+    let allowed = limits::of_task(&run.submit, &run.agent, run.local);
+    if allowed.cost_usd.is_some() && pricing == Pricing::Unknown {
+        return failed(cost::unknown(&run.agent.model), &mut log).await;
+    }
+    let mut agent_loop = AgentLoop::begin(run, model, (tools, gate), log, &clock).await;
     let ended = agent_loop.until_answered().await;
     agent_loop.state(ActivityState::Idle, None).await;
     match ended {
@@ -87,17 +111,26 @@ struct AgentLoop {
     run: EngineRun,
     model: Model,
     tools: Toolbox,
+    /// Which calls of them people are asked about.
+    gate: Gate,
     clock: Clock,
     log: SessionLog,
     /// The next model call's request; the conversation grows at its end.
     request: ModelRequest,
     budget: Budget,
+    /// How the cost of the model's calls is known.
+    pricing: Pricing,
     usage: Usage,
     /// Number of the last model call, including withdrawn ones.
     step: u32,
     /// Ids of calls in the conversation: providers refuse an id that occurs twice.
     ids: HashSet<String>,
     killed: u32,
+    failed_calls: FailedCalls,
+    /// Number of the turn, from 1: people may ask for more while the task runs.
+    turn: u32,
+    /// What people said before the plan was approved: the conversation begins anew with every plan.
+    said_while_planning: Vec<String>,
     /// The session's plan.
     plan: PlanEditor,
     memory: MemoryEditor,
@@ -108,9 +141,16 @@ struct AgentLoop {
 }
 
 impl AgentLoop {
-    async fn begin(mut run: EngineRun, model: Model, tools: Toolbox, log: SessionLog, clock: &Clock) -> Self {
+    async fn begin(
+        mut run: EngineRun,
+        model: Model,
+        (tools, gate): (Toolbox, Gate),
+        log: SessionLog,
+        clock: &Clock,
+    ) -> Self {
         let plan = PlanEditor::open(&run.submit, &run.home, run.memory.workspace(), run.sink.clone(), run.local).await;
-        let memory = MemoryEditor::open(&run.submit, run.memory.clone(), run.sink.clone());
+        let memory =
+            MemoryEditor::open(&run.submit.agent_id, run.submit.memory_policy, run.memory.clone(), run.sink.clone());
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
         // The file on this machine takes precedence over what the Board knew when it sent the task.
         run.submit.plan = plan.shown().await;
@@ -135,19 +175,26 @@ impl AgentLoop {
             max_tokens: run.agent.max_tokens,
             context_window: model.window(),
         };
-        let budget = Budget::of(&run.agent, &run.submit);
+        let allowed = limits::of_task(&run.submit, &run.agent, run.local);
+        let budget = Budget::new(allowed, limits::leash(&run.submit, &run.agent), run.active_time.clone());
+        let pricing = Pricing::of(&run.agent.model, &run.submit.prices, &run.config);
         Self {
             run,
             model,
             tools,
+            gate,
             clock: clock.clone(),
             log,
             request,
             budget,
+            pricing,
             usage: Usage::default(),
             step: 0,
             ids,
             killed: 0,
+            failed_calls: FailedCalls::default(),
+            turn: 1,
+            said_while_planning: Vec::new(),
             plan,
             memory,
             recall,
@@ -159,7 +206,14 @@ impl AgentLoop {
         self.run.sink.emit(event).await;
     }
 
+    /// Reports what the agent is busy with. Time in which it waits for a person does not count.
     async fn state(&self, state: ActivityState, waiting: Option<AgentWait>) {
+        match waiting.as_ref().map(|waiting| waiting.cause) {
+            Some(PauseCause::Approval | PauseCause::Input | PauseCause::Budget | PauseCause::Paused) => {
+                self.run.active_time.hold();
+            }
+            Some(PauseCause::RateLimit | PauseCause::Unknown) | None => self.run.active_time.go_on(),
+        }
         self.emit(AgentStreamEvent::StateChange { state, waiting }).await;
     }
 
@@ -173,23 +227,27 @@ impl AgentLoop {
             self.plan_first().await?;
         }
         loop {
-            self.budget.take_step().map_err(Halt::Failed)?;
+            self.begin_step().await?;
             let answer = self.ask().await?;
             if answer.finish == FinishReason::ContentFilter {
                 return Err(Halt::Failed(filtered()));
             }
             if answer.message.calls.is_empty() {
+                self.take_closing_words(&answer).await;
+                if self.goes_on_after(&answer.message).await? {
+                    continue;
+                }
                 return Ok(self.result(answer).await);
             }
             self.take_suggestions(&answer.message.text).await;
             self.request.messages.push(Message::Assistant(answer.message.clone()));
-            self.budget.check_tokens(&self.usage).map_err(Halt::Failed)?;
             self.perform(answer).await?;
             self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
         }
     }
 
-    async fn result(&mut self, answer: Answer) -> TaskResult {
+    /// Takes the plan and the suggestions of the last answer of a turn.
+    async fn take_closing_words(&mut self, answer: &Answer) {
         if answer.finish == FinishReason::Length {
             let text =
                 "The answer was cut: it reached the model's output limit (`maxTokens` in the agent's file).".to_owned();
@@ -197,10 +255,13 @@ impl AgentLoop {
         } else if answer.message.text.trim().is_empty() {
             self.notice(NoticeLevel::Info, "The model ended without a closing word.".to_owned()).await;
         }
+        self.take_plan(&answer.message.text).await;
+        self.take_suggestions(&answer.message.text).await;
+    }
+
+    async fn result(&self, answer: Answer) -> TaskResult {
         // The whole text: the reporter shortens it to size and keeps the full text in a file.
         let text = answer.message.text;
-        self.take_plan(&text).await;
-        self.take_suggestions(&text).await;
         let (plan, memory) = (self.plan.result().await, self.memory.result());
         let summary = summary(&without_suggestions(&text));
         TaskResult { summary, text, plan, memory, usage: self.usage.clone(), ..TaskResult::default() }
@@ -210,6 +271,13 @@ impl AgentLoop {
 impl AgentLoop {
     /// Takes what an answer suggests for the memory, the closing one or one before more work.
     async fn take_suggestions(&mut self, text: &str) {
+        if self.gate.denies_words("remember") {
+            if without_suggestions(text) != text {
+                let text = "A suggestion for the memory was not taken: a rule denies `remember`.".to_owned();
+                self.notice(NoticeLevel::Warning, text).await;
+            }
+            return;
+        }
         for why in self.memory.take_suggestions(text).await {
             self.notice(NoticeLevel::Warning, format!("A suggestion for the memory was not accepted: {why}.")).await;
         }

@@ -7,16 +7,33 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::{AgentStreamEvent, ErrorCode, StepState, TaskError, TaskResult, text::summary};
+use protocol::{
+    AgentMode, AgentStreamEvent, ErrorCode, StepState, TaskError, TaskResult, TaskSubmit, rules::ApprovalRules,
+    text::summary,
+};
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::{EngineOutcome, EngineRun};
 use crate::{
     clock::Clock,
+    config::{Agent, MachinePolicy},
     session_log::SessionLog,
     tools::{ToolContext, Toolbox},
 };
+
+/// What would have to be asked or denied before a command of this task: the echo does neither.
+pub fn restriction(submit: &TaskSubmit, agent: &Agent, policy: &MachinePolicy) -> Option<String> {
+    let own = submit.mode.unwrap_or(agent.mode);
+    let mode = policy.max_mode.map_or(own, |most| own.min(most));
+    if mode != AgentMode::AlwaysExecute {
+        return Some(format!("`mode: {}` is in effect", mode.as_str()));
+    }
+    let ApprovalRules { deny, ask, .. } = &submit.rules;
+    let are_some =
+        [&policy.rules, &*agent.rules].into_iter().any(|rules| !rules.deny.is_empty() || !rules.ask.is_empty());
+    (are_some || !deny.is_empty() || !ask.is_empty()).then(|| "rules deny calls or have them asked".to_owned())
+}
 
 /// Follows the goal's lines, then completes with everything that was said.
 pub async fn run(run: EngineRun) -> EngineOutcome {

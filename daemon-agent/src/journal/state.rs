@@ -2,8 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use protocol::{AttemptRef, Command, EditId, NumberedCommand, TaskSubmit, WorkspaceWrite, WorkspaceWritten};
+use protocol::{
+    AttemptRef, Command, EditId, NumberedCommand, PausePoint, TaskMessage, TaskSubmit, WorkspaceWrite, WorkspaceWritten,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Most messages to an attempt that has not begun that are kept, and their text in bytes. Further ones are not kept over a
+/// restart, and stay with the Board.
+const MAX_KEPT_MESSAGES: usize = 128;
+const MAX_KEPT_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// The result of replaying a journal's records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,12 +45,35 @@ pub struct PendingAttempt {
     pub begun: bool,
     /// Why it was stopped before it began.
     pub stopped: Option<String>,
+    /// Where it is to be held, if it was paused before it began.
+    pub paused: Option<PausePoint>,
+    /// The newest version of each message to it, until it begins.
+    pub messages: Vec<PendingMessage>,
+}
+
+/// A message to an attempt that has not begun.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PendingMessage {
+    pub cmd_seq: u64,
+    pub message: Box<TaskMessage>,
 }
 
 impl PendingAttempt {
     /// Which attempt this is.
     pub fn attempt(&self) -> AttemptRef {
         AttemptRef { task_id: self.submit.task_id.clone(), attempt: self.submit.attempt }
+    }
+
+    fn keep(&mut self, pending: PendingMessage) {
+        let (id, rev) = (&pending.message.message_id, pending.message.rev);
+        if self.messages.iter().any(|known| known.message.message_id == *id && known.message.rev >= rev) {
+            return;
+        }
+        self.messages.retain(|known| known.message.message_id != *id);
+        let bytes: usize = self.messages.iter().chain([&pending]).map(|kept| kept.message.content.len()).sum();
+        if self.messages.len() < MAX_KEPT_MESSAGES && bytes <= MAX_KEPT_MESSAGE_BYTES {
+            self.messages.push(pending);
+        }
     }
 }
 
@@ -66,6 +97,23 @@ pub(super) enum JournalEntry {
     },
 }
 
+/// A command as it came: everything that a frame can hold can be read again.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum CommandEntry<'a> {
+    #[serde(borrow)]
+    Command(&'a RawValue),
+}
+
+/// Reads a record. One that holds a command nests a level deeper than the command did in its frame, and that may be the
+/// one level too many: then it is read from within.
+pub(super) fn read(payload: &[u8]) -> serde_json::Result<JournalEntry> {
+    serde_json::from_slice(payload).or_else(|error| match serde_json::from_slice(payload) {
+        Ok(CommandEntry::Command(command)) => serde_json::from_str(command.get()).map(JournalEntry::Command),
+        Err(_) => Err(error),
+    })
+}
+
 impl JournalState {
     pub(super) fn add(&mut self, entry: JournalEntry) {
         match entry {
@@ -79,6 +127,8 @@ impl JournalState {
             JournalEntry::Begun(attempt) => {
                 if let Some(held) = self.attempts.iter_mut().find(|held| held.attempt() == attempt) {
                     held.begun = true;
+                    held.paused = None;
+                    held.messages.clear();
                 }
             }
             JournalEntry::Ended(attempt) => self.attempts.retain(|held| held.attempt() != attempt),
@@ -116,7 +166,8 @@ impl JournalState {
     fn command(&mut self, cmd_seq: u64, command: Command) {
         match command {
             Command::Submit(submit) => {
-                let held = PendingAttempt { cmd_seq, submit, begun: false, stopped: None };
+                let held =
+                    PendingAttempt { cmd_seq, submit, begun: false, stopped: None, paused: None, messages: Vec::new() };
                 if self.attempts.iter().all(|known| known.attempt() != held.attempt()) {
                     self.attempts.push(held);
                 }
@@ -139,7 +190,21 @@ impl JournalState {
                     self.writes.push(PendingWrite { cmd_seq, write });
                 }
             }
-            Command::Message { .. } | Command::Approval(_) => {}
+            Command::Message(message) => {
+                let mut waiting = self.attempts.iter_mut().filter(|held| !held.begun && held.cmd_seq < cmd_seq);
+                if let Some(held) = waiting.rfind(|held| held.submit.task_id == message.task_id) {
+                    held.keep(PendingMessage { cmd_seq, message });
+                }
+            }
+            Command::Pause { task_id, attempt, at } => self.pause(&AttemptRef { task_id, attempt }, Some(at)),
+            Command::Resume { task_id, attempt } => self.pause(&AttemptRef { task_id, attempt }, None),
+            Command::Approval(_) => {}
+        }
+    }
+
+    fn pause(&mut self, named: &AttemptRef, at: Option<PausePoint>) {
+        if let Some(held) = self.attempts.iter_mut().find(|held| !held.begun && held.attempt() == *named) {
+            held.paused = at;
         }
     }
 

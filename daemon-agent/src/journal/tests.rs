@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use protocol::{Command, SessionId, TaskId};
+use protocol::{Command, PausePoint, SessionId, TaskId};
 use serde_json::json;
 
 use super::*;
@@ -53,6 +53,38 @@ fn what_is_not_settled_survives_a_restart() {
 }
 
 #[test]
+fn what_nests_as_deep_as_a_frame_can_is_read_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let task = TaskId::new(1);
+    // The most that a frame can hold, in a task and in a message to it.
+    let deepest = |cmd_seq: u64, fields: &str| {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        let frame = |levels: usize| format!(r#"{{"cmdSeq":{cmd_seq},{fields},"context":{}}}"#, nested(levels));
+        let levels = (1..200).rev().find(|levels| serde_json::from_str::<NumberedCommand>(&frame(*levels)).is_ok());
+        let levels = levels.expect("some");
+        assert!(levels > 100, "{levels}");
+        serde_json::from_str::<NumberedCommand>(&frame(levels)).expect("a command")
+    };
+    let session = SessionId::new(1);
+    let of_task = format!(
+        r#""type":"task:submit","taskId":"{task}","attempt":1,"sessionId":"{session}","agentId":"default","goal":"Fix it""#
+    );
+    let of_message = format!(
+        r#""type":"task:message","taskId":"{task}","messageId":"{}","rev":1,"author":"Ada","content":"And?","injectionMode":"steer","position":1"#,
+        protocol::MessageId::new(1)
+    );
+    let journal = open(&folder);
+    let commands = vec![deepest(1, &of_task), deepest(2, &of_message)];
+    assert_eq!(journal.commands(commands).expect("written").len(), 2);
+    let held = journal.held();
+    assert_eq!(held.attempts[0].messages.len(), 1);
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(open(&folder).held(), held, "also after it was compacted");
+    }
+}
+
+#[test]
 fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = || open(&folder);
@@ -81,6 +113,70 @@ fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
     let waiting: Vec<_> = held.writes.iter().map(|held| held.write.edit_id.clone()).collect();
     assert_eq!((waiting, held.written), (vec![edits[2].clone()], vec![written(1)]));
     assert_eq!(held.last_cmd_seq, 3);
+}
+
+#[test]
+fn messages_to_an_attempt_are_kept_in_their_newest_version_until_it_begins() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let [a, b] = [1, 2].map(TaskId::new);
+    let ids = [1, 2].map(protocol::MessageId::new);
+    let say = |cmd_seq: u64, task: &TaskId, n: usize, rev: u32| {
+        let message = json!({"taskId": task, "messageId": ids[n], "rev": rev, "author": "Ada", "content": format!("v{rev}"),
+            "injectionMode": "collect"});
+        NumberedCommand { cmd_seq, command: Command::Message(serde_json::from_value(message).expect("a message")) }
+    };
+    let journal = open();
+    let commands = vec![
+        submit(1, &a),
+        submit(2, &b),
+        say(3, &a, 0, 1),
+        say(4, &a, 0, 3),
+        say(5, &a, 0, 2),
+        say(6, &b, 1, 1),
+        say(7, &TaskId::new(3), 1, 1),
+    ];
+    journal.commands(commands).expect("written");
+    let seen = |held: &JournalState| -> Vec<Vec<(u64, String)>> {
+        let said = |kept: &PendingMessage| (kept.cmd_seq, kept.message.content.clone());
+        held.attempts.iter().map(|held| held.messages.iter().map(said).collect()).collect()
+    };
+    let mut held = journal.held();
+    assert_eq!(seen(&held), [vec![(4, "v3".to_owned())], vec![(6, "v1".to_owned())]]);
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(open().held(), held, "also after it was compacted");
+    }
+    let journal = open();
+    journal.begun(&first(&a)).expect("written");
+    journal.commands(vec![say(8, &a, 1, 9)]).expect("written");
+    held = journal.held();
+    assert_eq!(seen(&held), [vec![], vec![(6, "v1".to_owned())]]);
+    drop(journal);
+    assert_eq!(open().held(), held);
+}
+
+#[test]
+fn a_pause_of_an_attempt_is_kept_until_it_begins_or_is_resumed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let tasks = [1, 2, 3].map(TaskId::new);
+    let pause = |cmd_seq, task: &TaskId| {
+        let command = Command::Pause { task_id: task.clone(), attempt: 1, at: PausePoint::Tool };
+        NumberedCommand { cmd_seq, command }
+    };
+    let journal = open();
+    journal.commands((0..3).map(|n| submit(n + 1, &tasks[n as usize])).collect()).expect("written");
+    journal.commands((0..3).map(|n| pause(n + 4, &tasks[n as usize])).collect()).expect("written");
+    let resume = Command::Resume { task_id: tasks[1].clone(), attempt: 1 };
+    journal.commands(vec![NumberedCommand { cmd_seq: 7, command: resume }]).expect("written");
+    journal.begun(&first(&tasks[2])).expect("written");
+    journal.commands(vec![pause(8, &tasks[2])]).expect("written");
+    drop(journal);
+    for _ in 0..2 {
+        let paused: Vec<_> = open().held().attempts.iter().map(|held| held.paused).collect();
+        assert_eq!(paused, [Some(PausePoint::Tool), None, None], "also after it was compacted");
+    }
 }
 
 #[test]

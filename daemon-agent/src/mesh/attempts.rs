@@ -45,7 +45,11 @@ impl Mesh {
             local,
             space,
         };
-        self.state().running.insert(attempt.clone(), live);
+        {
+            let mut state = self.state();
+            state.running.insert(attempt.clone(), live);
+            state.inboxes.entry(attempt.clone()).or_default();
+        }
         self.ring();
         let mesh = self.clone();
         self.shared.tracker.spawn(async move {
@@ -72,10 +76,12 @@ impl Mesh {
         if begun.is_none() {
             return (ended_early(&stop), None);
         }
-        let (local, space) = {
-            let state = self.state();
+        let (local, space, inbox, pause) = {
+            let mut state = self.state();
+            let inbox = state.inboxes.entry(attempt.clone()).or_default().clone();
+            let pause = state.pauses.entry(attempt.clone()).or_default().clone();
             let live = state.running.get(attempt);
-            (live.is_some_and(|live| live.local), live.and_then(|live| live.space.clone()))
+            (live.is_some_and(|live| live.local), live.and_then(|live| live.space.clone()), inbox, pause)
         };
         let context = task::RunContext {
             home: self.shared.context.home.clone(),
@@ -84,6 +90,8 @@ impl Mesh {
             files: self.shared.context.files.borrow().clone(),
             stop,
             approvals: self.shared.approvals.clone(),
+            inbox,
+            pause,
             local,
             space,
         };

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use protocol::{AttemptRef, EventBody, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, TaskSubmit};
+use protocol::{
+    AttemptRef, EventBody, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, TaskSubmit, rules::ApprovalRules,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{Mesh, attempt_of};
@@ -53,6 +55,11 @@ impl Mesh {
             mode: None,
             model: None,
             limits: TaskLimits::default(),
+            rules: ApprovalRules::default(),
+            // Without a Board nobody could answer.
+            approval_minutes: self.shared.context.board.is_none().then_some(0),
+            prices: Vec::new(),
+            leash: None,
             deadline: None,
             payload_url: None,
         };

@@ -58,7 +58,9 @@ impl Mesh {
                     }
                 }
                 None if ended => {}
+                // Of this machine's own tasks there is no journal.
                 None => {
+                    self.report_undone(&attempt).await;
                     let lost = self.outbox().is_damaged(&attempt);
                     self.end_soon(attempt, if lost { damaged() } else { restarted() });
                 }
@@ -71,7 +73,11 @@ impl Mesh {
                 if self.outbox().next(&attempt) == 1 {
                     self.outbox().append(&attempt, EventBody::Accepted {});
                 }
-                self.state().queue.push_back(*waiting.submit);
+                let messages = waiting.messages.into_iter().map(|pending| *pending.message).collect();
+                self.enqueue(*waiting.submit, messages);
+                if waiting.paused.is_some() {
+                    self.hold(&attempt, waiting.paused);
+                }
             }
         }
         self.ring();
@@ -145,7 +151,7 @@ impl Mesh {
 
     /// Ends an attempt that had begun, and reports that.
     async fn end_begun(&self, attempt: AttemptRef, held: &PendingAttempt) {
-        self.report_undone(&attempt, held).await;
+        self.report_undone(&attempt).await;
         let ending = match (self.outbox().is_damaged(&attempt), held.begun) {
             (true, _) => damaged(),
             (false, true) => restarted(),

@@ -6,7 +6,9 @@ use serde_json::json;
 use super::*;
 use crate::{config::Variables, outbox::Quota};
 
+mod messages;
 mod models;
+mod pauses;
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -203,7 +205,6 @@ async fn failures_and_panics_end_a_task_by_name() {
         ("broken", "hello", json!({}), ErrorCode::BadRequest, "nmae"),
         ("asking", "hello", json!({}), ErrorCode::BadRequest, "mode: always_ask"),
         ("echo", "hello", json!({"mode": "viber_decides"}), ErrorCode::BadRequest, "mode: viber_decides"),
-        ("echo", "hello", json!({"limits": {"costUsd": 1.0}}), ErrorCode::BadRequest, "limits.costUsd"),
         ("echo", " ", json!({}), ErrorCode::BadRequest, "goal"),
         ("echo", "wait", json!({"deadline": "2023-11-14T22:13:20.010Z"}), ErrorCode::Timeout, "deadline"),
         ("echo", "", json!({"payloadUrl": "/nowhere"}), ErrorCode::BadRequest, "/nowhere"),

@@ -48,17 +48,18 @@ pub async fn test(provider: &str, model: &str, config: &Config) -> Result<ProbeR
         drop(to);
         answer
     };
+    let origin = origin(provider, config);
     let Ok((answer, ())) = timeout(PROBE_TIMEOUT, async { tokio::join!(call, drained) }).await else {
-        let origin = CallContext { provider: provider.to_owned(), ..CallContext::default() };
         return Err(origin.unavailable(format_args!("no answer within {} s", PROBE_TIMEOUT.as_secs())).into());
     };
     let answer = answer.map_err(TaskError::from)?;
     let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let said = answer.message.text.trim();
+    // Before it is cut: a part of the key at the end would not be found.
+    let said = origin.redact(answer.message.text.trim());
     let said = if said.is_empty() {
         "nothing, but ended well".to_owned()
     } else {
-        format!("“{}”", protocol::text::title(said))
+        format!("“{}”", protocol::text::title(&said))
     };
     Ok(ProbeResult { latency_ms, sentence: format!("{provider}/{model} answered {said} after {latency_ms} ms.") })
 }
@@ -79,7 +80,7 @@ pub async fn list(provider: &str, config: &Config) -> Result<Vec<String>, TaskEr
         ProviderApi::OpenAi | ProviderApi::Demo => ("/models", "/data", "id"),
     };
     let body = http.get(path, Duration::from_secs(15)).await.map_err(TaskError::from)?;
-    let origin = CallContext { provider: provider.to_owned(), ..CallContext::default() };
+    let origin = origin(provider, config);
     let body: Value = serde_json::from_str(&body)
         .map_err(|_| TaskError::from(origin.unavailable("the list of models is not JSON")))?;
     let items = body.pointer(place).or(Some(&body)).and_then(Value::as_array);
@@ -87,10 +88,16 @@ pub async fn list(provider: &str, config: &Config) -> Result<Vec<String>, TaskEr
         .into_iter()
         .flatten()
         .filter_map(|item| item.get(field).and_then(Value::as_str))
-        .map(str::to_owned)
+        .map(|name| origin.redact(name))
         .collect();
     names.sort_unstable();
     Ok(names)
+}
+
+/// The provider with its key, which is removed from what it says.
+fn origin(provider: &str, config: &Config) -> CallContext {
+    let key = config.providers.get(provider).and_then(|found| found.api_key.as_deref()).map(str::trim);
+    CallContext { provider: provider.to_owned(), key: key.map(str::to_owned), ..CallContext::default() }
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl EventFitter {
             }
         }
         if result.text.len() > MAX_RESULT_TEXT_BYTES || encoded(&result.text) > MAX_RESULT_TEXT_BYTES {
-            let whole = self.keep("answer.md", result.text.as_bytes());
+            let whole = self.keep(".answer.md", result.text.as_bytes());
             result.text = cut(&result.text, MAX_RESULT_TEXT_BYTES);
             result.artifact_refs.extend(whole.map(|reference| ArtifactRef {
                 id: ArtifactId::new(now.millis()).to_string(),
@@ -120,11 +120,12 @@ impl EventFitter {
             return Value::String(shown);
         }
         let name: String = call.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(80).collect();
-        let kept = self.keep(&format!("{name}-{what}.txt"), text.as_bytes());
+        let kept = self.keep(&format!(".{name}-{what}.txt"), text.as_bytes());
         json!({ "text": shown, "omitted": text.len().saturating_sub(shown.len()), "ref": kept })
     }
 
-    /// Writes full content beside the task's artifacts; returns its path below the home.
+    /// Writes full content beside the task's artifacts, under a name that none of them can have; returns its path below the
+    /// home.
     fn keep(&self, name: &str, content: &[u8]) -> Option<String> {
         match write_private(&self.home.artifacts(self.task.as_str()).join(name), content) {
             Ok(()) => Some(format!("artifacts/{}/{name}", self.task)),

@@ -3,7 +3,7 @@
 use protocol::{TaskSubmit, text::head_and_tail};
 use serde_json::Value;
 
-use super::{fenced, tame};
+use super::{fenced, quoted, tame};
 use crate::{
     home::Home,
     memory::{Recall, RecalledExcerpt},
@@ -66,12 +66,6 @@ fn memory(recall: &Recall) -> Option<ContextPart> {
     let pieces: Vec<(String, String)> = recall.0.iter().map(piece).collect();
     let text = pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
     (!pieces.is_empty()).then(|| ContextPart { tag: "memory", text: format!("<memory>\n{text}\n</memory>"), pieces })
-}
-
-/// A name between quotes, without characters that could end them.
-fn quoted(text: &str) -> String {
-    let plain: String = text.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).collect();
-    format!("\"{plain}\"")
 }
 
 fn shown(value: &Value) -> String {

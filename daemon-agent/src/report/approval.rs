@@ -8,6 +8,8 @@ use std::{
 use protocol::{ApprovalId, ApprovalResponse};
 use tokio::sync::mpsc;
 
+use super::inbox::author;
+
 /// Answers to one question that may be queued; more than one is a mistake of the other side.
 const MAX_QUEUED_ANSWERS: usize = 4;
 
@@ -46,17 +48,32 @@ impl Approvals {
 }
 
 impl Question {
+    /// The answer about this content, if it was given already.
+    pub fn decided(&mut self) -> Option<ApprovalResponse> {
+        while let Ok(response) = self.answers.try_recv() {
+            if response.digest == self.digest {
+                return Some(named(response));
+            }
+        }
+        None
+    }
+
     /// Waits for the answer about this content; answers about anything else are ignored.
     pub async fn answer(&mut self) -> ApprovalResponse {
         loop {
             match self.answers.recv().await {
-                Some(response) if response.digest == self.digest => return response,
+                Some(response) if response.digest == self.digest => return named(response),
                 Some(_) => {}
                 // Cannot happen: the sender stays in the registry as long as this question exists.
                 None => std::future::pending().await,
             }
         }
     }
+}
+
+/// The response with a name that fits a line.
+fn named(response: ApprovalResponse) -> ApprovalResponse {
+    ApprovalResponse { by: author(&response.by), ..response }
 }
 
 impl Drop for Question {
@@ -76,13 +93,14 @@ mod tests {
         let all = Approvals::default();
         let id = ApprovalId::new(1);
         let mut question = all.ask(id.clone(), "d".to_owned());
-        let word = |digest: &str, decision| {
-            let (approval_id, digest) = (id.clone(), digest.to_owned());
-            ApprovalResponse { approval_id, digest, decision, scope: None, note: None }
-        };
+        let word = |digest: &str, decision| ApprovalResponse::new(id.clone(), digest.to_owned(), decision);
         all.answer(word("other", Decision::Allow));
         all.answer(word("d", Decision::Deny));
-        assert_eq!(question.answer().await.decision, Decision::Deny);
+        let answer = question.answer().await;
+        assert_eq!((answer.decision, answer.by.as_str()), (Decision::Deny, "an operator"));
+        all.answer(ApprovalResponse { by: "Ada\n".to_owned(), ..word("d", Decision::Allow) });
+        assert_eq!(question.decided().map(|answer| answer.by).as_deref(), Some("Ada"));
+        assert_eq!(question.decided(), None);
         drop(question);
         all.answer(word("d", Decision::Allow));
         assert!(all.open().is_empty());

@@ -10,7 +10,7 @@ use std::{
 };
 
 use protocol::{
-    AgentStreamEvent, MemorySearch, Note, NoteKind, NoteOutcome, Policy, TaskSubmit,
+    AgentStreamEvent, MemorySearch, Note, NoteKind, NoteOutcome, Policy,
     limits::MAX_EVENT_BYTES,
     plan::MAX_PLAN_BYTES,
     suggestion::{MAX_SUGGESTIONS, suggestions},
@@ -58,9 +58,9 @@ struct Inner {
 }
 
 impl MemoryEditor {
-    /// The editor for the attempt `submit`.
-    pub fn open(submit: &TaskSubmit, memory: Memory, sink: Sink) -> Self {
-        let (agent, policy) = (submit.agent_id.clone(), submit.memory_policy);
+    /// The editor for an attempt of this agent.
+    pub fn open(agent_id: &str, policy: Policy, memory: Memory, sink: Sink) -> Self {
+        let agent = agent_id.to_owned();
         let (proposed, written, notes, turn) = Default::default();
         Self(Arc::new(Inner { memory, agent, policy, sink, proposed, written, notes, turn }))
     }

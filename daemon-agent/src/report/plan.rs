@@ -6,11 +6,8 @@
 mod authorship;
 
 use std::{
-    io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use protocol::{
@@ -23,6 +20,7 @@ use serde_json::{Value, json};
 use self::authorship::{AgentLines, PlanLines, replaces};
 use super::Sink;
 use crate::{
+    fault,
     home::Home,
     workspace::{Author, LocalWriteState, Workspace},
 };
@@ -37,6 +35,8 @@ const MAX_CONTENT_BYTES: usize = MAX_EVENT_BYTES - 8 * 1024;
 const MAX_NOTE_BYTES: usize = 1000;
 /// The note of a proposal that the policy did not ask for.
 const REPLACING_NOTE: &str = "This would replace what a person wrote.";
+/// The note of a proposal for text that appeared in the file without a tool.
+pub const FOUND_NOTE: &str = "Written into the file while a command ran.";
 
 /// The plan of one attempt's session. Cheap to clone.
 #[derive(Clone)]
@@ -50,7 +50,6 @@ struct Inner {
     policy: Mutex<Policy>,
     /// What of it the agent wrote.
     own: AgentLines,
-    has_persons_lines: AtomicBool,
     /// The plan that the Board sent, used if there is no file.
     sent: String,
     sink: Sink,
@@ -89,7 +88,6 @@ impl PlanEditor {
         let editor = Self(Arc::new(Inner {
             workspace,
             own: AgentLines::of(home, if own { "machine" } else { submit.session_id.as_str() }),
-            has_persons_lines: AtomicBool::new(false),
             path: if own { PLAN_FILE.to_owned() } else { session },
             folder,
             policy: Mutex::new(submit.plan_policy),
@@ -132,9 +130,9 @@ impl PlanEditor {
 
     /// The plan as it is shown to a model, with its file's path; `None` if there is none.
     pub async fn shown(&self) -> Option<Value> {
-        let now = self.now().await.markdown;
-        let file = &self.0.path;
-        (!now.trim().is_empty()).then(|| Value::String(format!("(in the workspace's file {file})\n\n{}", now.trim())))
+        let (now, file) = (self.now().await.markdown, &self.0.path);
+        let head = format!("(in the workspace's file {file}, which no tool but `update_plan` writes)");
+        (!now.trim().is_empty()).then(|| Value::String(format!("{head}\n\n{}", now.trim())))
     }
 
     /// `result.plan` of the task: the plan in force at its end.
@@ -154,34 +152,40 @@ impl PlanEditor {
         *held(&self.0.policy) == Policy::Propose
     }
 
-    /// The files, beneath the workspace, that file tools and commands must not write: the plan and the workspace's own when
-    /// changes are proposed; the plan alone when a person had written in it at the last [`Self::look_for_persons_lines`].
-    pub fn closed_files(&self) -> Vec<String> {
-        match (self.proposes(), self.0.has_persons_lines.load(Ordering::Relaxed)) {
-            (true, _) => vec![PLAN_FILE.to_owned(), format!("{}/{PLAN_FILE}", self.0.folder)],
-            (false, true) => vec![self.0.path.clone()],
-            (false, false) => Vec::new(),
-        }
+    /// The files, beneath the workspace, that file tools and commands must not write, whatever the policy: the session's
+    /// plan, and the one of sessions that began on the machine. What was written past this editor would be nobody's.
+    pub fn closed_files(&self) -> [String; 2] {
+        [PLAN_FILE.to_owned(), format!("{}/{PLAN_FILE}", self.0.folder)]
     }
 
-    /// Finds out whether a person wrote in the plan's file.
-    pub async fn look_for_persons_lines(&self) {
-        let now = look(&self.0.workspace, &self.0.path).await;
-        let theirs = now.hash.is_some() && !self.persons_lines(&now.markdown).await.is_empty();
-        self.0.has_persons_lines.store(theirs, Ordering::Relaxed);
-    }
-
-    /// Changes the plan: `change` makes the new text from the current one. What a person wrote is replaced by a proposal
-    /// alone.
+    /// Changes the plan for the agent: `change` makes the new text from the current one. What a person wrote is replaced
+    /// by a proposal alone.
     pub async fn change(
         &self,
         note: &str,
         change: impl Fn(&str) -> Result<String, plan::PlanError> + Send,
     ) -> Result<PlanOutcome, String> {
+        self.change_by(Author::Agent, note, change).await
+    }
+
+    /// Makes `text` the plan, which was found in the file while a command ran and was put back. Like a change by the agent,
+    /// but nobody knows whose hand it was: its lines are not recorded as the agent's, so they count as a person's.
+    pub async fn take_up(&self, text: &str) -> Result<PlanOutcome, String> {
+        self.change_by(Author::File, FOUND_NOTE, |_| Ok(text.to_owned())).await
+    }
+
+    async fn change_by(
+        &self,
+        by: Author,
+        note: &str,
+        change: impl Fn(&str) -> Result<String, plan::PlanError> + Send,
+    ) -> Result<PlanOutcome, String> {
+        let is_agents = by == Author::Agent;
         let _turn = self.0.turn.lock().await;
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let now = self.now().await;
-            let from = held(&self.0.proposed).clone().unwrap_or_else(|| now.markdown.clone());
+            let proposed = held(&self.0.proposed).clone().filter(|_| is_agents);
+            let from = proposed.unwrap_or_else(|| now.markdown.clone());
             let wanted = change(&from).and_then(plan::fits).map_err(|why| why.to_string())?;
             if wanted == from {
                 return Ok(PlanOutcome::Same);
@@ -191,16 +195,19 @@ impl PlanEditor {
             let apply = if replaces || self.proposes() { ticked(&now.markdown, &wanted) } else { wanted.clone() };
             let (mut hash, moved) = (now.hash.clone(), apply != now.markdown);
             if moved {
-                match self.put(now.hash.as_deref(), &apply, Author::Agent).await? {
-                    // Another writer changed the file in between: try again with the current content.
-                    None => continue,
-                    Some(written) => {
-                        let (text, persons) = (apply.clone(), persons.clone());
-                        self.remember(move |own| own.wrote(&text, &persons)).await;
-                        self.tell(&apply, &written).await;
-                        hash = Some(written);
-                    }
+                let base = now.hash.as_deref();
+                let written = if is_agents {
+                    self.put_own(base, &apply, &persons).await?
+                } else {
+                    self.put(base, &apply, by).await?
+                };
+                // Another writer changed the file in between: try again with the current content.
+                let Some(written) = written else { continue };
+                // What others write is reported with the workspace's changes.
+                if is_agents {
+                    self.tell(&apply, &written).await;
                 }
+                hash = Some(written);
             }
             if apply == wanted {
                 held(&self.0.proposed).take();
@@ -208,10 +215,30 @@ impl PlanEditor {
             }
             let unasked = replaces && !self.proposes() && note.trim().is_empty();
             self.propose(&wanted, hash, if unasked { REPLACING_NOTE } else { note }).await?;
-            self.remember(move |own| own.proposed(&wanted, &persons)).await;
+            if is_agents {
+                self.remember(move |own| own.proposed(&wanted, &persons)).await;
+            }
             return Ok(if moved { PlanOutcome::Both } else { PlanOutcome::Proposed });
         }
         Err("another writer keeps changing the plan's file; read it and try again".to_owned())
+    }
+
+    /// Writes a version of the agent's. Its lines are recorded before the file is written, those of the version before
+    /// are forgotten after it: a crash in between makes none of them a person's.
+    async fn put_own(&self, base: Option<&str>, text: &str, persons: &PlanLines) -> Result<Option<String>, String> {
+        let (begun, theirs) = (text.to_owned(), persons.clone());
+        let before = self.remember(move |own| own.begins(&begun, &theirs)).await;
+        let written = self.put(base, text, Author::Agent).await;
+        fault::at("plan::written");
+        match (&written, before) {
+            (Ok(Some(_)), _) => {
+                let (text, theirs) = (text.to_owned(), persons.clone());
+                self.remember(move |own| own.wrote(&text, &theirs)).await;
+            }
+            (Ok(None) | Err(_), Some(before)) => _ = self.remember(move |own| own.left(before)).await,
+            (Ok(None) | Err(_), None) => {}
+        }
+        written
     }
 
     /// The lines of the plan that a person wrote.
@@ -221,11 +248,17 @@ impl PlanEditor {
     }
 
     /// Keeps which lines are the agent's. Where that fails, they count as a person's.
-    async fn remember(&self, change: impl FnOnce(&AgentLines) -> io::Result<()> + Send + 'static) {
+    async fn remember<T: Send + fmt::Debug + 'static>(
+        &self,
+        change: impl FnOnce(&AgentLines) -> io::Result<T> + Send + 'static,
+    ) -> Option<T> {
         let own = self.0.own.clone();
         match tokio::task::spawn_blocking(move || change(&own)).await {
-            Ok(Ok(())) => {}
-            failed => tracing::warn!(plan = self.0.path, ?failed, "which lines of a plan are its agent's is not kept"),
+            Ok(Ok(done)) => Some(done),
+            failed => {
+                tracing::warn!(plan = self.0.path, ?failed, "which lines of a plan are its agent's is not kept");
+                None
+            }
         }
     }
 

@@ -80,7 +80,8 @@ impl Reporter {
         drop(waiting);
     }
 
-    fn take(&self, event: AgentStreamEvent) {
+    /// Gives `event` its place in the log, if it is wanted there.
+    pub fn take(&self, event: AgentStreamEvent) {
         if !self.is_wanted(&event) {
             return;
         }
@@ -129,7 +130,10 @@ impl Reporter {
             | AgentStreamEvent::Context(_)
             | AgentStreamEvent::Usage(_)
             | AgentStreamEvent::ApprovalRequired(_)
+            | AgentStreamEvent::ApprovalExpired { .. }
+            | AgentStreamEvent::ApprovalOutcome { .. }
             | AgentStreamEvent::MessageState { .. }
+            | AgentStreamEvent::Turn { .. }
             | AgentStreamEvent::Gap { .. } => true,
             AgentStreamEvent::Notice { level, .. } => *level != NoticeLevel::Info,
             _ => false,

@@ -42,7 +42,8 @@ impl ResolvedRules {
             found.into_iter().collect()
         };
         let (mut write, mut read) = (real(&rules.write), real(&rules.read));
-        write.retain(|path| !is_private(path));
+        // Parts of the home are granted by name; a grant of the whole would open the agents' files.
+        write.retain(|path| !is_private(path) && *path != home);
         read.retain(|path| !is_private(path));
         let opened: Vec<PathBuf> = write.iter().chain(&read).cloned().collect();
         let mut hidden = secrets::hidden(&home, &opened);

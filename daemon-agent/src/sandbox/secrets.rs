@@ -11,7 +11,8 @@ use std::{
 
 /// Names in a home that belong to the daemon alone: credential and journal, configuration, keys. The predecessor kept
 /// its keys in the last two.
-pub const PRIVATE_NAMES: [&str; 6] = ["state", "config.yaml", ".env", "secrets", "openai.yaml", "config.json"];
+pub const PRIVATE_NAMES: [&str; 7] =
+    ["state", "config.yaml", "policy.yaml", ".env", "secrets", "openai.yaml", "config.json"];
 
 /// Most entries of a private folder that are examined for links that lead out of it.
 const MAX_FOLDER_ENTRIES: usize = 512;

@@ -9,6 +9,11 @@ use protocol::{
     Change, ChangeKind, SessionId, Since, SpaceStatus, Upstream, limits::MAX_LISTING_BYTES, space::MAX_CHANGES,
 };
 
+use tokio::{
+    sync::{SemaphorePermit, mpsc},
+    time::{Instant, timeout_at},
+};
+
 use super::{Space, SpaceError, base_commits, git::Git};
 
 /// Bytes of a list of git's that are read.
@@ -123,12 +128,9 @@ impl Space {
         });
         let fits = fits.count();
         changes.truncate(fits);
-        let space = self.clone();
-        let counting = tokio::task::spawn_blocking(move || {
-            space.count_new_lines(&mut changes);
-            changes
-        });
-        let changes = counting.await.map_err(|error| SpaceError::Git(error.to_string()))?;
+        let (until, place) = git.rest();
+        let (space, mut left) = (self.clone(), MAX_COUNTED_BYTES);
+        count_new_lines(&mut changes, until, place, move |path| space.lines_of(path, &mut left)).await;
         (status.head, status.since) = (base.head, base.since);
         status.omitted = (all - changes.len() as u64).max(u64::from(cut));
         status.changes = changes;
@@ -137,20 +139,41 @@ impl Space {
 }
 
 impl Space {
-    /// Counts the lines of files that git does not know, as far as they are text and small. Blocks.
-    fn count_new_lines(&self, changes: &mut [Change]) {
-        let mut left = MAX_COUNTED_BYTES;
-        let new = changes.iter_mut().filter(|change| change.kind == ChangeKind::New && change.added.is_none());
-        for change in new.take(MAX_COUNTED_FILES) {
-            let Ok((bytes, size)) = self.files.beginning(&change.path, MAX_COUNTED_FILE_BYTES.min(left)) else {
-                continue;
-            };
-            left = left.saturating_sub(bytes.len() as u64);
-            if bytes.len() as u64 == size && !bytes.contains(&0) {
-                let lines = bytes.split_inclusive(|byte| *byte == b'\n').count() as u64;
-                (change.added, change.removed) = (Some(lines), Some(0));
+    /// The lines of a file that git does not know, if it is text and small; `left` is how many bytes may be read. Blocks.
+    fn lines_of(&self, path: &str, left: &mut u64) -> Option<u64> {
+        let (bytes, size) = self.files.beginning(path, MAX_COUNTED_FILE_BYTES.min(*left)).ok()?;
+        *left = left.saturating_sub(bytes.len() as u64);
+        let whole_text = bytes.len() as u64 == size && !bytes.contains(&0);
+        whole_text.then(|| bytes.split_inclusive(|byte| *byte == b'\n').count() as u64)
+    }
+}
+
+/// Counts the lines of files that git does not know, by `lines_of`, which blocks. What is not counted at `until`, when the
+/// inspection must be over, stays without a number: the disk may be slow, or not respond at all.
+async fn count_new_lines(
+    changes: &mut [Change],
+    until: Instant,
+    place: SemaphorePermit<'static>,
+    mut lines_of: impl FnMut(&str) -> Option<u64> + Send + 'static,
+) {
+    let new = changes.iter().enumerate().filter(|(_, change)| change.kind == ChangeKind::New && change.added.is_none());
+    let new: Vec<(usize, String)> = new.take(MAX_COUNTED_FILES).map(|(at, change)| (at, change.path.clone())).collect();
+    let (counted, mut counts) = mpsc::channel(MAX_COUNTED_FILES);
+    tokio::task::spawn_blocking(move || {
+        // The thread cannot be cancelled: it counts as an inspection for as long as it works.
+        let _place = place;
+        for (at, path) in new {
+            if Instant::now() >= until || counted.is_closed() {
+                return;
+            }
+            if let Some(lines) = lines_of(&path) {
+                // There is room for all.
+                let _ = counted.try_send((at, lines));
             }
         }
+    });
+    while let Ok(Some((at, lines))) = timeout_at(until, counts.recv()).await {
+        (changes[at].added, changes[at].removed) = (Some(lines), Some(0));
     }
 }
 
@@ -258,6 +281,33 @@ fn kind(letter: &str) -> (ChangeKind, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A disk that stops responding in the middle takes neither the answer nor what was counted before.
+    #[tokio::test]
+    async fn counting_ends_with_the_inspection() {
+        static PLACES: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(1);
+        let new = |path: &str| Change {
+            path: path.to_owned(),
+            kind: ChangeKind::New,
+            added: None,
+            removed: None,
+            renamed_from: None,
+        };
+        let mut changes = ["a", "b", "stuck", "c"].map(new);
+        let (release, stuck) = std::sync::mpsc::channel::<()>();
+        let lines_of = move |path: &str| match path {
+            "b" => None,
+            "stuck" => stuck.recv().map(|()| 1).ok(),
+            _ => Some(7),
+        };
+        let until = Instant::now() + std::time::Duration::from_millis(100);
+        let place = PLACES.acquire().await.expect("open");
+        count_new_lines(&mut changes, until, place, lines_of).await;
+        assert_eq!(changes.clone().map(|change| change.added), [Some(7), None, None, None]);
+        assert_eq!(PLACES.available_permits(), 0, "the stuck thread is still an inspection");
+        drop(release);
+        let _place = PLACES.acquire().await.expect("the thread ended");
+    }
 
     #[test]
     fn gits_lists_are_read_field_by_field() {

@@ -91,7 +91,7 @@ pub struct Git {
     repository: Repository,
     filters: Vec<String>,
     until: Instant,
-    _place: SemaphorePermit<'static>,
+    place: SemaphorePermit<'static>,
 }
 
 /// Git's output.
@@ -121,9 +121,14 @@ impl Git {
         let found = timeout_at(until, found).await.map_err(|_| SpaceError::Slow)?;
         let (repository, program, place) = found.map_err(|error| SpaceError::Git(error.to_string()))??;
         let folder = space.root.clone();
-        let mut git = Self { program, folder, repository, filters: Vec::new(), until, _place: place };
+        let mut git = Self { program, folder, repository, filters: Vec::new(), until, place };
         git.filters = configuration::filters(&git).await?;
         Ok(git)
+    }
+
+    /// What is left of the inspection when git was asked everything: when it must be over, and its permit.
+    pub fn rest(self) -> (Instant, SemaphorePermit<'static>) {
+        (self.until, self.place)
     }
 
     pub fn repository(&self) -> &Repository {

@@ -1,6 +1,9 @@
-//! The arguments of a call as a model wrote them: checked by name, with mistakes explained in words.
+//! The arguments of calls: what a model is told about them, and what it wrote, checked by name, with mistakes explained in
+//! words.
 
 use serde_json::{Map, Value};
+
+pub mod specs;
 
 /// Reads the arguments of one call.
 pub struct CallArgs<'a>(&'a Map<String, Value>);

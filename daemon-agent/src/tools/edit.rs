@@ -4,7 +4,15 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use super::{args::CallArgs, paths::Roots, truncate};
+use super::{
+    args::CallArgs,
+    paths::{FoundPath, Roots},
+    truncate,
+};
+
+mod proposed;
+
+pub use proposed::propose;
 
 /// Largest file that is written or edited, bytes: text that people work on is smaller.
 const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
@@ -15,6 +23,16 @@ const MAX_SHOWN_BYTES: usize = 4_000;
 
 /// Creates or replaces a file.
 pub fn write(roots: &Roots, args: &Value) -> Result<String, String> {
+    let (path, content) = new_content(args)?;
+    let target = roots.target(path)?;
+    roots.put(&target, content.as_bytes())?;
+    let done = if target.existing.is_some() { "Replaced" } else { "Created" };
+    let (lines, bytes) = (content.lines().count(), content.len());
+    Ok(format!("{done} {} ({lines} lines, {bytes} bytes)", roots.show(&target.path)))
+}
+
+/// The path and the content of a call of `write_file`.
+fn new_content(args: &Value) -> Result<(&str, &str), String> {
     let args = CallArgs::new(args, &["path", "content"])?;
     let (path, content) = (args.text("path")?, args.text("content")?);
     if content.len() > MAX_FILE_BYTES {
@@ -23,15 +41,23 @@ pub fn write(roots: &Roots, args: &Value) -> Result<String, String> {
             content.len()
         ));
     }
-    let target = roots.target(path)?;
-    roots.put(&target, content.as_bytes())?;
-    let done = if target.existing.is_some() { "Replaced" } else { "Created" };
-    let (lines, bytes) = (content.lines().count(), content.len());
-    Ok(format!("{done} {} ({lines} lines, {bytes} bytes)", roots.show(&target.path)))
+    Ok((path, content))
 }
 
-/// Replaces text in a file.
-pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
+/// What a call of `edit_file` makes of a file.
+struct EditedText<'a> {
+    path: &'a str,
+    found: FoundPath,
+    before: String,
+    after: String,
+    /// Where the first replacement is, and what is there then.
+    first: usize,
+    new: &'a str,
+    count: usize,
+}
+
+/// Makes the replacements of a call of `edit_file`; nothing is written.
+fn edited<'a>(roots: &Roots, args: &'a Value) -> Result<EditedText<'a>, String> {
     let args = CallArgs::new(args, &["path", "oldText", "newText", "all"])?;
     let (path, old, new) = (args.text("path")?, args.text("oldText")?, args.text("newText")?);
     let all = args.flag("all")?;
@@ -47,19 +73,28 @@ pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("{path}: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8 text"))?;
-
-    let (changed, first, count) = replace(&text, old, new, all).map_err(|why| format!("{path}: {why}"))?;
-    if changed.len() > MAX_FILE_BYTES {
-        return Err(format!("{path} would have {} bytes; at most {MAX_FILE_BYTES} can be written", changed.len()));
+    let before = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8 text"))?;
+    let (after, first, count) = replace(&before, old, new, all).map_err(|why| format!("{path}: {why}"))?;
+    if after.len() > MAX_FILE_BYTES {
+        return Err(format!("{path} would have {} bytes; at most {MAX_FILE_BYTES} can be written", after.len()));
     }
+    Ok(EditedText { path, found, before, after, first, new, count })
+}
+
+/// Replaces text in a file.
+pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
+    let EditedText { path, found, after: changed, first, new, count, .. } = edited(roots, args)?;
     let target = roots.target(path)?;
     if !target.is_unchanged(&found.stat) {
         return Err(format!("{path} was changed by another writer meanwhile: read it again"));
     }
     roots.put(&target, changed.as_bytes())?;
-    let times = if count == 1 { String::new() } else { format!(" in {count} places, the first") };
-    Ok(format!("Edited {}{times}:\n{}", roots.show(&target.path), around(&changed, first, new)))
+    // The Board reads the line from here, to number what it shows of the change.
+    let place = match count {
+        1 => format!(", line {}", line_of(&changed, first)),
+        _ => format!(" in {count} places, the first"),
+    };
+    Ok(format!("Edited {}{place}:\n{}", roots.show(&target.path), around(&changed, first, new)))
 }
 
 /// The text after the replacement, where the first replacement is, and how many there were.

@@ -59,6 +59,15 @@ struct Root {
     handle: OwnedFd,
 }
 
+/// What a root is for its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootKind {
+    /// Where it works.
+    Space,
+    /// The workspace beside its spaces, which all agents of the machine share.
+    Workspace,
+}
+
 /// A path, split into a root and the rest below it.
 #[derive(Clone, Debug)]
 struct RootedPath {
@@ -207,6 +216,16 @@ impl Roots {
         }
     }
 
+    /// The way to `path`, without links, beneath the innermost root that it lies in, and whether that is a space. The
+    /// workspace is one for an agent that has no other.
+    pub fn innermost(&self, path: &Path) -> Option<(PathBuf, RootKind)> {
+        let around = self.roots.iter().filter(|root| path.starts_with(&root.path));
+        let root = around.max_by_key(|root| root.path.components().count())?;
+        let is_start = self.roots.first().is_some_and(|first| first.path == root.path);
+        let kind = if root.path == self.workspace && !is_start { RootKind::Workspace } else { RootKind::Space };
+        Some((path.strip_prefix(&root.path).ok()?.to_owned(), kind))
+    }
+
     fn place(&self, path: &str) -> Result<RootedPath, String> {
         if path.is_empty() {
             return Err("the path is empty".into());
@@ -276,9 +295,10 @@ impl Roots {
         self.hidden.iter().any(|secret| path.starts_with(secret) && !holds_root(secret))
     }
 
-    /// Whether `path`, without links, may be changed: everything in the roots except a home that a space contains.
+    /// Whether `path`, without links, may be changed: everything in the roots except a home that a space contains or is.
     fn writable(&self, path: &Path) -> bool {
-        let declared = |root: &Root| path.starts_with(&root.path) && root.path.starts_with(&self.home);
+        let part_of_home = |root: &Root| root.path != self.home && root.path.starts_with(&self.home);
+        let declared = |root: &Root| path.starts_with(&root.path) && part_of_home(root);
         !path.starts_with(&self.home) || self.roots.iter().any(declared)
     }
 
@@ -290,7 +310,7 @@ impl Roots {
         Some(if CURATED_NAMES.contains(&way) {
             format!("changes of {way} are proposed to the operators: use `remember`")
         } else if self.protected.files.iter().any(|file| file == way) {
-            "changes of this session's plan are proposed to the operators: use `update_plan`".to_owned()
+            format!("{way} is a plan, which is not written as a file: this session's is changed with `update_plan`")
         } else {
             format!("{way} belongs to another session")
         })

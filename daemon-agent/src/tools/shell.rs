@@ -3,6 +3,7 @@
 mod environment;
 mod live_output;
 mod output;
+mod proposed;
 mod protection;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -24,6 +25,7 @@ use crate::{
 };
 
 pub use environment::Scratch;
+pub use proposed::propose;
 
 /// Longest timeout that a model may ask for, seconds, unless the agent's file allows more.
 const MAX_TIMEOUT_SECONDS: u64 = 3_600;
@@ -60,7 +62,7 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
         Err(why) => return ToolOutcome::refused(why),
     };
     if toolbox.context.stop.is_cancelled() {
-        return ToolOutcome::refused("stopped before it was started");
+        return ToolOutcome::refused(toolbox.why_ended("stopped before it was started"));
     }
     let seconds = call.seconds;
     // First, because this repairs what an earlier command left where this one must not write.
@@ -112,7 +114,7 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
         };
         (ended, finished || timeout(OUTPUT_DRAIN_TIMEOUT, &mut pump).await.is_ok())
     };
-    let mut fields = describe(&ended, cut, seconds);
+    let mut fields = describe(&ended, cut, seconds, toolbox.why_ended("the task was stopped"));
     if !whole {
         let note = "a process outside the command still holds its output open; later output is missing";
         fields.insert("note".into(), note.into());
@@ -228,7 +230,7 @@ fn prepare(toolbox: &Toolbox, call: ShellCall) -> Result<CommandSpec, String> {
 }
 
 /// The result without its output.
-fn describe(ended: &CommandEnd, cut: Option<EarlyEnd>, seconds: u64) -> Map<String, Value> {
+fn describe(ended: &CommandEnd, cut: Option<EarlyEnd>, seconds: u64, stopped: String) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(code) = ended.code {
         fields.insert("exitCode".into(), code.into());
@@ -244,7 +246,7 @@ fn describe(ended: &CommandEnd, cut: Option<EarlyEnd>, seconds: u64) -> Map<Stri
         }
         Some(EarlyEnd::Stopped) => {
             fields.insert("stopped".into(), true.into());
-            notes.push("the task was stopped".into());
+            notes.push(stopped);
         }
         None if ended.killed == 1 => notes.push("a background process was ended with the command".into()),
         None if ended.killed > 1 => {
@@ -273,7 +275,9 @@ pub fn text(fields: &Map<String, Value>) -> String {
     let word = |name: &str| fields.get(name).and_then(Value::as_str);
     remarks.extend(word("note").map(str::to_owned));
     if let Some(file) = word("file") {
-        remarks.push(format!("the whole output of {} bytes is in {file}", fields.get("bytes").unwrap_or(&Value::Null)));
+        let part = if fields.contains_key("fileNote") { "beginning of the" } else { "whole" };
+        remarks
+            .push(format!("the {part} output of {} bytes is in {file}", fields.get("bytes").unwrap_or(&Value::Null)));
     }
     remarks.extend(word("fileNote").map(str::to_owned));
     let output = word("output").unwrap_or_default();

@@ -53,6 +53,23 @@ impl ProtectedPaths {
     }
 }
 
+/// Whose command it is, as far as a report after a kill needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandOwner {
+    #[serde(flatten)]
+    pub attempt: AttemptRef,
+    /// Empty in notes that do not name it.
+    #[serde(default)]
+    pub agent_id: String,
+    /// The plan of the attempt's session, beneath the workspace.
+    #[serde(default)]
+    pub plan: Option<String>,
+    /// Whether changes of the memory become proposals.
+    #[serde(default)]
+    pub proposes_memory: bool,
+}
+
 /// A protected file that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -61,6 +78,26 @@ pub struct Violation {
     /// What was written, if it is text.
     pub wrote: Option<String>,
     pub repair: Repair,
+    /// Where what was found there is now, or a copy of it.
+    pub kept: Option<KeptPlace>,
+}
+
+/// Where things are put that had to give way to a protected file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptPlace {
+    Trash,
+    /// Where no command writes, for what the trash could not take.
+    SetAside,
+}
+
+impl KeptPlace {
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Trash => "in the workspace's trash",
+            Self::SetAside => "in the folder state/set-aside of the viber's home",
+        }
+    }
 }
 
 /// The outcome for a protected file.
@@ -73,7 +110,7 @@ pub enum Repair {
     /// Somebody other than a command replaced it, so that the sandbox protected only the former file. The new one
     /// stays.
     Left,
-    /// Before the command, something other than a file was in its place; that is in the trash now.
+    /// Before the command, something other than a file was in its place; that was put away.
     Cleared,
 }
 
@@ -87,7 +124,20 @@ impl Violation {
             Repair::Left => format!(
                 "{path} was replaced by another program, and the new file was not protected from the command; it stays as it is"
             ),
-            Repair::Cleared => format!("what was in the place of {path} was not a file; it is in the trash"),
+            Repair::Cleared => {
+                let place = self.kept.map_or("gone", KeptPlace::words);
+                format!("what was in the place of {path} was not a file; it is {place}")
+            }
+        }
+    }
+
+    /// Where what was written is, to be said after [`Self::words`]; empty when nothing is known to have been there.
+    pub fn whereabouts(&self) -> String {
+        match (self.kept, &self.wrote) {
+            _ if matches!(self.repair, Repair::Left | Repair::Cleared) => String::new(),
+            (Some(place), _) => format!("; what was written there is {}", place.words()),
+            (None, Some(_)) => "; what was written there could not be kept".to_owned(),
+            (None, None) => String::new(),
         }
     }
 }
@@ -117,7 +167,7 @@ pub struct ProtectedFiles {
 }
 
 impl Workspace {
-    /// Records what a command of `attempt` must not change; `walled` says that the sandbox protects every existing
+    /// Records what a command of `owner` must not change; `walled` says that the sandbox protects every existing
     /// file.
     ///
     /// Files that a running command must not change either are not examined; their recorded state is taken over,
@@ -126,11 +176,11 @@ impl Workspace {
         &self,
         closed: ProtectedPaths,
         walled: bool,
-        attempt: Option<AttemptRef>,
+        owner: Option<CommandOwner>,
     ) -> Result<ProtectedFiles, WorkspaceError> {
         let _turn = self.shared.attribution.look();
         self.mend_ways(&closed);
-        let watched = Arc::new(Protection::new(closed, walled, attempt));
+        let watched = Arc::new(Protection::new(closed, walled, owner));
         // From here on it is notified of permitted changes.
         let running = self.shared.attribution.tell(&watched);
         let mut keeper =
@@ -172,8 +222,8 @@ impl ProtectedFiles {
         match workspace.found(path)? {
             FoundEntry::Nothing => Ok(Some(None)),
             FoundEntry::Odd(_) if self.watched.closed.files.iter().any(|file| file == path) => {
-                workspace.discard(path, None)?;
-                self.cleared.push(Violation { path: path.to_owned(), wrote: None, repair: Repair::Cleared });
+                let kept = workspace.discard(path, None)?;
+                self.cleared.push(Violation { path: path.to_owned(), wrote: None, repair: Repair::Cleared, kept });
                 Ok(Some(None))
             }
             FoundEntry::Odd(stamp) => Ok(Some(Some(FileVersion { stamp, mode: None, content: None }))),
@@ -222,7 +272,7 @@ impl ProtectedFiles {
         for (path, inode) in self.walls.iter().filter(|(path, _)| !paths.contains(*path)) {
             let now = self.workspace.found(path);
             if !matches!(now, Ok(FoundEntry::File(_, stat)) if FileStamp::of(&stat).inode == *inode) {
-                over.push(Violation { path: path.clone(), wrote: None, repair: Repair::Left });
+                over.push(Violation { path: path.clone(), wrote: None, repair: Repair::Left, kept: None });
             }
         }
         let closed = paths.into_iter().filter(|path| self.watched.is_closed_to_all(path));
@@ -239,13 +289,13 @@ impl ProtectedFiles {
         {
             tracing::warn!(path, "the mode of a file that a command must not change is different: {error}");
         }
-        let violation = |wrote, repair| Some(Violation { path: path.to_owned(), wrote, repair });
+        let violation = |wrote, repair, kept| Some(Violation { path: path.to_owned(), wrote, repair, kept });
         let (now, stamp) = match workspace.closed_now(path) {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(path, "a file that a command must not change cannot be read: {error}");
                 if before.as_ref().is_some_and(|before| before.content.is_none()) {
-                    return violation(None, Repair::Failed);
+                    return violation(None, Repair::Failed, None);
                 }
                 (ClosedContent::Odd, None)
             }
@@ -268,9 +318,13 @@ impl ProtectedFiles {
             ClosedContent::File(content) => content,
             ClosedContent::Odd | ClosedContent::Nothing => None,
         };
+        let mut kept = None;
         let done = match &before {
-            None => workspace.discard(path, content.as_deref()).map(|()| workspace.shared.attribution.made(path, None)),
-            Some(before) => self.restore(path, content.as_deref(), before),
+            None => workspace.discard(path, content.as_deref()).map(|place| {
+                kept = place;
+                workspace.shared.attribution.made(path, None);
+            }),
+            Some(before) => self.restore(path, content.as_deref(), before, &mut kept),
         };
         let repair = match done {
             Ok(()) => Repair::Done,
@@ -279,27 +333,37 @@ impl ProtectedFiles {
                 Repair::Failed
             }
         };
-        violation(content.and_then(|content| String::from_utf8(content).ok()), repair)
+        violation(content.and_then(|content| String::from_utf8(content).ok()), repair, kept)
     }
 
-    /// Restores the file at `path`; `now` is its current content, if that is text.
-    fn restore(&self, path: &str, now: Option<&[u8]>, before: &FileVersion) -> Result<(), WorkspaceError> {
+    /// Restores the file at `path`; `now` is its current content, if that is text. `kept` becomes where that is then.
+    fn restore(
+        &self,
+        path: &str,
+        now: Option<&[u8]>,
+        before: &FileVersion,
+        kept: &mut Option<KeptPlace>,
+    ) -> Result<(), WorkspaceError> {
         let workspace = &self.workspace;
         let Some(content) = before.content.as_deref() else {
             // There is nothing to restore it from. What a command left there is no better.
-            workspace.discard(path, now)?;
+            *kept = workspace.discard(path, now)?;
             return Err(WorkspaceError::TooLarge);
         };
         let mut put = false;
         if let Some(now) = now {
-            if let Err(error) = workspace.copy_away(path, now) {
-                tracing::warn!(path, "what a command wrote into a protected file is not kept: {error}");
+            match workspace.copy_away(path, now) {
+                Ok(place) => *kept = Some(place),
+                Err(error) => {
+                    tracing::warn!(path, "what a command wrote into a protected file is not kept: {error}");
+                }
             }
             let written = workspace.put(path, Some(&hash::hex(now)), content, Author::File);
             put = written.is_ok_and(|written| written.state == LocalWriteState::Applied);
         }
         if !put {
-            workspace.discard(path, now)?;
+            let moved = workspace.discard(path, now)?;
+            *kept = kept.or(moved);
             workspace.stand_again(path, content)?;
         }
         before.mode.map_or(Ok(()), |mode| workspace.restore_mode(path, mode))

@@ -40,6 +40,31 @@ async fn a_stop_ends_every_descendant_that_obeys_within_two_seconds() {
 }
 
 #[tokio::test]
+async fn calls_that_are_ended_by_themselves_say_why_and_the_task_goes_on() {
+    let mut machine = Machine::new();
+    machine.tools.begin_calls(machine.stop.child_token());
+    let ending = async {
+        let pids = machine.pids("pids").await;
+        machine.tools.end_calls("ended 2 s after Ada stepped in".to_owned());
+        pids
+    };
+    let command = format!("echo so far; {FAMILY}; sleep 1000");
+    let (outcome, pids) = tokio::join!(machine.shell(&command), ending);
+    assert!(!outcome.ok && outcome.result["stopped"] == true, "{}", outcome.result);
+    assert!(
+        outcome.text().contains("so far") && outcome.text().contains("2 s after Ada stepped in"),
+        "{}",
+        outcome.text()
+    );
+    assert!(pids.iter().all(|pid| !alive(*pid)) && !machine.stop.is_cancelled());
+    machine.tools.begin_calls(machine.stop.child_token());
+    assert!(machine.shell("true").await.ok);
+    machine.stop.cancel();
+    let stopped = machine.shell("true").await;
+    assert_eq!(stopped.result, "stopped before it was started");
+}
+
+#[tokio::test]
 async fn those_that_ignore_it_are_killed() {
     let machine = Machine::new();
     let stubborn = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 0.2; done' & while :; do sleep 0.2; done";

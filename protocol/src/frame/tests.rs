@@ -64,11 +64,25 @@ fn frames_of_the_board_keep_their_shape() {
             "path": "task.md", "baseHash": "ab", "op": "put", "content": "x"}),
         json!({"type": "approval:response", "cmdSeq": 8, "approvalId": "apr_00000000000070008000000000000005",
             "digest": "cd", "decision": "allow"}),
+        json!({"type": "approval:response", "cmdSeq": 9, "approvalId": "apr_00000000000070008000000000000005",
+            "digest": "cd", "decision": "allow", "scope": "rule", "rule": "shell(cargo test **)", "note": "n",
+            "args": {"command": "ls"}, "grant": {"costUsd": 1.5}, "by": "Ada"}),
+        json!({"type": "approval:response", "cmdSeq": 10, "approvalId": "apr_00000000000070008000000000000005",
+            "digest": "cd", "decision": "answer", "answer": "the second"}),
+        json!({"type": "task:pause", "cmdSeq": 11, "taskId": TASK, "attempt": 1, "at": "tool"}),
+        json!({"type": "task:resume", "cmdSeq": 12, "taskId": TASK, "attempt": 1}),
+        json!({"type": "task:submit", "cmdSeq": 3, "taskId": TASK, "attempt": 1, "sessionId": SESSION,
+            "agentId": "default", "goal": "Fix it", "messages": [], "planPolicy": "apply", "memoryPolicy": "propose",
+            "approveFirst": false, "stream": "full", "mode": "always_ask",
+            "limits": {"costUsd": 0.5, "onLimit": "pause"}, "rules": {"deny": ["shell(rm **)"]},
+            "approvalMinutes": 60, "prices": [{"model": "a/b", "input": 3.0, "output": 15.0}], "leash": 5}),
         json!({"type": "ack:written", "editIds": ["edt_00000000000070008000000000000004"]}),
         json!({"type": "task:stop", "cmdSeq": 2, "taskId": TASK, "attempt": 1, "reason": "operator"}),
         json!({"type": "viber:stop", "cmdSeq": 3, "reason": "operator"}),
-        json!({"type": "task:message", "cmdSeq": 4, "taskId": TASK, "messageId": MESSAGE, "content": "and?",
-            "injectionMode": "steer"}),
+        json!({"type": "task:message", "cmdSeq": 4, "taskId": TASK, "messageId": MESSAGE, "rev": 2, "author": "Ada",
+            "content": "and?", "context": {"currentFile": "a.rs"}, "injectionMode": "steer", "position": 3}),
+        json!({"type": "task:message", "cmdSeq": 5, "taskId": TASK, "messageId": MESSAGE, "rev": 3, "author": "Ada",
+            "content": "and?", "injectionMode": "collect", "position": 3, "withdrawn": true}),
         json!({"type": "interrupt", "cmdSeq": 5, "targetAgentId": "*", "reason": "operator"}),
         json!({"type": "viber:drain", "cmdSeq": 6, "drained": true}),
     ] {
@@ -97,9 +111,32 @@ fn events_keep_their_shape() {
         progress(
             json!({"agentId": "default", "type": "state-change", "state": "waiting", "waiting": {"for": "input"}}),
         ),
+        progress(json!({"agentId": "default", "type": "state-change", "state": "waiting", "waiting": {"for": "paused",
+            "next": {"callId": "c", "tool": "shell", "args": {"command": "ls"}}}})),
+        progress(json!({"agentId": "default", "type": "approval-required",
+            "approvalId": "apr_00000000000070008000000000000005", "kind": "tool", "digest": "cd", "tool": "write_file",
+            "args": {"path": "a"}, "callId": "c", "cwd": "/w", "preview": "+ a", "risk": "It writes a file.",
+            "reason": "always_ask", "rule": "write_file(a)", "files": [{"path": "/w/a", "hash": "ab"}, {"path": "/w/b"}],
+            "replaces": "apr_00000000000070008000000000000006", "expiresAt": AT})),
+        progress(json!({"agentId": "default", "type": "approval-required",
+            "approvalId": "apr_00000000000070008000000000000005", "kind": "question", "digest": "cd",
+            "tool": "ask_operator", "args": {}, "cwd": "", "preview": "", "risk": "", "question": {"text": "Which?",
+            "options": [{"label": "a", "tradeOff": "fast"}, {"label": "b", "tradeOff": "safe"}], "recommended": 0,
+            "onTimeout": "a is taken"}})),
+        progress(json!({"agentId": "default", "type": "approval-required",
+            "approvalId": "apr_00000000000070008000000000000005", "kind": "budget", "digest": "cd", "tool": "budget",
+            "args": {}, "cwd": "", "preview": "", "risk": "",
+            "limit": {"name": "costUsd", "allowed": 1.0, "used": 1.25}})),
+        progress(json!({"agentId": "default", "type": "approval-expired",
+            "approvalId": "apr_00000000000070008000000000000005", "reason": "nobody answered"})),
+        progress(json!({"agentId": "default", "type": "approval-outcome",
+            "approvalId": "apr_00000000000070008000000000000005", "callId": "c", "ok": true})),
         progress(json!({"agentId": "default", "type": "step", "n": 1, "state": "discarded", "reason": "retry"})),
         progress(json!({"agentId": "default", "type": "usage", "inputTokens": 1, "outputTokens": 2, "cachedTokens": 0,
             "source": "measured"})),
+        progress(json!({"agentId": "default", "type": "message-state", "messageId": MESSAGE, "rev": 1,
+            "state": "consumed", "turn": 2})),
+        progress(json!({"agentId": "default", "type": "turn", "n": 2, "messageIds": [MESSAGE], "mode": "collect"})),
         progress(json!({"agentId": "default", "type": "notice", "level": "warning", "text": "t"})),
         progress(json!({"agentId": "default", "type": "gap", "from": 2, "to": 3, "bytes": 9, "reason": "quota"})),
         json!({"seq": 4, "at": AT, "type": "task:completed", "result": {"text": "t", "summary": "t",
@@ -113,6 +150,21 @@ fn events_keep_their_shape() {
         assert_eq!(serde_json::to_value(&event).expect("JSON"), golden);
         assert_eq!(event.body.name(), golden["type"]);
     }
+}
+
+#[test]
+fn a_turn_in_a_mode_of_a_later_version_is_read() {
+    let turn = |mode: &str| {
+        let event = json!({"agentId": "default", "type": "turn", "n": 2, "messageIds": [MESSAGE], "mode": mode});
+        let event = json!({"seq": 3, "at": AT, "type": "task:progress", "event": event});
+        match serde_json::from_value::<crate::Event>(event).expect("an event").body {
+            crate::EventBody::Progress { event } => event.event,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(turn("whisper"), crate::AgentStreamEvent::Turn { n: 2, mode: None, .. }));
+    let known = Some(crate::InjectionPoint::Collect);
+    assert!(matches!(turn("collect"), crate::AgentStreamEvent::Turn { mode, .. } if mode == known));
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub async fn join_token(config: &Config, flags: JoinTokenArgs) -> Result<(), Cli
         let found = db::join_tokens::by_hash(&mut board.db.reader_of(&team.id).await?, &hash).await?;
         let found = found.ok_or_else(|| CliError::Failed("the team has no such join token".into()))?;
         actions::vibers::revoke_join_token(&board, &team.id, &By::console(), &found).await?;
+        tell(&json!({ "revoked": true }), "the join token is revoked");
         open::close(&board).await;
         return Ok(());
     }
@@ -108,6 +109,8 @@ pub async fn viber(config: &Config, command: ViberCommand) -> Result<(), CliErro
                 return Err(CliError::Failed(format!("{why} {wanted:?}")));
             };
             actions::ending::revoke_viber(&board, &team.id, &By::console(), &viber.id).await?;
+            let fact = json!({ "id": viber.id, "name": viber.name, "state": "revoked" });
+            tell(&fact, format_args!("{}\trevoked\t{}", viber.id, viber.name));
         }
     }
     open::close(&board).await;

@@ -235,22 +235,30 @@ pub async fn operator(config: &Config, command: OperatorCommand) -> Result<(), C
         OperatorCommand::Role { member, role } => {
             let (team, who) = find_member(&board, &member.team, &member.email).await?;
             actions::members::set_role(&board, &team.id, owner, &who.id, role).await?;
+            let fact = json!({ "email": who.email, "team": team.slug, "role": role.to_string() });
+            tell(&fact, format_args!("{} is {role} in {}", who.email, team.slug));
         }
         OperatorCommand::Remove(member) => {
             let (team, who) = find_member(&board, &member.team, &member.email).await?;
             actions::members::remove(&board, &team.id, owner, &who.id).await?;
+            let fact = json!({ "email": who.email, "team": team.slug, "removed": true });
+            tell(&fact, format_args!("{} is not in {} any more", who.email, team.slug));
         }
         OperatorCommand::Disable { team, email, enable } => {
             let who = find_operator(&board, team.as_deref(), &email).await?;
             actions::accounts::disable(&board, &by, &who.id, !enable).await?;
+            let state = if enable { "enabled" } else { "disabled" };
+            tell(&json!({ "email": who.email, "disabled": !enable }), format_args!("{} is {state}", who.email));
         }
         OperatorCommand::Password { team, email, password_stdin } => {
             let who = find_operator(&board, team.as_deref(), &email).await?;
             let password = if password_stdin { read_line()? } else { generated_password() };
             actions::accounts::set_password(&board, &by, &who.id, password.clone(), None).await?;
-            if !password_stdin {
-                let fact = json!({ "email": who.email, "password": password });
-                tell(&fact, format_args!("password: {password}"));
+            let made = (!password_stdin).then_some(password);
+            let fact = json!({ "email": who.email, "password": made });
+            match &made {
+                Some(password) => tell(&fact, format_args!("password: {password}")),
+                None => tell(&fact, format_args!("{} has a new password and is signed out everywhere", who.email)),
             }
         }
     }
@@ -288,6 +296,8 @@ pub async fn team(config: &Config, command: TeamCommand) -> Result<(), CliError>
                 true => actions::teams::resume(&board, &by, &team).await?,
                 false => actions::ending::suspend_team(&board, &by, &team).await?,
             }
+            let state = if resume { "open" } else { "suspended" };
+            tell(&json!({ "slug": team.slug, "state": state }), format_args!("{}\t{state}", team.slug));
         }
         TeamCommand::Delete { team, yes } => {
             let team = find_team(&board, team.slug()).await?;
@@ -298,6 +308,7 @@ pub async fn team(config: &Config, command: TeamCommand) -> Result<(), CliError>
                 }
             }
             actions::ending::delete_team(&board, &by, &team).await?;
+            tell(&json!({ "slug": team.slug, "state": "deleted" }), format_args!("{}\tdeleted", team.slug));
         }
     }
     open::close(&board).await;
@@ -328,7 +339,11 @@ pub async fn token(config: &Config, command: TokenCommand) -> Result<(), CliErro
             let all = tokens(&board, &team).await?;
             let found: Vec<_> = all.iter().filter(|token| token.name == name || token.id.as_str() == name).collect();
             match found.as_slice() {
-                [token] => actions::tokens::revoke(&board, &team.id, &by, &token.id).await?,
+                [token] => {
+                    actions::tokens::revoke(&board, &team.id, &by, &token.id).await?;
+                    let fact = json!({ "id": token.id, "name": token.name, "revoked": true });
+                    tell(&fact, format_args!("{}\trevoked\t{}", token.id, token.name));
+                }
                 [] => return Err(CliError::Failed(format!("the team has no token {name:?}"))),
                 _ => return Err(CliError::Failed(format!("several tokens are called {name:?}: give the id"))),
             }

@@ -173,3 +173,54 @@ async fn a_history_is_read_by_its_tasks_however_long_the_session_is() {
     assert!(plan.iter().any(|step| step.contains("messages_task (team_id=? AND task_id=?")), "{plan:#?}");
     db.close().await;
 }
+
+#[tokio::test]
+async fn lists_are_read_by_an_index_that_has_what_they_are_narrowed_to() {
+    let (folder, db) = fresh().await;
+    let url = format!("sqlite://{}/board.db", folder.path().display());
+    let mut hand = SqliteConnectOptions::from_str(&url).expect("an address").connect().await.expect("the file");
+    let mut asked: Vec<(String, &'static str, String)> = Vec::new();
+    for archived in [false, true] {
+        let place = if archived { "sessions_archived" } else { "sessions_current" };
+        for viber in [None, Some(protocol::ViberId::new(1))] {
+            for person in [None, Some("op".to_owned())] {
+                let filter = sessions::SessionFilter { archived, viber: viber.clone(), person, ..Default::default() };
+                let by = match viber.is_some() {
+                    true => format!("{place}_viber (team_id=? AND viber_id=? AND active_at>? AND active_at<?)"),
+                    false => format!("{place} (team_id=? AND active_at>? AND active_at<?)"),
+                };
+                asked.push((format!("{filter:?}"), sessions::walk_sql(&filter), by));
+            }
+        }
+    }
+    let (filter, failed) = (sessions::SessionFilter::default(), sessions::Source::Tasks(["error", "error"]));
+    let by = "tasks_state (team_id=? AND state=?)".to_owned();
+    asked.push(("tasks".into(), sessions::index_sql(&filter, failed, true), by));
+    for (name, sql, by) in asked {
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+        let plan = sqlx::raw_sql(explain).fetch_all(&mut hand).await.expect("a plan");
+        let plan: Vec<String> = plan.iter().map(|row| sqlx::Row::get(row, "detail")).collect();
+        assert!(plan.iter().any(|step| step.ends_with(&format!("INDEX {by}"))), "{name}: {by}: {plan:#?}");
+    }
+    db.close().await;
+}
+
+#[tokio::test]
+async fn what_waits_in_a_session_is_read_by_an_index() {
+    let (folder, db) = fresh().await;
+    let url = format!("sqlite://{}/board.db", folder.path().display());
+    let mut hand = SqliteConnectOptions::from_str(&url).expect("an address").connect().await.expect("the file");
+    let session = protocol::SessionId::new(1);
+    for (sql, by) in [
+        (tasks::messages::open_query(&session).sql(), "task_messages_open (team_id=? AND session_id=?"),
+        (tasks::messages::left_over_query(&session).sql(), "task_messages_open (team_id=? AND session_id=?"),
+        (approvals::pending_of_session_query(&session).sql(), "approvals_pending (team_id=? AND task_id=?"),
+    ] {
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+        let plan = sqlx::raw_sql(explain).fetch_all(&mut hand).await.expect("a plan");
+        let plan: Vec<String> = plan.iter().map(|row| sqlx::Row::get(row, "detail")).collect();
+        assert!(plan.iter().any(|step| step.contains(by)), "{by}: {plan:#?}");
+        assert!(!plan.iter().any(|step| step.starts_with("SCAN")), "{by}: {plan:#?}");
+    }
+    db.close().await;
+}

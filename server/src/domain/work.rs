@@ -1,5 +1,6 @@
 //! Sessions, tasks, what is reported of them and what goes into a request.
 
+pub mod approval;
 pub mod assemble;
 pub mod committed;
 pub mod history;
@@ -8,3 +9,4 @@ pub mod logbook;
 pub mod search_terms;
 pub mod session;
 pub mod task;
+pub mod task_message;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use super::Hub;
-use crate::domain::{Policies, Task};
+use crate::domain::{ApprovalSettings, Policies, Task};
 
 /// Requests that may wait for a link; a caller beyond that gets the error that the viber is busy.
 const MAX_WAITING_REQUESTS: usize = 64;
@@ -44,6 +44,7 @@ pub enum LinkMessage {
 pub struct InlineCommand {
     pub cmd_seq: u64,
     pub policies: Policies,
+    pub approvals: ApprovalSettings,
     pub task: Box<Task>,
 }
 

@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use crate::{
     actions::reconcile,
     db::{self, TeamTx, commands::StoredCommand},
-    domain::{Connection, Delivery, EditState, MessageRole, Policies, Task, history::Exchange, history::History},
+    domain::{
+        ApprovalSettings, Connection, Delivery, EditState, MessageRole, Policies, Task, history::Exchange,
+        history::History,
+    },
     error::{Error, Result},
     hub::InlineCommand,
     state::Board,
@@ -72,11 +75,20 @@ async fn compose(
             }
         }
         ("task:stop", Some(id), Some(attempt)) => Command::Stop { task_id: id.clone(), attempt, reason },
+        ("task:pause", Some(id), Some(attempt)) => {
+            let at = serde_json::from_value(body["at"].clone()).map_err(|error| Error::Internal(error.to_string()))?;
+            Command::Pause { task_id: id.clone(), attempt, at }
+        }
+        ("task:resume", Some(id), Some(attempt)) => Command::Resume { task_id: id.clone(), attempt },
         ("viber:stop", ..) => Command::StopAll { reason },
         ("viber:drain", ..) => Command::Drain { drained: body["drained"].as_bool().unwrap_or_default() },
         ("approval:response", ..) => {
             let response = serde_json::from_value(body).map_err(|error| Error::Internal(error.to_string()))?;
-            Command::Approval(response)
+            Command::Approval(Box::new(response))
+        }
+        ("task:message", ..) => {
+            let message = serde_json::from_value(body).map_err(|error| Error::Internal(error.to_string()))?;
+            Command::Message(Box::new(message))
         }
         ("workspace:write", ..) => Command::Write(Box::new(write(tx, &body).await?)),
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
@@ -85,7 +97,8 @@ async fn compose(
 
 /// The command of a task that began its session: there is neither a history nor any other context.
 pub(super) fn inline(command: InlineCommand) -> NumberedCommand {
-    let context = SessionContext { policies: command.policies, ..SessionContext::default() };
+    let InlineCommand { policies, approvals, .. } = command;
+    let context = SessionContext { policies, approvals, ..SessionContext::default() };
     let whole = submission(*command.task, Vec::new(), context);
     NumberedCommand { cmd_seq: command.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
 }
@@ -166,13 +179,15 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
     let plan = plan.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
     let given = task.payload.get("artifacts").is_some_and(|given| !given.is_null());
     let artifacts = if given { Vec::new() } else { artifacts(tx, &task.session_id, stored.created_at).await? };
-    Ok(submission(task, history.finish(), SessionContext { policies, plan, artifacts }))
+    let approvals = db::approvals::settings::load(tx).await?;
+    Ok(submission(task, history.finish(), SessionContext { policies, approvals, plan, artifacts }))
 }
 
-/// What a task gets of its session beside the conversation.
+/// What a task gets of its session and team beside the conversation.
 #[derive(Default)]
 struct SessionContext {
     policies: Policies,
+    approvals: ApprovalSettings,
     plan: Option<Value>,
     artifacts: Vec<ArtifactRef>,
 }
@@ -180,6 +195,7 @@ struct SessionContext {
 fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskSubmit {
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
     let model = task.model_asked().map(str::to_owned);
+    let leash = task.leash();
     TaskSubmit {
         messages,
         // A plan that came with the task is for its first attempt: later attempts go on with what became of it.
@@ -203,6 +219,10 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         mode: task.mode,
         model,
         limits: task.limits,
+        rules: session.approvals.rules,
+        approval_minutes: Some(session.approvals.expiry_minutes),
+        prices: Vec::new(),
+        leash,
         deadline: None,
         payload_url: None,
     }

@@ -9,7 +9,7 @@ use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
 use fleet::vibers;
 use people::{members, quota};
-use work::{approvals, events, imports, search, sessions, tasks};
+use work::{approvals, events, imports, messages, search, sessions, tasks};
 
 mod description;
 mod gate;
@@ -53,10 +53,11 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 14] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 15] = [
     vibers::routes,
     workspace::routes,
     spaces::routes,
+    messages::routes,
     sessions::routes,
     search::routes,
     tasks::routes,

@@ -27,6 +27,7 @@ const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/parts.css"),
     include_str!("../../../static/css/rail.css"),
     include_str!("../../../static/css/talk.css"),
+    include_str!("../../../static/css/asks.css"),
     include_str!("../../../static/css/pane.css"),
     include_str!("../../../static/css/pages.css"),
     include_str!("../../../static/css/files.css"),
@@ -59,6 +60,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset("changes.js", text, Bytes::from_static(include_bytes!("../../../static/changes.js"))),
         asset("cards.js", text, Bytes::from_static(include_bytes!("../../../static/cards.js"))),
         asset("composer.js", text, Bytes::from_static(include_bytes!("../../../static/composer.js"))),
+        asset("pane.js", text, Bytes::from_static(include_bytes!("../../../static/pane.js"))),
         asset("live.js", text, Bytes::from_static(include_bytes!("../../../static/live.js"))),
         asset("htmx.js", text, Bytes::from_static(include_bytes!(env!("HTMX_JS")))),
     ]

@@ -3,13 +3,14 @@
 
 pub mod api_limits;
 pub mod bodies;
+mod client;
 mod compression;
 pub mod limits;
 mod origin;
 
 use std::{
     any::Any,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -17,7 +18,7 @@ use std::{
 use axum::{
     Router,
     extract::{ConnectInfo, MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Version, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -25,8 +26,9 @@ use metrics::{counter, histogram};
 use tower_http::{catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer};
 use tracing::Instrument;
 
+use self::client::UntrustedProxies;
 use super::{cookie::Cookie, extract::refused_upgrades, respond, socket};
-use crate::{config::Reloadable, error::Error, measure, state::Board};
+use crate::{error::Error, measure, state::Board};
 
 /// No script, style, frame or connection but our own; `manifest` and fonts are not used.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -65,7 +67,7 @@ pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Rou
         .layer(middleware::from_fn(limits::discard_oversized))
         .merge(large.layer(middleware::from_fn(limits::require_progress)))
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
-        .layer(middleware::from_fn_with_state(board.clone(), guard))
+        .layer(middleware::from_fn_with_state((board.clone(), Arc::default()), guard))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(board.clone(), respond::render))
         .layer(compression::layer())
@@ -76,7 +78,11 @@ pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Rou
 }
 
 /// Host, origin, address, renewal.
-async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> Response {
+async fn guard(
+    State((board, untrusted)): State<(Board, Arc<UntrustedProxies>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let config = &board.config;
     // A small compressed body may unpack to a large one: no body is decompressed.
     let packed = |coding: &HeaderValue| !coding.as_bytes().eq_ignore_ascii_case(b"identity");
@@ -103,8 +109,11 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
         bearer: origin::is_call(request.uri(), request.headers()),
     };
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
-    let address =
-        peer.map(|peer| client(peer, request.headers(), &board.reloadable.load()).to_string()).unwrap_or_default();
+    let address = peer.map_or_else(String::new, |peer| {
+        let reloadable = board.reloadable.load();
+        untrusted.note(peer, request.headers(), &reloadable);
+        client::address(peer, request.headers(), &reloadable).to_string()
+    });
     if origin::is_foreign(asked, &config.origins()) {
         tracing::warn!(client.address = address, "refused a request that another site may have caused");
         if request.headers().contains_key(header::UPGRADE) {
@@ -130,25 +139,6 @@ async fn guard(State(board): State<Board>, mut request: Request, next: Next) -> 
 /// Whether somebody only asks whether the Board is up.
 fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
-}
-
-/// The peer, unless it is a trusted proxy: then the last address that no trusted proxy has.
-fn client(peer: IpAddr, headers: &HeaderMap, config: &Reloadable) -> IpAddr {
-    let trusted = |ip: IpAddr| config.trusted_proxies.iter().any(|range| range.holds(ip));
-    if !trusted(peer) {
-        return peer.to_canonical();
-    }
-    let lines = headers.get_all("x-forwarded-for").iter().filter_map(|line| line.to_str().ok());
-    let hops: Vec<_> = lines.flat_map(|line| line.split(',')).map(|hop| hop.trim().parse::<IpAddr>()).collect();
-    let mut last = peer;
-    for hop in hops.into_iter().rev() {
-        let Ok(hop) = hop else { break };
-        last = hop;
-        if !trusted(hop) {
-            break;
-        }
-    }
-    last.to_canonical()
 }
 
 /// Closes the connection after a request whose end [`socket`] cannot determine, because what follows would pass
@@ -225,23 +215,4 @@ async fn number(mut request: Request, next: Next) -> Response {
 fn known(method: &Method) -> &'static str {
     let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     known.into_iter().find(|name| method.as_str() == *name).unwrap_or("other")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_trusted_proxy_is_believed() {
-        let mut config = crate::config::Config::local("/tmp/x".into()).reloadable();
-        let mut headers = HeaderMap::new();
-        headers.insert("x-forwarded-for", HeaderValue::from_static("1.1.1.1, 9.9.9.9, 10.0.0.7"));
-        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
-        assert_eq!(client(ip("127.0.0.1"), &headers, &config), ip("127.0.0.1"));
-        config.trusted_proxies = vec!["127.0.0.1".parse().expect("a range"), "10.0.0.0/8".parse().expect("a range")];
-        assert_eq!(client(ip("127.0.0.1"), &headers, &config), ip("9.9.9.9"));
-        assert_eq!(client(ip("8.8.8.8"), &headers, &config), ip("8.8.8.8"));
-        headers.insert("x-forwarded-for", HeaderValue::from_static("junk"));
-        assert_eq!(client(ip("127.0.0.1"), &headers, &config), ip("127.0.0.1"));
-    }
 }

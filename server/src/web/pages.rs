@@ -11,7 +11,10 @@ mod work;
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
 use fleet::{join, preflight, providers, viber, vibers};
 use people::theme;
-use work::{cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript};
+use session::talk;
+use work::{
+    asks, cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript,
+};
 
 pub use people::accounts;
 pub(in crate::web) use people::settings;
@@ -89,7 +92,7 @@ pub fn routes() -> Router<Board> {
         .route(&at("comments/withdraw"), post(comments::withdraw))
         .route(&at("comments/send"), post(comments::send))
         .route(&at("seen"), post(session::seen))
-        .route(&at("pane"), post(pane::choose))
+        .route(&at("pane"), get(pane::show).post(pane::choose))
         .route(&at("writing"), post(live::presence::write))
         .route(&at("delete"), get(session::confirm_delete).post(session::delete))
         .route(&at("transcript.md"), get(transcript::transcript))
@@ -97,7 +100,11 @@ pub fn routes() -> Router<Board> {
         .route(&at("messages/{seq}/parts/{part}"), get(transcript::part))
         .route("/t/{team}/tasks/{id}/stop", post(session::stop))
         .route("/t/{team}/tasks/{id}/retry", post(session::retry))
-        .route("/t/{team}/approvals/{id}", post(plan::approve))
+        .route("/t/{team}/tasks/{id}/pause", post(session::pause))
+        .route("/t/{team}/tasks/{id}/resume", post(session::resume))
+        .route("/t/{team}/tasks/{id}/messages/{message}", post(talk::change))
+        .route(&at("approvals"), post(asks::decide::decide_all))
+        .route("/t/{team}/approvals/{id}", post(asks::decide::decide))
 }
 
 /// Whether the whole page is wanted, or htmx asks for the part that changes.

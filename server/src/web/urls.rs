@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{ApprovalId, ArtifactId, EditId, SessionId, TaskId, ViberId};
+use protocol::{ApprovalId, ArtifactId, EditId, MessageId, SessionId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -147,6 +147,11 @@ fn segment(text: &str) -> String {
 /// A verb on a task: `stop`, `retry`.
 pub fn task_verb(slug: &str, id: &TaskId, verb: &str) -> String {
     format!("/t/{slug}/tasks/{id}/{verb}")
+}
+
+/// A message to a task that has not ended.
+pub fn task_message(slug: &str, task: &TaskId, id: &MessageId) -> String {
+    format!("/t/{slug}/tasks/{task}/messages/{id}")
 }
 
 /// The decision on an approval.

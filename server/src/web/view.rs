@@ -19,7 +19,7 @@ pub use badge::Badge;
 pub use shell::{PageLocation, Shell, ShellData};
 
 /// Text between tags. Spaces stay spaces: what ammonia makes of a log takes five times its size.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len() + text.len() / 8);
     for c in text.chars() {
         match c {

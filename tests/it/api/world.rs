@@ -140,13 +140,15 @@ impl World {
         let second = owner.submit(&viber, "Ask first").await;
         let submit = self.machine.submitted().await;
         let approval = format!("apr_{EXAMPLE}");
-        let question = json!({ "type": "approval-required", "approvalId": approval, "digest": DIGEST, "tool": "shell",
-            "args": { "command": "rm -r build" }, "cwd": "/srv/app", "preview": "rm -r build", "risk": "deletes files" });
+        let question = json!({ "type": "approval-required", "approvalId": approval, "kind": "tool", "digest": DIGEST,
+            "tool": "shell", "args": { "command": "rm -r build" }, "cwd": "/srv/app", "preview": "rm -r build", "risk": "deletes files" });
         self.machine.report(&submit.task_id, 1, 1, vec![accepted(), started(), progress(&question)]).await;
         board_tests::eventually("the question is there", || async {
             (owner.get(&format!("/api/v1/approvals/{approval}")).await.status == 200).then_some(())
         })
         .await;
+        let say = format!("/api/v1/tasks/{}/messages", id(&second, "id"));
+        let said = owner.post(&say, &json!({ "content": "And keep it short" })).await.expect(202).json();
         let third = owner.submit(&viber, "Be stopped").await;
         let submit = self.machine.submitted().await;
         owner.post(&format!("/api/v1/tasks/{}/stop", id(&third, "id")), &json!({})).await.expect(200);
@@ -192,7 +194,19 @@ impl World {
         self.learn(&approval);
         self.learn(&attached.to_string());
         self.special.insert(("tasks.stop", "id"), id(&fourth, "id").to_owned());
+        self.special.insert(("messages.say", "id"), id(&second, "sessionId").to_owned());
+        for operation in ["taskMessages.say", "taskMessages.list", "taskMessages.change", "taskMessages.withdraw"] {
+            self.special.insert((operation, "id"), id(&second, "id").to_owned());
+            self.special.insert((operation, "message"), id(&said, "id").to_owned());
+        }
         self.special.insert(("tasks.retry", "id"), id(&third, "id").to_owned());
+        for operation in ["tasks.pause", "tasks.resume"] {
+            self.special.insert((operation, "id"), id(&second, "id").to_owned());
+        }
+        for operation in ["vibers.stop", "vibers.interrupt"] {
+            // The one that is away has no tasks.
+            self.special.insert((operation, "id"), self.known["vib"][1].clone());
+        }
         self.special.insert(("loggedSessions.import", "session"), logged.to_string());
         self.special.insert(("approvals.decide", "digest"), DIGEST.to_owned());
     }

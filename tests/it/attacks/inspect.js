@@ -3,30 +3,30 @@
 const words = (text) => new Set(text.trim().split(/\s+/));
 const PAGE_TAGS = words(`html head meta title link script body a nav main header div section span b strong p h1 h2 h3 ul ol li
   form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
-  meter progress aside dialog ins del i dl dt dd fieldset legend figure figcaption noscript small article br mark img canvas footer template`);
+  meter progress aside dialog ins del i dl dt dd fieldset legend figure figcaption caption noscript small article br mark img canvas footer template`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
   required maxlength placeholder rows formaction formnovalidate popover popovertarget for hidden datetime title open download selected checked disabled
-  min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength
+  min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength inputmode
   hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
   aria-hidden aria-selected aria-expanded aria-controls aria-autocomplete aria-activedescendant aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
-  data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread
+  data-message data-mode data-key-in data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread
   data-unread-count data-lane data-open data-call data-op data-level data-role data-seq data-open-message data-finished data-copy data-touched
   data-task-state data-waiting data-focus data-draft data-drafting data-enter data-tone data-label data-as data-step data-audit
-  data-view data-tab data-pane data-kept data-keep data-tool data-hold data-artifact data-step-id data-proposal data-path data-hash data-beside data-approval data-place-words
+  data-view data-tab data-asks data-pane data-kept data-keep data-tool data-hold data-artifact data-step-id data-proposal data-path data-hash data-beside data-approval data-kind data-place-words
   data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-writing data-htmx-powered
    data-card data-filled data-shows data-goal data-drop data-failed alt decoding width height
    data-folds data-extent data-end data-wrap data-wrapped data-address data-comment data-look data-look-again data-brief data-as-of data-count data-lines
-   data-cancel data-side data-line data-full data-away`);
+   data-cancel data-side data-line data-full data-away data-message data-new`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x`);
 const LABELS = new Set(["Done", "To do", "Table"]);
-const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+ \.message-body > :not\(\.message-head\)|find button)$/;
+const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|asks|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+ \.message-body > :not\(\.message-head\)|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
 const VALUES = "[data-call], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, mark, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, td > b, samp > span, .chip, a.cut,
   span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .card-view pre, .card-view th, .told, .cnc span, .cause,
-  .where a, .where .agent, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt`;
+  .where a, .where .agent, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt, label.visually-hidden`;
 
 const wrong = [];
 const say = (what, el) => { if (wrong.length < 30) wrong.push(`${what}: ${el.outerHTML?.slice(0, 240)}`); };
@@ -36,7 +36,7 @@ const own = (el) => [...el.childNodes].filter((node) => node.nodeType === 3).map
 for (const el of document.querySelectorAll("*")) {
   const tag = el.localName;
   const prose = el.parentElement?.closest(".prose");
-  const ours = el.closest(".code-box > button") || el.matches("div.code-box, [data-open] > div.growing");
+  const ours = el.closest(".code-box > button") || el.matches("div.code-box, [data-open] > div.growing, .message-body .prose > div.settled");
   if (prose && !ours) {
     if (!PROSE_TAGS.has(tag) || el.namespaceURI !== "http://www.w3.org/1999/xhtml") say("unexpected tag in prose", el);
     for (const { name, value } of el.attributes) {

@@ -10,7 +10,7 @@ use board_tests::{
     Engine, FakeBoard, FakeDaemon, Fixture, Llm, Person, Viber, canary::Canary, eventually, fake_board::Behaviour,
     llm::Reply,
 };
-use protocol::{FromDaemon, KeyOffer, ProviderInfo, ToDaemon, ViberState};
+use protocol::{FromDaemon, KeyOffer, KeySource, ProviderInfo, ToDaemon, ViberState};
 use reqwest::header;
 use rustls::crypto::{
     aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_CHACHA20_POLY1305 as HPKE,
@@ -329,6 +329,47 @@ async fn a183_a_viber_that_lies_about_keys_gains_nothing_and_the_board_shows_non
     let back = back.expect(409).body;
     assert!(back.contains("not connected"), "{back}");
     key.not_in("the form that came back", &back);
+    fixture.board.assert_invariants().await;
+}
+
+/// What a viber says of the test that follows is shown without the key, should it repeat that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a183_a_test_that_repeats_the_key_is_not_quoted_with_it() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    let path = takes_keys(&mut fixture).await;
+    let key = Canary::new("a provider's key");
+    fixture.board.ledger().secret("a provider's key", &key.secret);
+    let Fixture { board, viber, .. } = &mut fixture;
+    let owner = board.operator("home", "boss@example.org", "admin").await;
+    for works in [true, false] {
+        let (public, _private) = HPKE.generate_key_pair().expect("a pair");
+        let offer = json!({ "offer": "o", "publicKey": BASE64_URL_SAFE_NO_PAD.encode(public.0) });
+        let said = format!("you sent {}", key.secret);
+        let answers = async {
+            let (id, _) = requested(viber, "provider.key.offer").await;
+            viber.send(&FromDaemon::Response { id, ok: true, result: offer, error: None }).await;
+            let (id, _) = requested(viber, "provider.key.set").await;
+            viber.send(&FromDaemon::Response { id, ok: true, result: json!({}), error: None }).await;
+            let provider = ProviderInfo {
+                id: "acme".into(),
+                api: "openai".into(),
+                accepts_key: true,
+                has_key: true,
+                key_source: Some(KeySource::File),
+                ..ProviderInfo::default()
+            };
+            let state = ViberState { providers: Some(vec![provider]), ..ViberState::default() };
+            viber.send(&FromDaemon::State(Box::new(state))).await;
+            let (id, _) = requested(viber, "provider.test").await;
+            let result = if works { json!({ "sentence": said }) } else { Value::Null };
+            viber.send(&FromDaemon::Response { id, ok: works, result, error: (!works).then(|| said.clone()) }).await;
+        };
+        let request = owner.form(&path, &form(&key.secret, "")).header("HX-Request", "true");
+        let (back, ()) = tokio::join!(owner.send(request), answers);
+        let back = back.expect(200).body;
+        key.not_in("the outcome of a test", &back);
+        assert!(back.contains("you sent …"), "{back}");
+    }
     fixture.board.assert_invariants().await;
 }
 

@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::Mutex};
 use board_tests::{Board, Browser, Engine, Fixture, board::HOME, browser::Scripts, llm::Reply, programs::root, tasks};
 use serde_json::{Value, json};
 
-use super::shots::{Purpose, Shots, visit_every_page};
+use super::shots::{Purpose, Shots, asks::visit_asks, changes::visit_changes, talk::visit_talk, visit_every_page};
 
 /// Runs axe over the page that is shown. A scheme changes colours alone, so that one of the two is looked at for these.
 const RUN_JS: &str = "const [scheme] = arguments; const tags = scheme === 'dark'
@@ -39,6 +39,27 @@ pub async fn violations(browser: &Browser, scheme: &str) -> Vec<String> {
 async fn axe_finds_nothing_on_any_page() {
     let purpose = Purpose::Axe(Mutex::default());
     visit_every_page(&purpose).await;
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_changes_and_comments() {
+    let purpose = Purpose::Axe(Mutex::default());
+    visit_changes(&purpose).await;
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_talking_to_a_task() {
+    let purpose = Purpose::Axe(Mutex::default());
+    visit_talk(&purpose).await;
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_what_an_agent_asks() {
+    let purpose = Purpose::Axe(Mutex::default());
+    visit_asks(&purpose).await;
     nothing_found(purpose);
 }
 
@@ -111,6 +132,84 @@ async fn axe_finds_nothing_on_what_a_machine_shows() {
             shots.take(name).await;
         }
     }
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_what_waits_for_a_person() {
+    let purpose = Purpose::Axe(Mutex::default());
+    let script = vec![
+        Reply::call("write_file", json!({ "path": "src/cart.rs", "content": "fn cart() {}\n" })),
+        Reply::text("Written."),
+        Reply::text("# Say hello\n\n- [ ] Write hello.txt\n- [ ] Read it\n"),
+    ];
+    let fixture = Fixture::on(Engine::Sqlite).owner().scripted_model(script).with_viber().await;
+    let owner = fixture.owner();
+    let task = fixture.play("write it").await;
+    let session = tasks::id(&task, "sessionId");
+    let asks = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
+    let asking = tasks::id(&asks, "sessionId");
+    board_tests::eventually("the plan waits for approval", async || {
+        fixture
+            .owner()
+            .page(&format!("/t/{HOME}/sessions/{asking}?pane=plan"))
+            .await
+            .body
+            .contains("id=\"approval\"")
+            .then_some(())
+    })
+    .await;
+    // Somebody saves what an editor on the machine has changed meanwhile.
+    let viber = format!("/t/{HOME}/vibers/{}", fixture.viber_id);
+    fixture.viber.write("workspace/notes.md", "one\ntwo\nthree\n");
+    let editor = owner.page(&format!("{viber}/files/notes.md?edit=1")).await.expect(200).body;
+    let base =
+        editor.split("name=\"base\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a version");
+    fixture.viber.write("workspace/notes.md", "one\ntwo\nthree and more\n");
+    let fields = [("verb", "save"), ("base", base), ("content", "ONE\r\ntwo\r\nthree\r\n")];
+    let saved = owner.post_form(&format!("{viber}/files/notes.md"), &fields).await.expect(303);
+    let conflict = saved.header("location").to_owned();
+    assert!(conflict.contains("/edits/edt_"), "{conflict}");
+    let space = format!("{viber}/spaces/{}", tasks::space(&fixture.viber.space().display().to_string()));
+    let pages = [
+        ("approval", format!("/t/{HOME}/sessions/{asking}?pane=plan"), "#approval"),
+        ("conflict", conflict, "textarea"),
+        ("file-edit", format!("{viber}/files/notes.md?edit=1"), "textarea"),
+        ("plan-edit", format!("/t/{HOME}/sessions/{session}?pane=plan&at=edit"), ".plan-edit textarea"),
+        ("message-edit", format!("/t/{HOME}/sessions/{session}?edit=1"), "#content"),
+        (
+            "comment",
+            format!("{space}/files?path=src/cart.rs&session={session}&source=1&side=new&line=1"),
+            ".comment-form textarea",
+        ),
+        ("join", format!("/t/{HOME}/vibers#join"), "#join"),
+    ];
+    let url = &fixture.board.url;
+    for shots in Shots::on_each_screen(&purpose).await {
+        let browser = &shots.browser;
+        browser.go(&format!("{url}/login")).await;
+        browser.fill("input[name=email]", "nobody@example.org").await;
+        browser.fill("input[name=password]", "not the password").await;
+        browser.click("form button.primary").await;
+        browser.find("#login-error").await;
+        shots.take("sign-in-error").await;
+        browser.sign_in(owner).await;
+        for (name, path, css) in &pages {
+            browser.go(&format!("{url}{path}")).await;
+            browser.find(css).await;
+            shots.take(name).await;
+        }
+        browser.click("#join form button.primary").await;
+        browser.find("#join .command").await;
+        shots.take("joining").await;
+        browser.go(&format!("{url}/t/{HOME}/sessions/{session}")).await;
+        if browser.run("return innerWidth < 768", Value::Null).await == json!(true) {
+            browser.click(".bar-rail").await;
+            browser.find("#rail:popover-open").await;
+            shots.take("rail-open").await;
+        }
+    }
+    fixture.operator.stop(tasks::id(&asks, "id")).await.expect(200);
     nothing_found(purpose);
 }
 

@@ -214,3 +214,67 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
     assert!(state <= 48.0, "{state} px");
     fixture.board.assert_invariants().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_label_is_broken_inside_a_word() {
+    // Words that stand on more than one line.
+    const BROKEN: &str = "const broken = [];
+        for (const cell of document.querySelectorAll('main :is(td, th):not(:first-child), main .btn, main label > span')) {
+          const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+          while (walk.nextNode()) {
+            for (const word of walk.currentNode.data.matchAll(/[\\p{L}\\d]+/gu)) {
+              const range = document.createRange();
+              range.setStart(walk.currentNode, word.index);
+              range.setEnd(walk.currentNode, word.index + word[0].length);
+              const tops = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+              if (tops.size > 1) broken.push(word[0]);
+            }
+          }
+        }
+        return broken;";
+    let fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    for name in ["The nightly import of every shop's prices", "CI", &"x".repeat(60)] {
+        let token = [("name", name), ("role", "operator")];
+        fixture.owner().post_form("/t/home/settings/tokens", &token).await.expect(200);
+    }
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    for page in ["tokens", "members", "invitations"] {
+        browser.go(&format!("{}/t/home/settings/{page}", fixture.board.url)).await;
+        for width in [1440, 1024, 800, 640, 480, 390, 360] {
+            browser.prefer("light", Some((width, 844))).await;
+            let broken = browser.run(BROKEN, Value::Null).await;
+            assert_eq!(broken, json!([]), "{page} at {width} px");
+            let over = browser.run("return document.documentElement.scrollWidth - innerWidth", Value::Null).await;
+            assert!(over.as_i64().is_some_and(|over| over <= 0), "{page} at {width} px is {over} px too wide");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_composer_asks_for_is_read_whole() {
+    const ROOM_JS: &str = "const area = document.querySelector('#composer textarea'); const style = getComputedStyle(area); \
+        const pen = document.createElement('canvas').getContext('2d'); pen.font = style.font; \
+        const room = area.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight); \
+        const lines = Math.floor((area.clientHeight - parseFloat(style.paddingTop)) / parseFloat(style.lineHeight)); \
+        return pen.measureText(area.placeholder).width <= room * Math.max(1, lines) && area.placeholder.length > 9;";
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    // Where who answers is chosen, too, there is less room.
+    crate::composer::answers::offers(&mut fixture).await;
+    let browser = Browser::open_on(Screen::Phone, Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/home", fixture.board.url)).await;
+    assert_eq!(browser.run(ROOM_JS, Value::Null).await, json!(true), "a new task");
+    fixture.begin("begin").await;
+    let page = format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session());
+    browser.go(&page).await;
+    browser.sees("#dock-state", "").await;
+    assert_eq!(browser.run(ROOM_JS, Value::Null).await, json!(true), "while the agent works");
+    fixture.tell(vec![completed("begun")]).await;
+    browser.find("#task-state[data-task-state=completed]").await;
+    assert_eq!(browser.run(ROOM_JS, Value::Null).await, json!(true), "when it is done");
+    assert!(browser.has("details.answerer").await, "the case needs a choice");
+    browser.click("#content").await;
+    browser.click(".answerer summary").await;
+    browser.find(".answerer[open]").await;
+}

@@ -1,6 +1,12 @@
 //! `make shots`: every page at a desk's and a phone's size, light and dark, in `target/shots`. Somebody looks at them. The
 //! same round of pages is what `super::axe` checks.
 
+pub mod asks;
+pub mod changes;
+mod composer;
+mod readme;
+pub mod talk;
+
 use std::{fs, path::PathBuf, sync::Mutex};
 
 use board_tests::{
@@ -64,11 +70,16 @@ impl<'p> Shots<'p> {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_page_has_its_pictures() {
+/// Where pictures are.
+fn folder() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/shots");
     fs::create_dir_all(&folder).expect("a folder");
-    visit_every_page(&Purpose::Pictures(folder)).await;
+    folder
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_has_its_pictures() {
+    visit_every_page(&Purpose::Pictures(folder())).await;
 }
 
 /// Goes to every page, in each of its states, on a desk and a phone.

@@ -23,7 +23,14 @@ async fn a_key_is_listed_tested_and_removed_and_never_shown() {
     assert!(!viber.home().join("secrets/lab").exists());
     let line = left.out.lines().find(|line| line.contains("\"lab\"")).expect("a line").to_owned();
     assert!(line.contains("\"hasKey\":false"), "{line}");
-    for said in [&set, &listed, &tested, &removed, &left] {
+    let set_again = run(viber.command(&["key", "set", "lab", "--json"]), &format!("{KEY}\n")).await;
+    let file = viber.home().join("secrets/lab");
+    let saved: Value = serde_json::from_str(&set_again.out).expect("JSON");
+    assert_eq!(saved, serde_json::json!({ "provider": "lab", "file": file }));
+    let removed_again = viber.cli(&["key", "remove", "lab", "--json"]).await;
+    let gone: Value = serde_json::from_str(&removed_again.out).expect("JSON");
+    assert_eq!(gone, serde_json::json!({ "provider": "lab", "file": file, "hasKey": false }));
+    for said in [&set, &listed, &tested, &removed, &left, &set_again, &removed_again] {
         assert!(!said.out.contains(KEY) && !said.err.contains(KEY), "the key was printed: {said:?}");
     }
     // The scripted model answers its list of models or refuses it; either way the words and the exit code agree.

@@ -61,6 +61,28 @@ async fn every_command_of_the_board_that_has_a_result_prints_it_as_json() {
             assert_eq!(one(said)["id"], joined["viberId"]);
         }
     }
+    // What changes something says what is so now.
+    let unused = one(board.cli(&["join-token", "--team", HOME, "--json"]).await.good());
+    let unused = unused["token"].as_str().expect("a token");
+    let bo = ["--team", HOME, "--email", "bo@example.org"];
+    let with_bo = |verb: &'static str, more: &[&'static str]| [&["operator", verb][..], &bo, more].concat();
+    for (command, key, value) in [
+        (with_bo("role", &["--role", "admin"]), "role", Value::from("admin")),
+        (with_bo("disable", &[]), "disabled", true.into()),
+        (with_bo("disable", &["--enable"]), "disabled", false.into()),
+        (with_bo("remove", &[]), "removed", true.into()),
+        (vec!["team", "suspend", "barn"], "state", "suspended".into()),
+        (vec!["team", "suspend", "barn", "--resume"], "state", "open".into()),
+        (vec!["team", "delete", "barn", "--yes"], "state", "deleted".into()),
+        (vec!["token", "add", "--team", HOME, "--name", "cd", "--role", "viewer"], "token", Value::Null),
+        (vec!["token", "revoke", "--team", HOME, "--name", "cd"], "name", "cd".into()),
+        (vec!["join-token", "--team", HOME, "--revoke", unused], "revoked", true.into()),
+        (vec!["viber", "revoke", "--team", HOME, "json"], "state", "revoked".into()),
+    ] {
+        let words: Vec<&str> = command.iter().copied().chain(["--json"]).collect();
+        let said = one(board.cli(&words).await.good());
+        assert!(said.get(key).is_some_and(|found| value.is_null() || *found == value), "{words:?}: {said}");
+    }
     // What has no result says so, instead of something that nobody can parse.
     for command in [&["completions", "bash", "--json"][..], &["serve", "--json"]] {
         assert_eq!(board.cli(command).await.code(), 2, "{command:?}");

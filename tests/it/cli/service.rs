@@ -53,7 +53,16 @@ async fn a_service_is_installed_asked_restarted_and_removed() {
     cli(&viber, &["service", "restart"]).await.good();
     let logs = cli(&viber, &["logs", "-n", "5"]).await.good();
     assert!(logs.contains("a line of the journal"), "{logs}");
-    cli(&viber, &["service", "uninstall"]).await.good();
+    for (verb, step) in [
+        ("install", "Wrote "),
+        ("restart", "Ran systemctl --user restart"),
+        ("uninstall", "Ran systemctl --user disable"),
+    ] {
+        let said = cli(&viber, &["service", verb, "--json"]).await.good();
+        let done: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        assert_eq!(done["file"], unit.display().to_string(), "{done}");
+        assert!(done["steps"][0].as_str().is_some_and(|first| first.starts_with(step)), "{done}");
+    }
     assert!(!unit.exists() && viber.home().join("state/credential").exists());
     let calls = fs::read_to_string(folder.join("calls")).expect("calls");
     for call in

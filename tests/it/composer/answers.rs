@@ -15,7 +15,7 @@ use super::{resting, session_page, until};
 crate::on_both_databases!(another_agent_and_model_answer_from_a_task_on, a_real_viber_uses_the_model_that_was_chosen);
 
 /// The viber has two agents and three models.
-async fn offers(fixture: &mut Fixture<FakeDaemon>) {
+pub async fn offers(fixture: &mut Fixture<FakeDaemon>) {
     let agent = |id: &str, name: &str, model: &str| AgentInfo {
         id: id.into(),
         name: name.into(),
@@ -174,4 +174,68 @@ async fn a_new_task_names_them_too() {
     let submit = fixture.viber.submitted().await;
     assert_eq!((submit.goal.as_str(), submit.agent_id.as_str()), ("review it", "reviewer"));
     assert_eq!(submit.model.as_deref(), Some("anthropic/claude-sonnet-4-5"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_was_opened_before_somebody_chose_changes_nothing() {
+    for scripts in [Scripts::On, Scripts::Off] {
+        let (mut fixture, browser) = resting(scripts).await;
+        offers(&mut fixture).await;
+        browser.go(&session_page(&fixture)).await;
+        browser.sees(".answerer summary", "Coder, claude-sonnet-4-5").await;
+        let before = browser.content_of(".answerer select[name=agent] option:checked").await;
+        assert_eq!(before, "Coder, as before");
+
+        // Somebody else lets another agent go on, with another model.
+        let other = json!({ "goal": "look at it", "sessionId": fixture.session(), "agentId": "reviewer",
+            "model": "anthropic/claude-sonnet-4-5" });
+        fixture.operator.post("/api/v1/tasks", &other).await.expect(201);
+        let asked = async |fixture: &mut Fixture<FakeDaemon>| {
+            let submit = fixture.viber.submitted().await;
+            fixture.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("done")]).await;
+            (submit.goal, submit.agent_id, submit.model)
+        };
+        assert_eq!(asked(&mut fixture).await.1, "reviewer");
+        let say = async |words: &str| {
+            browser.fill("#content", words).await;
+            browser.click("#composer button.primary").await;
+        };
+        let sonnet = Some("anthropic/claude-sonnet-4-5".to_owned());
+        say("and go on").await;
+        let expected = ("and go on".to_owned(), "reviewer".to_owned(), sonnet.clone());
+        assert_eq!(asked(&mut fixture).await, expected, "who wrote this chose nobody");
+        browser.sees("#entries", "and go on").await;
+
+        // Only what somebody chooses is another: the agent alone, then its own model.
+        browser.go(&session_page(&fixture)).await;
+        browser.sees(".answerer summary", "Reviewer, claude-sonnet-4-5").await;
+        browser.click(".answerer summary").await;
+        browser.click(".answerer select[name=agent] option[value=default]").await;
+        say("again by the first").await;
+        let (_, agent, model) = asked(&mut fixture).await;
+        assert_eq!((agent.as_str(), model), ("default", sonnet.clone()));
+        browser.sees("#entries", "again by the first").await;
+        browser.go(&session_page(&fixture)).await;
+        browser.click(".answerer summary").await;
+        browser.click(".answerer select[name=model] option[value=own]").await;
+        say("with its own model").await;
+        let (_, agent, model) = asked(&mut fixture).await;
+        assert_eq!((agent.as_str(), model), ("default", None));
+        browser.sees("#entries", "with its own model").await;
+
+        // An agent's own model stays with it, also when somebody named it.
+        browser.go(&session_page(&fixture)).await;
+        browser.click(".answerer summary").await;
+        browser.click(".answerer select[name=model] option[value='anthropic/claude-sonnet-4-5']").await;
+        say("named").await;
+        assert_eq!(asked(&mut fixture).await.2, sonnet);
+        browser.sees("#entries", "named").await;
+        browser.go(&session_page(&fixture)).await;
+        browser.click(".answerer summary").await;
+        browser.click(".answerer select[name=agent] option[value=reviewer]").await;
+        say("by the other").await;
+        let (_, agent, model) = asked(&mut fixture).await;
+        assert_eq!((agent.as_str(), model), ("reviewer", None));
+        fixture.board.assert_invariants().await;
+    }
 }

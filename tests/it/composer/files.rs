@@ -79,7 +79,7 @@ async fn files_are_pasted_dropped_and_chosen_in_a_session_and_go_with_the_messag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_attached_waits_for_their_own_message() {
+async fn what_somebody_else_attached_is_there_at_once_and_goes_with_what_shows_it() {
     let (mut fixture, browser) = resting(Scripts::On).await;
     let other = Browser::open(Scripts::On).await;
     other.sign_in(fixture.owner()).await;
@@ -87,19 +87,67 @@ async fn what_somebody_else_attached_waits_for_their_own_message() {
         window.go(&session_page(&fixture)).await;
         window.find("body[data-live=on]").await;
     }
-    browser.run(BRING, json!(["paste", [["mine.txt", "text/plain", "eA=="]]])).await;
-    browser.sees("#attached", "mine.txt").await;
-
-    // The other window does not show it, and does not send it.
-    other.fill("#content", "without it").await;
+    other.fill("#content", "with it").await;
+    for name in ["theirs.txt", "more.txt"] {
+        browser.run(BRING, json!(["paste", [[name, "text/plain", "eA=="]]])).await;
+        for window in [&browser, &other] {
+            window.sees("#attached", name).await;
+        }
+    }
+    // What one takes away is gone for both, and what the other writes stays.
+    browser.click("#attached li:nth-child(2) button").await;
+    for window in [&browser, &other] {
+        until(window, "it is gone", "return document.querySelectorAll('#attached li').length === 1").await;
+    }
     other.click("#composer button.primary").await;
     let first = fixture.viber.submitted().await;
-    assert_eq!((first.goal.as_str(), first.attachments.len()), ("without it", 0));
+    let names: Vec<&str> = first.attachments.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!((first.goal.as_str(), names.as_slice()), ("with it", ["theirs.txt"].as_slice()));
+    until(&browser, "it went along", "return document.querySelector('#attached').hidden").await;
     fixture.viber.report(&first.task_id, 1, 1, vec![board_tests::fake_daemon::completed("done")]).await;
-    browser.fill("#content", "with it").await;
-    browser.click("#composer button.primary").await;
+
+    // A form that shows nothing takes nothing along, whatever waits.
+    let said = [("content", "without it"), ("key", ""), ("shows_files", "yes")];
+    browser.run(BRING, json!(["paste", [["late.txt", "text/plain", "eA=="]]])).await;
+    browser.sees("#attached", "late.txt").await;
+    fixture.owner().post_form(&format!("/t/{HOME}/sessions/{}/messages", fixture.session()), &said).await.expect(303);
     let submit = fixture.viber.submitted().await;
-    assert_eq!((submit.goal.as_str(), submit.attachments.len()), ("with it", 1));
+    assert_eq!((submit.goal.as_str(), submit.attachments.len()), ("without it", 0));
+    for window in [&browser, &other] {
+        assert_eq!(window.console_errors().await, Vec::<String>::new());
+    }
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_taken_away_at_its_last_moment_does_not_stay() {
+    // The answer to an upload waits until somebody lets it come.
+    const HOLD: &str = "const add = XMLHttpRequest.prototype.addEventListener;
+        XMLHttpRequest.prototype.addEventListener = function (name, act) {
+          add.call(this, name, name !== 'load' ? act : async (event) => {
+            await new Promise((go) => { window.letCome = go; });
+            act(event);
+          });
+        };";
+    let (mut fixture, browser) = resting(Scripts::On).await;
+    browser.go(&session_page(&fixture)).await;
+    browser.find("body[data-live=on]").await;
+    browser.run(HOLD, Value::Null).await;
+    browser.run(BRING, json!(["paste", [["secret.txt", "text/plain", "eA=="]]])).await;
+    until(&browser, "it is on the Board", "return Boolean(window.letCome)").await;
+    browser.click("#attaching li button").await;
+    browser.run("window.letCome()", Value::Null).await;
+    let none = "return document.querySelectorAll('#attached li, #attaching li').length === 0";
+    let waits = async || {
+        let page = fixture.owner().page(&format!("/t/{HOME}/sessions/{}", fixture.session())).await.expect(200).body;
+        (!page.contains("secret.txt")).then_some(())
+    };
+    board_tests::eventually("it was taken back", waits).await;
+    until(&browser, "nothing is shown", none).await;
+    browser.fill("#content", "nothing goes along").await;
+    browser.click("#composer button.primary").await;
+    assert_eq!(fixture.viber.submitted().await.attachments.len(), 0);
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
     fixture.board.assert_invariants().await;
 }
 
@@ -120,6 +168,65 @@ async fn a_file_that_is_refused_says_why_and_the_others_stay() {
     browser.click("#attaching button").await;
     until(&browser, "it is gone", "return !document.querySelector('#attaching li')").await;
     assert_eq!(browser.count("#attached li").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_file_that_the_board_says_it_has_is_shown_as_attached() {
+    // What comes back for an upload: nothing yet, another page, and a refusal.
+    const ANSWERS_JS: &str = "const send = XMLHttpRequest.prototype.send;
+        XMLHttpRequest.prototype.send = function (body) {
+          if (!window.answers?.length) return send.call(this, body);
+          const [status, text] = window.answers.shift();
+          Object.defineProperty(this, 'status', { get: () => status });
+          Object.defineProperty(this, 'responseText', { get: () => text });
+          this.upload.dispatchEvent(new ProgressEvent('progress', { lengthComputable: true, loaded: 1, total: 1 }));
+          this.upload.dispatchEvent(new ProgressEvent('load'));
+          window.letCome = () => this.dispatchEvent(new ProgressEvent('load'));
+        };";
+    let (mut fixture, browser) = resting(Scripts::On).await;
+    browser.go(&session_page(&fixture)).await;
+    browser.find("body[data-live=on]").await;
+    browser.run(ANSWERS_JS, Value::Null).await;
+    let answers = [
+        (200, "<main><h1>Sign in</h1></main>", "did not say that it has it"),
+        (200, "<ul id=\"attached\"></ul>", "did not say that it has it"),
+        (401, "", "You are signed out."),
+        (413, "<p>It is too large.</p>", "It is too large."),
+    ];
+    for (n, (status, text, why)) in answers.into_iter().enumerate() {
+        browser.run("window.answers = [arguments[0]]", json!([status, text])).await;
+        browser.run(BRING, json!(["paste", [[format!("refused-{n}.txt"), "text/plain", "eA=="]]])).await;
+        // It has left, which is not all: no bar says that it is whole.
+        let waits = "return document.querySelector('#attaching progress:not([value])') !== null";
+        until(&browser, "it waits for an answer", waits).await;
+        browser.run("window.letCome()", Value::Null).await;
+        browser.sees("#attaching li:last-child[data-failed]", why).await;
+        assert!(!browser.has("#attaching progress").await, "nothing is under way");
+    }
+    assert_eq!(browser.count("#attaching li[data-failed]").await, 4);
+    browser.run(BRING, json!(["paste", [["kept.txt", "text/plain", "eA=="]]])).await;
+    browser.sees("#attached", "kept.txt").await;
+    browser.fill("#content", "read it").await;
+    browser.click("#composer button.primary").await;
+    let submit = fixture.viber.submitted().await;
+    let names: Vec<&str> = submit.attachments.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, ["kept.txt"]);
+    until(&browser, "none is shown", "return !document.querySelector('#attaching li, #attached li')").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_file_that_is_refused_while_it_leaves_says_why() {
+    let (fixture, browser) = resting(Scripts::On).await;
+    let folder = Folder::new();
+    browser.go(&session_page(&fixture)).await;
+    browser.find("body[data-live=on]").await;
+    fixture.board.cli(&["team", "quota", HOME, "--storage", "1000"]).await.good();
+    choose(&browser, &folder.file("large.bin", &vec![b'x'; 60_000_000])).await;
+    browser.sees("#attaching [data-failed]", "Not attached").await;
+    assert!(browser.text_of("#attaching").await.contains("storage"), "{}", browser.text_of("#attaching").await);
+    assert_eq!(browser.count("#attached li").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

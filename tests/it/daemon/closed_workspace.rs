@@ -198,9 +198,11 @@ async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
         assert_eq!(result["ok"], false, "{n}: {result:#}");
     }
     fixture.unchanged();
-    // With the other policy the same session may: its own plan, and the memory. Others' folders stay others'.
-    let own = format!("sessions/{}/notes.md", id(&task, "sessionId"));
-    let paths = [at("MEMORY.md"), at("task.md"), at(&own), at(&format!("sessions/{OTHER_SESSION}/new.md"))];
+    // With the other policy the same session may: its own folder, and the memory. Plans are no files to write, and others'
+    // folders stay others'.
+    let own = |name: &str| at(&format!("sessions/{}/{name}", id(&task, "sessionId")));
+    let others = at(&format!("sessions/{OTHER_SESSION}/new.md"));
+    let paths = [at("MEMORY.md"), own("notes.md"), own("task.md"), at("task.md"), others];
     let mut script: Vec<Reply> =
         paths.iter().map(|path| Reply::call("write_file", json!({ "path": path, "content": "mine" }))).collect();
     script.push(Reply::text("done"));
@@ -208,7 +210,8 @@ async fn a140_tools_write_nothing_that_is_closed(engine: Engine) {
     let task = fixture.over(&fixture.begin(script, free).await).await;
     let results = fixture.events_of_kind(&task, "tool-result").await;
     let ok: Vec<_> = results.iter().map(|result| result["ok"] == true).collect();
-    assert_eq!(ok, [true, true, true, false], "{results:#?}");
+    assert_eq!(ok, [true, true, false, false, false], "{results:#?}");
+    assert!(results[2]["result"].to_string().contains("`update_plan`"), "it is told how: {results:#?}");
     fixture.board.assert_invariants().await;
 }
 
@@ -363,6 +366,54 @@ async fn a169_what_a_command_wrote_before_a_kill_is_put_back_at_the_next_start()
     fixture.viber.run();
     let (_, said) = fixture.shell("cat ../home/workspace/MEMORY.md", proposing()).await;
     assert!(said.contains("room 4"), "{said}");
+    fixture.board.assert_invariants().await;
+}
+
+/// What the trash cannot take is not said to be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a167_what_the_trash_cannot_take_is_told_where_it_is() {
+    let mut fixture = lacking(Engine::Sqlite, &["namespaces", "landlock", "seccomp"]).await;
+    fixture.viber.fail("workspace::trash", "return").await;
+    let way = format!("sessions/{OTHER_SESSION}/task.md");
+    let (task, _) = fixture.try_in_workspace(&format!("echo '# Slipped in' > {way}")).await;
+    fixture.unchanged();
+    fixture.noticed(&task, "what was written there is in the folder state/set-aside of the viber's home").await;
+    let kept = std::fs::read_dir(fixture.viber.home().join("state/set-aside")).expect("the folder").flatten();
+    let texts: Vec<String> = kept.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect();
+    assert_eq!(texts, ["# Slipped in\n"]);
+    fixture.board.assert_invariants().await;
+}
+
+/// A kill under a task that a person began on the machine: there is no journal of it, and its plan is the workspace's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a169_what_a_command_of_the_machines_own_task_wrote_before_a_kill_is_proposed() {
+    let mut fixture = bare().await;
+    let command = "cd ../home/workspace; trap '' TERM; echo '# Slipped in' > task.md; \
+                   while true; do echo '- Slipped in.' >> MEMORY.md; sleep 0.05; done";
+    fixture.llm.script(vec![Reply::call("shell", json!({ "command": command }))]);
+    let mut person = fixture.viber.command(&["task", "work"]);
+    person.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut person = person.spawn().expect("a person at the machine");
+    let wrote = || fixture.text("MEMORY.md").is_some_and(|text| !text.is_empty());
+    eventually("the command wrote", async || wrote().then_some(())).await;
+    fixture.viber.kill9();
+    person.wait().expect("it ends with its daemon");
+    fixture.viber.run();
+    let session = eventually("its session is on the Board", async || {
+        let sessions = fixture.operator.get("/api/v1/sessions").await.expect(200).json();
+        sessions["items"].as_array()?.first().map(|session| id(session, "id").to_owned())
+    })
+    .await;
+    for (about, words) in [("plan", "# Slipped in\n"), ("memory", "- Slipped in.")] {
+        eventually(about, async || {
+            let found = fixture.proposals(&json!({ "sessionId": session }), about).await;
+            found.iter().any(|one| one["content"].as_str().is_some_and(|text| text.contains(words))).then_some(())
+        })
+        .await;
+    }
+    assert_eq!((fixture.text("task.md"), fixture.text("MEMORY.md")), (None, None));
+    let tasks = fixture.operator.get("/api/v1/tasks").await.expect(200).json();
+    fixture.noticed(&tasks["items"][0], "task.md was changed and has been restored").await;
     fixture.board.assert_invariants().await;
 }
 

@@ -32,32 +32,27 @@ async fn a_broken_agent_is_shown_with_its_line_and_mended_without_a_restart() {
 }
 
 #[tokio::test]
-async fn keys_that_would_restrict_and_are_not_built_refuse_the_task() {
-    let fixture = with_scripted_model(vec![Reply::text("never")]).await;
-    for (more, key) in [
-        ("mode: always_ask\n", "mode"),
-        ("requireApproval: [shell]\n", "requireApproval"),
-        ("limits: { costUsd: 1 }\n", "costUsd"),
-    ] {
-        fixture.viber.write("agents/default.yaml", &fixture.viber.agent(more));
-        agent_that(&fixture, key, |agent| agent["refuses"].as_str().is_some_and(|why| why.contains(key))).await;
-        let task = fixture.operator.post("/api/v1/tasks", &json!({"goal": "go", "viberId": fixture.viber_id})).await;
-        // The Board may refuse what it knows to be refused; what it takes the daemon refuses.
-        if task.status == 201 {
-            let task = fixture.ended(&task.json()).await;
-            assert_eq!(task["error"]["code"], "bad_request", "{task:#}");
-            assert!(task["error"]["message"].as_str().is_some_and(|why| why.contains(key)), "{task:#}");
-        } else {
-            assert!(task.status == 422 && task.body.contains(key), "{task:?}");
-        }
-    }
-    assert!(fixture.llm.requests().is_empty());
+async fn keys_that_are_not_built_are_told() {
+    let fixture = with_scripted_model(vec![Reply::text("done")]).await;
     fixture.viber.write("agents/default.yaml", &fixture.viber.agent("skills: [github]\n"));
     let agent =
         agent_that(&fixture, "not in effect", |agent| agent["refuses"].is_null() && !agent["notInEffect"].is_null())
             .await;
     assert!(agent["notInEffect"].to_string().contains("skills"), "{agent:#}");
     assert_eq!(fixture.play("go").await["state"], "completed");
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_read_stops_the_agents_until_it_is_mended() {
+    let fixture = with_scripted_model(vec![Reply::text("mended")]).await;
+    fixture.viber.write("policy.yaml", "ask: []\nallow: [shell]\n");
+    let agent = agent_that(&fixture, "the error", |agent| agent["error"].is_object()).await;
+    assert_eq!((&agent["error"]["file"], &agent["error"]["line"]), (&json!("policy.yaml"), &json!(2)), "{agent:#}");
+    fixture.viber.write("policy.yaml", "maxMode: always_ask\n");
+    let agent = agent_that(&fixture, "the mended policy", |agent| agent["error"].is_null()).await;
+    assert_eq!(agent["maxMode"], "always_ask", "{agent:#}");
+    assert_eq!(fixture.play("go on").await["result"]["text"], "mended");
     fixture.board.assert_invariants().await;
 }
 

@@ -75,7 +75,7 @@ async fn an_answer_is_markdown_while_it_is_written() {
     assert_eq!(browser.attribute(PROSE_CSS, "data-finished").await.as_deref(), Some("1"));
 
     // What is finished stays: the reader's selection too.
-    let select = "const p = document.querySelector('[data-open=text] > p'); p.dataset.mark = 'same'; \
+    let select = "const p = document.querySelector('[data-open=text] p'); p.dataset.mark = 'same'; \
                   getSelection().selectAllChildren(p); return true";
     browser.run(select, Value::Null).await;
     for words in
@@ -86,8 +86,8 @@ async fn an_answer_is_markdown_while_it_is_written() {
     tell(&mut fixture, " end is near").await;
     browser.sees(&format!("{PROSE_CSS} .growing"), "The end is near").await;
     until(&browser, "the selection", "return getSelection().toString() === 'It is very good and so it goes on.'").await;
-    assert!(browser.has(&format!("{PROSE_CSS} > p[data-mark=same]")).await);
-    assert!(browser.has(&format!("{PROSE_CSS} > .code-box .hl-keyword")).await, "complete code has colours");
+    assert!(browser.has(&format!("{PROSE_CSS} p[data-mark=same]")).await);
+    assert!(browser.has(&format!("{PROSE_CSS} .code-box .hl-keyword")).await, "complete code has colours");
     assert_eq!(browser.text_of(&format!("{PROSE_CSS} ul > li:last-child")).await, "two and a half");
 
     // A reload shows the same.
@@ -110,7 +110,7 @@ async fn an_answer_is_markdown_while_it_is_written() {
                  | a | b |\n|---|---|\n| 1 | 2 |\n\n- one\n- two and a half\n\n1. first\n\nThe end is near, *surely*.";
     fixture.tell(vec![text("*."), completed(whole)]).await;
     browser.find("[data-task-state=completed]").await;
-    browser.sees("article[data-role=assistant] > .message-body > .prose > p:last-child em", "surely").await;
+    browser.sees("article[data-role=assistant] > .message-body > .prose p:last-child em", "surely").await;
     until(&browser, "the selection", "return getSelection().toString() === 'It is very good and so it goes on.'").await;
     assert!(!browser.has(".growing").await);
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
@@ -131,4 +131,61 @@ async fn a_viewer_that_missed_a_piece_sees_all_of_it() {
     tell(&mut fixture, " and four").await;
     browser.sees(PROSE_CSS, "Three and four").await;
     assert_eq!(browser.attribute(PROSE_CSS, "data-finished").await.as_deref(), Some("1"));
+}
+
+/// Of the last answer: how many children its text has, whether its first paragraph is still the one that was marked, its height, and
+/// what is selected.
+const LONG_ANSWER_SCRIPT: &str = "const text = [...document.querySelectorAll('article[data-role=assistant] .prose')].pop(); \
+    return [text.childElementCount, text.querySelector('p').same ?? false, Math.round(text.getBoundingClientRect().height), \
+        getSelection().toString()]";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_answer_is_kept_in_groups_that_nobody_sees() {
+    const BLOCKS: usize = 120;
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Write a long report").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    let page = format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session());
+    browser.go(&page).await;
+    browser.find("body[data-live=on]").await;
+    let block = |n: usize| match n % 4 {
+        0 => format!("## Heading {n}, which is long enough to be a piece of the text\n\n"),
+        1 => format!("Paragraph {n} is long enough to be a piece of its own, which is a line or more.\n\n"),
+        2 => format!("- item {n} of a list that is long enough to be a piece of its own\n- and another\n\n"),
+        _ => format!("```rust\nlet code_{n} = \"long enough to be a piece of its own, whatever follows\";\n```\n\n"),
+    };
+    let mut whole = String::new();
+    for n in 0..BLOCKS {
+        tell(&mut fixture, &block(n)).await;
+        whole.push_str(&block(n));
+        if n == 5 {
+            browser.sees(PROSE_CSS, "Paragraph 5").await;
+            let select = "const p = document.querySelector('[data-open=text] p'); p.same = true; \
+                          getSelection().selectAllChildren(p)";
+            browser.run(select, Value::Null).await;
+        }
+    }
+    tell(&mut fixture, "The end").await;
+    whole.push_str("The end");
+    browser.sees(&format!("{PROSE_CSS} .growing"), "The end").await;
+    let selected = "Paragraph 1 is long enough to be a piece of its own, which is a line or more.";
+    let is_kept = async |state: &str| {
+        let seen = browser.run(LONG_ANSWER_SCRIPT, Value::Null).await;
+        assert_eq!((&seen[1], &seen[3]), (&json!(true), &json!(selected)), "{state}: {seen}");
+        assert!(seen[0].as_u64().is_some_and(|children| children < 12), "{state}: {seen}");
+        seen[2].clone()
+    };
+    is_kept("while it is written").await;
+    fixture.tell(vec![completed(&whole)]).await;
+    browser.find("[data-task-state=completed]").await;
+    until(&browser, "it is complete", "return !document.querySelector('.growing')").await;
+    let height = is_kept("at its end").await;
+
+    // A page that is opened later has no groups, and looks the same.
+    browser.go(&page).await;
+    let seen = browser.run(LONG_ANSWER_SCRIPT, Value::Null).await;
+    assert_eq!(seen[2], height, "{seen}");
+    assert!(seen[0].as_u64().is_some_and(|children| children as usize > BLOCKS), "{seen}");
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }

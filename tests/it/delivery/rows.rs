@@ -42,7 +42,7 @@ async fn rows(fixture: &mut Fixture<FakeDaemon>) {
     events.extend(called("gone", "read_file", json!({"path": "no"}), json!("no: there is no such file"), false));
     let output = format!("{}src/x.c:3: error: expected ';'\nmake: *** [all] Error 1\n", "cc x.c\n".repeat(3));
     events.extend(called("make", "shell", json!({"command": "make"}), json!({"exitCode": 2, "output": output}), false));
-    events.extend(called("edit", "edit_file", edit, json!("Edited src/a.rs:\n"), true));
+    events.extend(called("edit", "edit_file", edit, json!("Edited src/a.rs, line 40:\n    37\tfor the model"), true));
     fixture.tell(events).await;
 }
 
@@ -77,7 +77,7 @@ async fn rows_say_what_came_of_them() {
             ("note", "Remembered: Build with make."),
             ("art", "Artifact chart.png"),
             ("new", "b.txt +2"),
-            ("gone", "Failed, no: there is no such file"),
+            ("gone", "Failed, there is no such file"),
             ("make", "Failed, exit 2: src/x.c:3: error: expected ';'"),
         ] {
             let says = summary(&browser, call).await;
@@ -91,6 +91,8 @@ async fn rows_say_what_came_of_them() {
         assert_eq!(browser.content_of("[data-call=edit] tr[data-op=del] del").await, "sum(1);");
         assert_eq!(browser.content_of("[data-call=edit] tr[data-op=add] ins").await, "sum(2);");
         assert!(browser.content_of("[data-call=edit] .diff").await.contains("done(<y>);"));
+        assert_eq!(browser.content_of("[data-call=edit] tr[data-op=del] td").await, "41", "its line in the file");
+        assert!(!browser.content_of("[data-call=edit]").await.contains("for the model"));
         if scripts_on(&browser).await {
             assert_eq!(browser.console_errors().await, Vec::<String>::new());
             let wide = "return document.documentElement.scrollWidth > innerWidth";

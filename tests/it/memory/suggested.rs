@@ -88,7 +88,17 @@ async fn its_review_leads_to_the_proposal() {
         browser.sees("#pane-body .proposal", "Ask Ada about invoices.").await;
         browser.sees("#pane-body .proposal", "Invoices are in billing/.").await;
         let place = browser.page.current_url().await.expect("an address");
-        assert_eq!(place.query(), Some("pane=memory"));
+        assert_eq!((place.query(), place.fragment()), (Some("pane=memory"), Some("proposals")));
+        // It is where one is now: in view, and focused.
+        let there = "const here = document.activeElement; const box = here.getBoundingClientRect(); \
+                     return here.closest('#proposals') !== null && box.top >= 0 && box.top < innerHeight";
+        eventually("the proposal is reached", async || {
+            (browser.run(there, Value::Null).await == json!(true)).then_some(())
+        })
+        .await;
+        if scripts == Scripts::On {
+            assert!(browser.has("[data-proposal]:focus").await, "the proposal itself");
+        }
     }
     fixture.board.assert_invariants().await;
 }

@@ -89,10 +89,9 @@ async fn more_files_than_are_counted_cost_nothing_more(engine: Engine) {
     let long = "p".repeat(2_000);
     let mut all = vec![call("long", "write_file", &long), result("long", "write_file", true)];
     for n in 0..150 {
-        // One id for all of them, as an honest daemon never has it.
-        all.push(call("same", "write_file", &format!("src/{n}.rs")));
+        all.push(call(&format!("c{n}"), "write_file", &format!("src/{n}.rs")));
     }
-    all.extend((0..150).map(|_| result("same", "write_file", true)));
+    all.extend((0..150).map(|n| result(&format!("c{n}"), "write_file", true)));
     fixture.tell(all).await;
     fixture.tell(vec![text("Done."), completed("Done.")]).await;
     eventually("a hundred and more", async || strip(&fixture).await.contains("Files 100+").then_some(())).await;

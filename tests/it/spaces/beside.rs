@@ -124,6 +124,47 @@ async fn without_a_script_the_same_links_lead_to_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_script_a_second_text_in_the_same_form_is_a_second_comment() {
+    let (fixture, task, _) = written(vec![]).await;
+    let browser = Browser::open(Scripts::Off).await;
+    browser.sign_in(&fixture.board.owner().await).await;
+    let session = id(&task, "sessionId");
+    let form = fixture.page(&format!("/diff?path=greet.py&session={session}&side=new&line=2"));
+    let key = "input[name=key]";
+    browser.go(&format!("{}{form}", fixture.board.url)).await;
+    let first = browser.attribute(&format!("#comment {key}"), "value").await;
+    browser.fill("#remark", "It is hello.").await;
+    browser.click("#comment .primary").await;
+    browser.sees(".comment-row", "It is hello.").await;
+    browser.back().await;
+    browser.fill("#remark", "And say whom you greet.").await;
+    browser.click("#comment .primary").await;
+    browser.sees(".comments-bar", "2 comments wait").await;
+    browser.go(&format!("{}/t/{HOME}/sessions/{session}/comments", fixture.board.url)).await;
+    browser.sees(".comment-list", "It is hello.").await;
+    browser.sees(".comment-list", "And say whom you greet.").await;
+    // Also where the browser shows the very form again, with its key, and when it sends one of them twice.
+    let owner = fixture.board.owner().await;
+    let (path, space, first) =
+        (format!("/t/{HOME}/sessions/{session}/comments"), fixture.space(), first.expect("a key"));
+    for remark in ["It is hello.", "Greet everybody.", "Greet everybody."] {
+        let fields = [
+            ("space", space.as_str()),
+            ("path", "greet.py"),
+            ("place", "diff"),
+            ("side", "new"),
+            ("line", "2"),
+            ("quote", "    print('helo')"),
+            ("remark", remark),
+            ("key", &first),
+        ];
+        owner.post_form(&path, &fields).await.expect(303);
+    }
+    assert_eq!(owner.page(&path).await.expect(200).body.matches("<li data-comment=").count(), 3);
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_comment_in_place_answers_with_its_row_and_what_waits() {
     let (fixture, task, _) = written(vec![]).await;
     let owner = fixture.board.owner().await;
@@ -163,5 +204,39 @@ async fn a_comment_in_place_answers_with_its_row_and_what_waits() {
     post(&format!("{path}/send"), &other).await.expect(409);
     let said = fixture.operator.get(&format!("/api/v1/sessions/{session}/messages")).await.expect(200).body;
     assert_eq!(said.matches("A comment on a line:").count(), 1, "{said}");
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_comment_whose_answer_was_lost_is_sent_again_and_is_one() {
+    // The first answer to a form never comes.
+    const LOSE: &str = "const real = window.fetch;
+        window.fetch = async (url, options) => {
+          const answer = await real(url, options);
+          if (options?.method !== 'POST' || !String(url).endsWith('/comments')) return answer;
+          window.fetch = real;
+          throw new TypeError('lost');
+        };";
+    let (fixture, task, page) = written(vec![Reply::text("Mended.")]).await;
+    let (browser, owner) = (Browser::open(Scripts::On).await, fixture.board.owner().await);
+    browser.sign_in(&owner).await;
+    browser.go(&page).await;
+    browser.click(".pane-space .change > summary").await;
+    browser.sees(".pane-space .diff", "helo").await;
+    browser.click(".pane-space .line-link[data-line='2']").await;
+    browser.fill(".comment-form textarea", "It is hello.").await;
+    browser.run(LOSE, json!(null)).await;
+    browser.click(".comment-form .primary").await;
+    browser.sees(".comment-form .field-error", "What you wrote is kept.").await;
+    browser.click(".comment-form .primary").await;
+    browser.sees("#comments-bar .primary", "Send 1 comment").await;
+    assert_eq!(browser.count(".comment[data-comment]").await, 1);
+    let waiting = format!("/t/{HOME}/sessions/{}/comments", id(&task, "sessionId"));
+    assert_eq!(owner.page(&waiting).await.expect(200).body.matches("<li data-comment=").count(), 1);
+    // Another form is another comment, though it says the same.
+    browser.click(".pane-space .line-link[data-line='2']").await;
+    browser.fill(".comment-form textarea", "It is hello.").await;
+    browser.click(".comment-form .primary").await;
+    browser.sees("#comments-bar .primary", "Send 2 comments").await;
     fixture.board.assert_invariants().await;
 }

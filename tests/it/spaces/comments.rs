@@ -5,7 +5,11 @@ use serde_json::Value;
 
 use super::{Space, with_space};
 
-crate::on_both_databases!(comments_become_one_message_once, a_comment_is_its_authors_alone);
+crate::on_both_databases!(
+    comments_become_one_message_once,
+    a_comment_is_its_authors_alone,
+    a_comment_that_is_sent_twice_is_one,
+);
 
 /// A session with one task that is over, and a repository with a change.
 async fn session(fixture: &Fixture<Viber>) -> String {
@@ -68,6 +72,68 @@ async fn asked(fixture: &Fixture<Viber>, session: &str) -> Vec<String> {
     let of_user = |message: &&Value| message["role"] == "user";
     let items = all["items"].as_array().expect("messages").iter().filter(of_user);
     items.map(|message| tasks::said(message, "text")).collect()
+}
+
+async fn a_comment_that_is_sent_twice_is_one(engine: Engine) {
+    let fixture = with_space(engine).await;
+    let session = session(&fixture).await;
+    let (mia, olga) = (
+        fixture.board.operator(HOME, "mia@example.org", "operator").await,
+        fixture.board.operator(HOME, "olga@example.org", "operator").await,
+    );
+    let space = fixture.space();
+    let post = async |person: &Person, key: &str, remark: &str| {
+        let fields = [
+            ("space", space.as_str()),
+            ("path", "src/a.rs"),
+            ("place", "diff"),
+            ("side", "new"),
+            ("line", "2"),
+            ("quote", "let c = 3;"),
+            ("remark", remark),
+            ("key", key),
+        ];
+        person.post_form(&path(&session, ""), &fields).await
+    };
+    let count = async |person: &Person| {
+        person.page(&path(&session, "")).await.expect(200).body.matches("<li data-comment=").count()
+    };
+    post(&mia, "one", "Why three?").await.expect(303);
+    post(&mia, "one", "Why three?").await.expect(303);
+    assert_eq!(count(&mia).await, 1);
+    // The key is the form's and its person's: another form, another person, or none at all.
+    post(&mia, "two", "Why three?").await.expect(303);
+    post(&mia, "", "No key").await.expect(303);
+    post(&mia, "", "No key").await.expect(303);
+    post(&olga, "one", "Why three?").await.expect(303);
+    assert_eq!((count(&mia).await, count(&olga).await), (4, 1));
+    // Whoever goes back to the form and writes another text writes another comment, once.
+    post(&mia, "one", "Why four?").await.expect(303);
+    post(&mia, "one", "Why four?").await.expect(303);
+    post(&mia, "one", "Why three?").await.expect(303);
+    assert_eq!(count(&mia).await, 5);
+    // A form in place stays where it is until it is answered: with another text it was kept as it was, which is said.
+    let fields = [
+        ("space", space.as_str()),
+        ("path", "src/a.rs"),
+        ("side", "new"),
+        ("line", "2"),
+        ("quote", "let c = 3;"),
+        ("key", "three"),
+    ];
+    let in_place = async |remark: &str| {
+        let fields = [&fields[..], &[("remark", remark)]].concat();
+        mia.send(mia.form(&path(&session, ""), &fields).header("hx-request", "true")).await
+    };
+    in_place("Why five?").await.expect(200);
+    let other = in_place("Why six?").await.expect(409);
+    assert!(other.body.contains("kept as it was first sent"), "{}", other.body);
+    // What was sent meanwhile does not come back.
+    let shown = form(&olga, &session).await;
+    send(&olga, &session, &shown).await.expect(303);
+    post(&olga, "one", "Why three?").await.expect(303);
+    assert!(!olga.page(&path(&session, "")).await.expect(200).body.contains("<li data-comment="));
+    fixture.board.assert_invariants().await;
 }
 
 async fn comments_become_one_message_once(engine: Engine) {

@@ -4,8 +4,9 @@ use protocol::TeamId;
 use server::{
     db::{
         DbError, Tx,
-        messages::{self, search, text_index},
-        purge, sessions,
+        messages::{self, search},
+        purge,
+        sessions::{self, Unindexed, index_some, next_unindexed},
     },
     domain::{By, Part},
 };
@@ -14,19 +15,23 @@ use super::{NOW, after, session, stories, task, team, viber};
 
 stories!(
     messages_are_found_by_their_words,
+    what_is_said_to_a_running_task_is_found_under_its_author,
     older_texts_are_indexed_behind_newer_ones,
     a_word_that_all_texts_have_is_found_page_by_page,
     hostile_words_are_words,
     what_is_deleted_leaves_the_index,
     a_damaged_text_holds_up_nothing,
+    a_page_reads_no_more_than_some_large_texts,
+    no_team_waits_for_another,
 );
 
 /// Adds all texts to the index.
 async fn index(tx: &mut Tx) -> Result<(), DbError> {
-    for team in text_index::unindexed(tx).await? {
-        while text_index::index_texts(&mut tx.of(&team)).await? {}
+    for texts in [Unindexed::NewTexts, Unindexed::OlderTexts] {
+        while let Some(team) = next_unindexed(tx, texts, None).await? {
+            index_some(&mut tx.of(&team), texts).await?;
+        }
     }
-    assert!(text_index::unindexed(tx).await?.is_empty());
     Ok(())
 }
 
@@ -86,6 +91,29 @@ async fn messages_are_found_by_their_words(tx: &mut Tx) -> Result<(), DbError> {
     Ok(())
 }
 
+async fn what_is_said_to_a_running_task_is_found_under_its_author(tx: &mut Tx) -> Result<(), DbError> {
+    let home = team(tx, "home").await?.id;
+    let lab = viber(tx, &home, "lab").await?;
+    let talk = session(tx, &home, &lab, "A talk", NOW).await?;
+    let work = task(tx, &home, &talk, "The goal", after(1)).await?;
+    let said = Part::Message {
+        id: protocol::MessageId::new(1),
+        author: "op_ada".into(),
+        name: "Ada".into(),
+        mode: protocol::InjectionPoint::Steer,
+        text: "Keep the voucher".into(),
+        seq: 3,
+    };
+    let notice =
+        Part::Notice { level: protocol::NoticeLevel::Info, text: r#"{"type":"message" voucher"#.into(), folded: None };
+    messages::append(&mut tx.change(&home, &By::board(), after(2)), &work.message_id, &[notice, said]).await?;
+    index(tx).await?;
+    let hits = search::search(&mut tx.of(&home), "voucher", None, 10).await?.hits;
+    let [hit] = hits.as_slice() else { panic!("{hits:?}") };
+    assert_eq!((hit.author.as_str(), hit.role, hit.idx), ("op_ada", server::domain::MessageRole::User, 2));
+    Ok(())
+}
+
 async fn older_texts_are_indexed_behind_newer_ones(tx: &mut Tx) -> Result<(), DbError> {
     let home = team(tx, "home").await?.id;
     let lab = viber(tx, &home, "lab").await?;
@@ -105,13 +133,13 @@ async fn older_texts_are_indexed_behind_newer_ones(tx: &mut Tx) -> Result<(), Db
     }
     // This change is full all the time: each call adds a text, as one that is large by itself.
     for _ in 0..10 {
-        assert!(text_index::index_texts(&mut tx.of(&home)).await?);
+        index_some(&mut tx.of(&home), Unindexed::NewTexts).await?;
     }
     let page = search::search(&mut tx.of(&home), "needle", None, 200).await?;
     assert_eq!((page.hits.len(), page.is_behind), (10, true), "new ones come first");
     // It begins with the newest of all, which the index has by now.
     for _ in 0..20 {
-        assert!(text_index::index_texts(&mut tx.of(&home)).await?);
+        index_some(&mut tx.of(&home), Unindexed::OlderTexts).await?;
     }
     let page = search::search(&mut tx.of(&home), "needle", None, 200).await?;
     assert!(page.hits.len() > 10 && page.is_behind, "then the newest of the older ones");
@@ -151,8 +179,13 @@ async fn a_word_that_all_texts_have_is_found_page_by_page(tx: &mut Tx) -> Result
     assert!(found(tx, &far, "hay", 9).await?.is_empty());
     // A cursor from nowhere is a place like any other.
     for cursor in [i64::MIN, -1, 0, 1, i64::MAX] {
-        let page = search::search(&mut tx.of(&home), "hay", Some(cursor), 50).await?;
-        assert!(page.hits.is_empty() || page.hits.len() == 31, "{cursor}");
+        let (mut place, mut hits) = (Some(cursor), 0);
+        // A page ends early when its time is up.
+        while let Some(from) = place {
+            let page = search::search(&mut tx.of(&home), "hay", Some(from), 50).await?;
+            (place, hits) = (page.next, hits + page.hits.len());
+        }
+        assert!(hits == 0 || hits == 31, "{cursor}: {hits}");
     }
     Ok(())
 }
@@ -254,5 +287,61 @@ async fn a_damaged_text_holds_up_nothing(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!(found(tx, &home, "needle", 10).await?, ["[needle] 2", "[needle] 0"]);
     tx.execute("UPDATE parts SET body = '{' WHERE body LIKE '%needle 2%'", &[]).await?;
     assert_eq!(found(tx, &home, "needle", 10).await?, ["[needle] 0"]);
+    Ok(())
+}
+
+async fn a_page_reads_no_more_than_some_large_texts(tx: &mut Tx) -> Result<(), DbError> {
+    let home = team(tx, "home").await?.id;
+    let lab = viber(tx, &home, "lab").await?;
+    let (talk, gone) = (session(tx, &home, &lab, "A talk", NOW).await?, session(tx, &home, &lab, "Gone", NOW).await?);
+    for n in 0..7 {
+        let goal = format!("needle {n} {}", "x".repeat(800_000));
+        task(tx, &home, if n == 5 { &gone } else { &talk }, &goal, after(n)).await?;
+    }
+    index(tx).await?;
+    assert!(purge::hide_session(&mut tx.change(&home, &By::board(), after(100)), &gone).await?);
+    // Two MiB are full with the third one; one that is deleted takes no room.
+    let mut pages = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = search::search(&mut tx.of(&home), "needle", cursor, 10).await?;
+        pages.push(page.hits.iter().map(|hit| hit.snippet[1].text[..2].trim().to_owned()).collect::<Vec<_>>());
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(pages, [["6", "4", "3"], ["2", "1", "0"]]);
+    Ok(())
+}
+
+async fn no_team_waits_for_another(tx: &mut Tx) -> Result<(), DbError> {
+    // More of them than anybody would ask for at once, each with an old text and a new title.
+    let mut teams = Vec::new();
+    for n in 0..130 {
+        teams.push(team(tx, &format!("team-{n}")).await?.id);
+    }
+    tx.execute("INSERT INTO unindexed_history (team_id, message_id, idx) SELECT team_id, 'msh', 0 FROM teams", &[])
+        .await?;
+    let (home, gone) = (teams[7].clone(), teams.pop().expect("a team"));
+    assert!(purge::hide_team(&mut tx.change(&gone, &By::board(), after(1))).await?);
+    let lab = viber(tx, &home, "lab").await?;
+    let talk = session(tx, &home, &lab, "A talk", NOW).await?;
+    task(tx, &home, &talk, "a needle", NOW).await?;
+    let (mut served, mut last) = (Vec::new(), None);
+    while let Some(next) = next_unindexed(tx, Unindexed::OlderTexts, last.as_ref()).await? {
+        served.push(next.clone());
+        last = Some(next);
+    }
+    served.sort();
+    teams.sort();
+    assert_eq!(served, teams, "each once, but for the one that is deleted");
+    for what in [Unindexed::Titles, Unindexed::NewTexts] {
+        assert_eq!(next_unindexed(tx, what, None).await?.as_ref(), Some(&home));
+        assert_eq!(next_unindexed(tx, what, Some(&home)).await?, None);
+        index_some(&mut tx.of(&home), what).await?;
+        assert_eq!(next_unindexed(tx, what, None).await?, None);
+    }
+    assert_eq!(found(tx, &home, "needle", 10).await?.len(), 1, "behind the history of nobody");
     Ok(())
 }

@@ -42,10 +42,10 @@ async fn many_sessions(
 
 /// Adds all titles to the index.
 async fn index(tx: &mut Tx) -> Result<(), DbError> {
-    for team in sessions::unindexed(tx).await? {
-        while sessions::index_titles(&mut tx.of(&team)).await? {}
+    let titles = sessions::Unindexed::Titles;
+    while let Some(team) = sessions::next_unindexed(tx, titles, None).await? {
+        sessions::index_some(&mut tx.of(&team), titles).await?;
     }
-    assert!(sessions::unindexed(tx).await?.is_empty());
     Ok(())
 }
 

@@ -208,7 +208,7 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), DbError> {
     assert!(tasks::is_taken(tx, &one.id).await? && !tasks::is_taken(tx, &protocol::TaskId::new(1)).await?);
     let state = |task: Option<server::domain::Task>| task.map(|task| (task.state, task.delivery)).expect("there");
 
-    assert_eq!(tasks::next_queued(&mut tx.of(&home), &talk).await?.map(|task| task.id), Some(one.id.clone()));
+    assert_eq!(tx.of(&home).query(tasks::next_queued_query(&talk)).await?.map(|task| task.id), Some(one.id.clone()));
     assert!(!tasks::is_busy(&mut tx.of(&home), &talk).await?);
     assert!(!tasks::offer(&mut tx.change(&home, &By::board(), NOW), &one.id, 2).await?, "of another attempt");
     assert!(tasks::offer(&mut tx.change(&home, &By::board(), after(2)), &one.id, 1).await?);
@@ -221,7 +221,7 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), DbError> {
     assert!(!tasks::start(&mut tx.change(&home, &By::board(), after(3)), &one.id, 1, "lab/model").await?);
     assert_eq!(state(tasks::load(&mut tx.of(&home), &one.id).await?), (TaskState::Running, None));
 
-    let waiting = Waiting { cause: WaitingFor::RateLimit, until: Some(after(9)), id: None };
+    let waiting = Waiting { cause: WaitingFor::RateLimit, until: Some(after(9)), id: None, next: None };
     assert!(tasks::wait(&mut tx.of(&home), &one.id, 1, Some(&waiting)).await?);
     assert!(!tasks::wait(&mut tx.of(&home), &one.id, 1, Some(&waiting)).await?, "no news");
     assert_eq!(tasks::load(&mut tx.of(&home), &one.id).await?.expect("there").waiting, Some(waiting));

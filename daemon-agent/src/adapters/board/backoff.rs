@@ -17,6 +17,9 @@ const MIN_HEALTHY_TIME: Duration = Duration::from_secs(5);
 /// Delay after the credential was refused, or while somebody else uses this identity.
 const REFUSED_DELAY: Duration = Duration::from_secs(60);
 
+/// What is wrong when the Board answers 421, and what to do about it.
+pub const SERVED_ELSEWHERE: &str = "the Board is not served under this address (421): if it has another one now, stop the daemon, write that into boardUrl in state/credential, and start it again";
+
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
@@ -44,6 +47,7 @@ impl ConnectionEnd {
             }
             Self::Closed { code: close::DRAINING, .. } => "the Board is shutting down".to_owned(),
             Self::Closed { code, reason } => format!("the Board closed the connection ({code} {reason})"),
+            Self::Refused { status: 421 } => SERVED_ELSEWHERE.to_owned(),
             Self::Refused { status } => format!("the Board answered {status}"),
         }
     }

@@ -1,6 +1,7 @@
 //! A collector by itself: the three ways of adding an artifact, versions, limits.
 
 use super::*;
+use crate::artifacts::VERSIONS_FOLDER;
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -69,7 +70,7 @@ async fn what_is_added_is_a_file_with_its_facts_and_its_versions_stay() {
     assert_eq!(fs::read_to_string(kept).expect("the first version"), "# One");
     assert_ne!(first.artifact_id, second.artifact_id);
     assert_eq!((second.size, second.sniffed.as_deref()), (Some(5), Some("text/plain")));
-    for bad in ["", "../x", "a/b", ".hidden", "a b", "output-1.txt", &"x".repeat(81)] {
+    for bad in ["", "../x", "a/b", ".hidden", "a b", &"x".repeat(81)] {
         fixture.content(bad, "text", "x").await.expect_err(bad);
     }
     assert_eq!(fixture.reported().len(), 2);
@@ -80,7 +81,7 @@ async fn files_that_appear_are_told_once_and_again_when_they_change() {
     let fixture = Fixture::new();
     fixture.content("report", "markdown", "# One").await.expect("added");
     fs::write(fixture.at("chart.svg"), "<svg/>").expect("a file");
-    fs::write(fixture.at("output-1.txt"), "ours").expect("a file");
+    fs::write(fixture.at(".output-1.log"), "ours").expect("a file");
     std::os::unix::fs::symlink("/etc/passwd", fixture.at("passwd")).expect("a link");
     fixture.collector.look().await;
     fixture.collector.look().await;
@@ -109,6 +110,25 @@ async fn an_answer_names_what_it_made() {
     let events = fixture.events.lock().expect("no panic");
     let notices = events.iter().filter(|event| matches!(event, AgentStreamEvent::Notice { .. })).count();
     assert_eq!(notices, 2);
+}
+
+/// No name is taken from people and agents because the daemon uses one like it.
+#[tokio::test]
+async fn a_name_like_one_of_the_daemons_is_an_artifact_all_the_same() {
+    let fixture = Fixture::new();
+    fixture.content("report", "markdown", "# One").await.expect("added");
+    let names = ["answer.md", "call-1-args.txt", "call-1-result.txt", "output-1.log"];
+    for name in names {
+        fs::write(fixture.at(name), name).expect("a file");
+    }
+    fixture.collector.look().await;
+    let found: Vec<String> = fixture.reported().into_iter().skip(1).map(|reported| reported.id).collect();
+    assert_eq!(found, names);
+    let again = fixture.content("output-1.log", "log", "mine").await.expect("added");
+    assert_eq!(
+        (again.id.as_str(), fs::read_to_string(fixture.at("output-1.log")).ok().as_deref()),
+        (names[3], Some("mine"))
+    );
 }
 
 /// A file of this size that takes no room on the disk.

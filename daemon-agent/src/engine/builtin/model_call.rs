@@ -1,21 +1,22 @@
-//! One answer of the model, in at most three attempts. Each attempt is a `step`; a failed one is discarded, so that
-//! nothing it said is mistaken for part of the answer.
+//! One answer of the model. Each attempt is a `step`; a failed one is discarded, so that nothing it said is mistaken for
+//! part of the answer.
 
-use std::time::Duration;
+mod failure;
 
-use protocol::{ActivityState, AgentStreamEvent, AgentWait, NoticeLevel, PauseCause, StepState, Usage, text::head};
+use protocol::{ActivityState, AgentStreamEvent, StepState, Usage, UsageSource, text::head};
 use serde_json::json;
-use tokio::{sync::mpsc, time::sleep};
+use tokio::sync::mpsc;
 
-use super::{AgentLoop, Halt};
+use super::{
+    AgentLoop, Halt,
+    budget::{
+        Boundary,
+        cost::{self, Pricing},
+    },
+};
 use crate::model::{Answer, Delta, ModelError};
+use failure::Tries;
 
-/// Most attempts of one model call.
-const MAX_ATTEMPTS: u32 = 3;
-/// Delay before the first retry; it doubles with each further one.
-const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Longest retry delay: a provider that asks for more is not waited for.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Deltas that may wait between the stream and the log.
 const MAX_QUEUED_DELTAS: usize = 64;
 /// Largest delta that is reported as one event, bytes: even escaped, it fits an event.
@@ -27,29 +28,70 @@ const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Larger token counts are implausible.
 const MAX_PLAUSIBLE_TOKENS: u64 = 1 << 40;
 
+/// Bytes of a token, about, as `protocol::tokens` counts.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What a model call has streamed.
+#[derive(Debug, Default)]
+struct HeardDeltas {
+    /// Its reasoning.
+    thought: String,
+    /// Of text and reasoning.
+    bytes: u64,
+}
+
+impl HeardDeltas {
+    fn take(&mut self, delta: &Delta) {
+        let (Delta::Text(piece) | Delta::Reasoning(piece)) = delta;
+        self.bytes += piece.len() as u64;
+        if matches!(delta, Delta::Reasoning(_)) {
+            self.thought.push_str(piece);
+        }
+    }
+}
+
+/// How a model call ended.
+enum Streamed {
+    Answered(Result<Answer, ModelError>),
+    /// It was dropped, because this person has something to say.
+    Steered(String),
+    Stopped,
+}
+
 impl AgentLoop {
     /// Sends the conversation as it stands to the model.
     pub(super) async fn ask(&mut self) -> Result<Answer, Halt> {
-        let mut attempt = 0;
+        let mut tries = Tries::default();
         loop {
-            attempt += 1;
+            self.tell_steering().await;
             self.step += 1;
             self.step(StepState::Started, None).await;
             self.state(ActivityState::Thinking, None).await;
-            let mut thought = String::new();
-            let Some(answer) = self.stream(&mut thought).await else {
-                self.step(StepState::Finished, Some("stopped".to_owned())).await;
-                return Err(Halt::Stopped);
-            };
-            match answer {
-                Ok(answer) => return Ok(self.said(answer, &thought).await),
-                Err(failure) => self.after_failure(failure, attempt).await?,
+            let mut heard = HeardDeltas::default();
+            match self.stream(&mut heard).await {
+                Streamed::Answered(Ok(answer)) => return self.said(answer, &heard.thought).await,
+                Streamed::Answered(Err(failure)) => {
+                    self.after_failure(failure, &mut tries).await?;
+                    self.pass(Boundary::Retry, None).await?;
+                }
+                Streamed::Steered(author) => {
+                    self.count_dropped(&heard).await;
+                    self.step(StepState::Discarded, Some(format!("steered by {author}"))).await;
+                    // The message waits as long as this does: without another call the agent would never hear it.
+                    self.pass(Boundary::Step, None).await?;
+                    self.budget.count_step_again();
+                    tries = Tries::default();
+                }
+                Streamed::Stopped => {
+                    self.step(StepState::Finished, Some("stopped".to_owned())).await;
+                    return Err(Halt::Stopped);
+                }
             }
         }
     }
 
-    /// One model call, reported while it streams; `None` if it was stopped.
-    async fn stream(&self, thought: &mut String) -> Option<Result<Answer, ModelError>> {
+    /// One model call, reported while it streams.
+    async fn stream(&self, heard: &mut HeardDeltas) -> Streamed {
         let (to, mut from) = mpsc::channel(MAX_QUEUED_DELTAS);
         let call = async move {
             let answer = self.model.call(&self.request, &to).await;
@@ -58,17 +100,35 @@ impl AgentLoop {
         };
         let forward = async {
             while let Some(delta) = from.recv().await {
-                if let Delta::Reasoning(piece) = &delta {
-                    thought.push_str(piece);
-                }
+                heard.take(&delta);
                 self.report(delta).await;
             }
         };
         tokio::select! {
             biased;
-            () = self.run.stop.cancelled() => None,
-            (answer, ()) = async { tokio::join!(call, forward) } => Some(answer),
+            () = self.run.stop.cancelled() => Streamed::Stopped,
+            (answer, ()) = async { tokio::join!(call, forward) } => Streamed::Answered(answer),
+            author = self.run.inbox.steered() => Streamed::Steered(author),
         }
+    }
+
+    /// A provider charges for a call that was dropped, too, and no longer says how much.
+    async fn count_dropped(&mut self, heard: &HeardDeltas) {
+        let usage = Usage {
+            input_tokens: self.request.estimated_tokens(),
+            output_tokens: heard.bytes.div_ceil(BYTES_PER_TOKEN),
+            source: UsageSource::Estimated,
+            ..Usage::default()
+        };
+        self.count(usage).await;
+    }
+
+    /// Reports and counts what a call consumed.
+    async fn count(&mut self, mut usage: Usage) {
+        usage.cost_usd = self.pricing.cost(&usage);
+        self.emit(AgentStreamEvent::Usage(usage.clone())).await;
+        self.budget.count_usage(&usage);
+        self.usage.add(&usage);
     }
 
     async fn report(&self, delta: Delta) {
@@ -90,20 +150,24 @@ impl AgentLoop {
     }
 
     /// Records a complete answer.
-    async fn said(&mut self, mut answer: Answer, thought: &str) -> Answer {
+    async fn said(&mut self, mut answer: Answer, thought: &str) -> Result<Answer, Halt> {
         answer.message.text = plain(&answer.message.text);
-        answer.usage = believable(answer.usage);
+        let usage = believable(std::mem::take(&mut answer.usage));
+        let is_counted = usage.cost_usd.is_some() || self.pricing != Pricing::Stated;
         self.name_calls(&mut answer);
-        self.emit(AgentStreamEvent::Usage(answer.usage.clone())).await;
-        self.usage.add(&answer.usage);
+        self.count(usage).await;
         self.step(StepState::Finished, None).await;
+        self.tell_what_is_nearly_used().await;
         if !thought.is_empty() {
             self.log.part("reasoning", json!({ "text": thought })).await;
         }
         if !answer.message.text.is_empty() {
             self.log.part("text", json!({ "text": answer.message.text })).await;
         }
-        answer
+        if self.budget.limits_cost() && !is_counted {
+            return Err(Halt::Failed(cost::unknown(&self.run.agent.model)));
+        }
+        Ok(answer)
     }
 
     /// Gives every call an id of its own, because some providers send none, repeat them in every answer, or use text
@@ -122,38 +186,9 @@ impl AgentLoop {
         }
     }
 
-    async fn after_failure(&mut self, failure: ModelError, attempt: u32) -> Result<(), Halt> {
-        self.step(StepState::Discarded, Some(failure.message.clone())).await;
-        let wait = pause(&failure, attempt);
-        if !failure.retryable || attempt >= MAX_ATTEMPTS || wait > MAX_RETRY_DELAY {
-            return Err(Halt::Failed(failure.into()));
-        }
-        let message = failure.message.trim_end_matches('.');
-        let seconds = wait.as_secs_f64();
-        let text = format!("{message}. Trying again in {seconds:.1} s (attempt {} of {MAX_ATTEMPTS}).", attempt + 1);
-        self.notice(NoticeLevel::Warning, text).await;
-        let millis = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-        let until = protocol::Instant(self.clock.now().millis().saturating_add(millis));
-        // The provider is the cause of the wait, whether or not it asked for one.
-        let waiting = AgentWait { cause: PauseCause::RateLimit, until: Some(until) };
-        self.state(ActivityState::Waiting, Some(waiting)).await;
-        tokio::select! {
-            biased;
-            () = self.run.stop.cancelled() => Err(Halt::Stopped),
-            () = sleep(wait) => Ok(()),
-        }
-    }
-
     async fn step(&self, state: StepState, reason: Option<String>) {
         self.emit(AgentStreamEvent::Step { n: self.step, state, reason }).await;
     }
-}
-
-/// The delay that the provider asked for, or a doubling one; with jitter, so that many vibers do not retry at once.
-fn pause(failure: &ModelError, attempt: u32) -> Duration {
-    let jitter = rand::random_range(0.0..0.25);
-    let least = failure.wait.unwrap_or(FIRST_RETRY_DELAY * 2u32.saturating_pow(attempt - 1).min(16) * 3 / 4);
-    least.mul_f64(1.0 + jitter)
 }
 
 /// Limits token counts to values that can be added up and stored, whatever a provider reports.

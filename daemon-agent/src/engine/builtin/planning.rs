@@ -1,18 +1,21 @@
 //! The plan of an attempt: taking it from the closing answer, and planning first if a person wants to approve the plan.
 //!
 //! While planning, an agent can only look around and write the plan. The approved plan becomes part of the conversation
-//! that it then works with; the goal stays the last message.
-
-use std::collections::BTreeMap;
+//! that it then works with; only what people said meanwhile follows the goal.
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ApprovalId, Decision, ErrorCode, NoticeLevel, PauseCause, Policy,
-    TaskError, plan,
+    ActivityState, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision, ErrorCode, NoticeLevel, Policy,
+    TaskError, TaskMessage, plan,
     text::{head, head_and_tail},
 };
 use serde_json::{Value, json};
 
-use super::{AgentLoop, Halt, filtered};
+use super::{
+    AgentLoop, Halt,
+    ask_operator::ASK_OPERATOR,
+    filtered,
+    questions::{OpenQuestion, Reply, span},
+};
 use crate::{
     model::{FinishReason, Message},
     prompt,
@@ -32,8 +35,8 @@ const MAX_NOTE_BYTES: usize = 8 * 1024;
 /// Added to the system prompt until a plan is approved.
 const PLANNING_PROMPT: &str = "
 <planning>
-An operator approves the plan before anything is done. You can look around with the reading tools and write the plan with \
-`update_plan`; nothing else is possible now. Find out what you need, then answer with the plan itself in Markdown: what you \
+An operator approves the plan before anything is done. You can look around with the reading tools, write the plan with \
+`update_plan` and ask with `ask_operator`; nothing else is possible now. Find out what you need, then answer with the plan itself in Markdown: what you \
 understood, what you will change and where, in which steps (a task list with `- [ ]` below the heading `## Plan`), how it will \
 be verified, what could go wrong. Do not begin the work.
 </planning>
@@ -45,6 +48,14 @@ enum Verdict {
     Allowed(String),
     /// Denied; the person's note.
     Denied(String),
+    /// Somebody said this instead. It counts as told with the next model call.
+    Steered(Vec<TaskMessage>),
+}
+
+/// What came of the question about a plan.
+enum PlanReply {
+    Decided(Box<ApprovalResponse>),
+    Steered(Vec<TaskMessage>),
 }
 
 impl AgentLoop {
@@ -56,6 +67,10 @@ impl AgentLoop {
     /// Makes a plan in the closing answer the session's plan, as the policy allows.
     pub(super) async fn take_plan(&mut self, answer: &str) {
         let Some(said) = plan::of_answer(answer) else { return };
+        if self.gate.denies_words("update_plan") {
+            let text = "The plan in the answer was not taken: a rule denies `update_plan`.".to_owned();
+            return self.notice(NoticeLevel::Warning, text).await;
+        }
         if let Err(why) = self.plan.change("", |now| plan::markdown_of_change(&said, now)).await {
             let text = format!("The plan in the answer was not accepted: {why}.");
             self.notice(NoticeLevel::Warning, text).await;
@@ -69,8 +84,9 @@ impl AgentLoop {
         self.plan.treat(Policy::Apply);
         self.request.tools.retain(|tool| looks_only(tool.name));
         self.request.system.push_str(PLANNING_PROMPT);
-        for _ in 0..MAX_PLAN_ROUNDS {
-            let words = self.until_planned().await?;
+        let (mut rounds, mut said) = (0, Vec::new());
+        while rounds < MAX_PLAN_ROUNDS {
+            let words = self.until_planned(std::mem::take(&mut said)).await?;
             let asked = self.write_plan_for_approval(&words).await?;
             let plan = asked.markdown.clone();
             match self.ask_person(asked).await? {
@@ -88,10 +104,21 @@ impl AgentLoop {
                     return Ok(());
                 }
                 Verdict::Denied(why) => {
+                    rounds += 1;
                     let said = if why.is_empty() { String::new() } else { format!("\n\nTheir words:\n{why}") };
                     let note = format!(
                         "An operator did not approve the plan below. Make a better one.{said}\n\n\
                          <refused_plan>\n{plan}\n</refused_plan>"
+                    );
+                    self.begin_again(&note).await;
+                }
+                Verdict::Steered(messages) => {
+                    // It is no further try of the agent's; what bounds these rounds are its steps.
+                    self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
+                    said = messages;
+                    let note = format!(
+                        "An operator did not approve the plan below; what they said about it follows the goal. Make a \
+                         better one.\n\n<refused_plan>\n{plan}\n</refused_plan>"
                     );
                     self.begin_again(&note).await;
                 }
@@ -106,19 +133,25 @@ impl AgentLoop {
         }))
     }
 
-    /// Calls the model and lets it look around until it answers without a tool call.
-    async fn until_planned(&mut self) -> Result<String, Halt> {
+    /// Tells what was said, calls the model and lets it look around until it answers without a tool call.
+    async fn until_planned(&mut self, mut said: Vec<TaskMessage>) -> Result<String, Halt> {
         loop {
-            self.budget.take_step().map_err(Halt::Failed)?;
+            self.begin_step().await?;
+            self.tell(&std::mem::take(&mut said)).await;
             let answer = self.ask().await?;
             if answer.finish == FinishReason::ContentFilter {
                 return Err(Halt::Failed(filtered()));
             }
             if answer.message.calls.is_empty() {
-                return Ok(answer.message.text);
+                said = self.take_steering();
+                if said.is_empty() {
+                    return Ok(answer.message.text);
+                }
+                self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
+                self.remember_answer(&answer.message);
+                continue;
             }
             self.request.messages.push(Message::Assistant(answer.message.clone()));
-            self.budget.check_tokens(&self.usage).map_err(Halt::Failed)?;
             self.perform(answer).await?;
             self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
         }
@@ -146,23 +179,13 @@ impl AgentLoop {
     /// Waits for a person. If the plan was changed before it was approved, the changed plan needs a new approval.
     async fn ask_person(&mut self, mut asked: PlanText) -> Result<Verdict, Halt> {
         loop {
-            let digest = asked.hash.clone().unwrap_or_default();
-            let id = ApprovalId::new(self.clock.now().millis());
-            let mut question = self.run.approvals.ask(id.clone(), digest.clone());
-            self.log.part("approval-required", json!({ "approvalId": id, "digest": digest })).await;
-            self.emit(AgentStreamEvent::ApprovalRequired(self.question(&id, &digest, &asked.markdown))).await;
-            let wait = AgentWait { cause: PauseCause::Approval, until: None };
-            self.state(ActivityState::Waiting, Some(wait)).await;
-            let stop = self.run.stop.clone();
-            let word = tokio::select! {
-                biased;
-                () = stop.cancelled() => return Err(Halt::Stopped),
-                word = question.answer() => word,
+            let request = self.plan_question(&asked);
+            let mut question = self.pose(request, None).await;
+            let word = match self.plan_reply(&mut question).await? {
+                PlanReply::Decided(word) => word,
+                PlanReply::Steered(messages) => return Ok(Verdict::Steered(messages)),
             };
-            let said = json!({ "approvalId": id, "decision": word.decision, "note": word.note });
-            self.log.part("approval", said).await;
-            self.state(ActivityState::Thinking, None).await;
-            if word.decision == Decision::Deny {
+            if word.decision != Decision::Allow {
                 let note = word.note.as_deref().unwrap_or_default().trim();
                 return Ok(Verdict::Denied(head_and_tail(note, MAX_NOTE_BYTES)));
             }
@@ -170,6 +193,7 @@ impl AgentLoop {
             if now.hash == asked.hash {
                 return Ok(Verdict::Allowed(asked.markdown));
             }
+            self.give_up(&question, "the plan was changed while it waited").await;
             let text =
                 "The plan was changed while it waited for approval; the changed plan needs a new approval.".to_owned();
             self.notice(NoticeLevel::Info, text).await;
@@ -183,21 +207,36 @@ impl AgentLoop {
         }
     }
 
-    fn question(&self, id: &ApprovalId, digest: &str, text: &str) -> BTreeMap<String, Value> {
-        let cwd = self.run.agent.spaces.first().cloned().unwrap_or_else(|| self.run.home.workspace());
-        let fields = [
-            ("approvalId", json!(id)),
-            ("digest", json!(digest)),
-            ("tool", json!("plan")),
-            ("args", json!({ "file": format!("{}/{IMPLEMENTATION_PLAN_FILE}", self.plan.folder()) })),
-            ("cwd", json!(cwd.display().to_string())),
-            ("preview", json!(head_and_tail(text, MAX_PREVIEW_BYTES))),
-            ("risk", json!("The agent begins to work.")),
-        ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    /// A decision about the plan, or what somebody said instead. Without either the task ends: no other plan would help.
+    async fn plan_reply(&mut self, question: &mut OpenQuestion) -> Result<PlanReply, Halt> {
+        loop {
+            match self.reply(question, ActivityState::Thinking).await? {
+                Reply::Decided(word) => return Ok(PlanReply::Decided(word)),
+                Reply::Expired => return Err(Halt::Failed(not_decided(question.minutes))),
+                Reply::Steered => {
+                    let messages = self.take_steering();
+                    if !messages.is_empty() {
+                        self.overtake(question, &prompt::said(&messages)).await;
+                        return Ok(PlanReply::Steered(messages));
+                    }
+                }
+            }
+        }
     }
 
-    /// Restarts the conversation with `note` in its context message.
+    fn plan_question(&self, asked: &PlanText) -> ApprovalRequest {
+        let cwd = self.run.agent.spaces.first().cloned().unwrap_or_else(|| self.run.home.workspace());
+        ApprovalRequest {
+            digest: asked.hash.clone().unwrap_or_default(),
+            args: json!({ "file": format!("{}/{IMPLEMENTATION_PLAN_FILE}", self.plan.folder()) }),
+            cwd: cwd.display().to_string(),
+            preview: head_and_tail(&asked.markdown, MAX_PREVIEW_BYTES),
+            risk: "The agent begins to work.".to_owned(),
+            ..self.question(ApprovalKind::Plan, "plan")
+        }
+    }
+
+    /// Restarts the conversation with `note` in its context message, and what people said since after the goal.
     async fn begin_again(&mut self, note: &str) {
         let mut submit = self.run.submit.clone();
         submit.plan = self.plan.shown().await;
@@ -208,12 +247,23 @@ impl AgentLoop {
         };
         submit.context = Some(Value::String(format!("{before}{note}")));
         self.request.messages = prompt::messages(&submit, &self.run.home, &self.recall);
+        self.request.messages.extend(self.said_while_planning.iter().cloned().map(Message::User));
     }
 }
 
 /// Whether a tool changes nothing except the plan.
 fn looks_only(tool: &str) -> bool {
-    tools::is_read_only(tool) || tool == "update_plan"
+    tools::is_read_only(tool) || tool == "update_plan" || tool == ASK_OPERATOR
+}
+
+fn not_decided(minutes: u32) -> TaskError {
+    TaskError {
+        code: ErrorCode::Timeout,
+        message: format!("Nobody decided about the plan within {}.", span(minutes)),
+        retryable: true,
+        suggestion: Some("Retry the task: the agent plans again and asks.".to_owned()),
+        details: None,
+    }
 }
 
 fn not_written(why: &str) -> TaskError {

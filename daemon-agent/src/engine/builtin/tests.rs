@@ -10,6 +10,12 @@ use serde_json::{Value, json};
 use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
+mod approvals;
+mod failures;
+mod limits;
+mod messages;
+mod pauses;
+
 use super::*;
 use crate::{
     artifacts::Collector,
@@ -18,7 +24,7 @@ use crate::{
     memory::Memory,
     model::scripted::{ScriptedProvider, ScriptedReply},
     outbox::EventFitter,
-    report::{Approvals, Sink},
+    report::{ActiveTime, Approvals, Inbox, PauseSwitch, Sink},
     workspace::Workspace,
 };
 
@@ -32,7 +38,15 @@ struct Fixture {
     events: Arc<Mutex<Vec<AgentStreamEvent>>>,
     reported: Arc<Notify>,
     stop: CancellationToken,
+    inbox: Inbox,
+    pause: PauseSwitch,
+    active_time: ActiveTime,
+    approvals: Approvals,
+    /// Called before an event is kept.
+    hook: Arc<Mutex<Box<Hook>>>,
 }
+
+type Hook = dyn FnMut(&AgentStreamEvent) + Send;
 
 impl Fixture {
     fn new(endpoint: &ScriptedProvider) -> Self {
@@ -44,21 +58,23 @@ impl Fixture {
             name: "Dev".to_owned(),
             description: String::new(),
             model: "acme/m1".to_owned(),
+            fallback_model: None,
             max_steps: 5,
             temperature: None,
             max_tokens: None,
             context_window: Some(100_000),
             mode: protocol::AgentMode::AlwaysExecute,
+            rules: std::sync::Arc::default(),
             tools: toolset::ALL_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
             spaces: vec![],
             reach: std::sync::Arc::default(),
             env: vec![],
             system_prompt: None,
             limits: protocol::TaskLimits::default(),
+            leash: None,
             timeouts: Timeouts::default(),
             stream: None,
             not_in_effect: vec![],
-            refuses: None,
         };
         let config = Config {
             providers: [("acme".to_owned(), endpoint.provider(ProviderApi::OpenAi))].into(),
@@ -73,13 +89,21 @@ impl Fixture {
             events: Arc::default(),
             reported: Arc::default(),
             stop: CancellationToken::new(),
+            inbox: Inbox::default(),
+            pause: PauseSwitch::default(),
+            active_time: ActiveTime::start(),
+            approvals: Approvals::default(),
+            hook: Arc::new(Mutex::new(Box::new(|_| {}))),
         }
     }
 
     fn run(&self, goal: &str) -> EngineRun {
-        let (events, reported) = (self.events.clone(), self.reported.clone());
+        let (events, reported, hook) = (self.events.clone(), self.reported.clone(), self.hook.clone());
         let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": goal, "limits": self.limits });
+        let heard = self.events.clone();
+        self.inbox.open(move |event| heard.lock().expect("no test panics with it").push(event));
         let sink = Sink::new(move |event| {
+            hook.lock().expect("no test panics with it")(&event);
             events.lock().expect("no test panics with it").push(event);
             reported.notify_one();
             async {}
@@ -93,7 +117,10 @@ impl Fixture {
             collector: Collector::new(self.home.clone(), TaskId::new(1), Clock::system(), sink.clone(), &self.stop),
             sink,
             stop: self.stop.clone(),
-            approvals: Approvals::default(),
+            approvals: self.approvals.clone(),
+            inbox: self.inbox.clone(),
+            pause: self.pause.clone(),
+            active_time: self.active_time.clone(),
             local: false,
         }
     }
@@ -138,6 +165,11 @@ impl Fixture {
         let text = std::fs::read_to_string(folder.path()).expect("the log");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
+}
+
+/// Limits at which the task ends.
+fn stopping() -> protocol::TaskLimits {
+    protocol::TaskLimits { on_limit: Some(protocol::LimitPolicy::Stop), ..protocol::TaskLimits::default() }
 }
 
 fn says(text: &str) -> ScriptedReply {
@@ -249,6 +281,22 @@ async fn what_cannot_be_executed_goes_back_to_the_model() {
 }
 
 #[tokio::test]
+async fn a_call_that_fails_again_and_again_is_remarked_in_its_result() {
+    let fails = || calls(&[("read_file", r#"{"path":"nowhere"}"#)]);
+    let endpoint = ScriptedProvider::start(vec![fails(), fails(), fails(), says("I give up.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    result(run(fixture.run("x")).await);
+    let messages = endpoint.seen()[3].body["messages"].as_array().expect("messages").clone();
+    let results = messages.iter().filter(|message| message["role"] == "tool");
+    let told: Vec<bool> = results.map(|message| message["content"].to_string().contains("3 times in a row")).collect();
+    assert_eq!(told, [false, false, true]);
+    assert!(
+        fixture.results().iter().all(|(_, ok, text)| !ok && !text.contains("in a row")),
+        "people see the tool's words"
+    );
+}
+
+#[tokio::test]
 async fn a_flood_of_calls_is_cut_and_every_call_is_answered() {
     let flood: Vec<(&str, &str)> = (0..70).map(|_| ("list_files", "{}")).collect();
     let endpoint = ScriptedProvider::start(vec![calls(&flood), says("Sorry.")]).await;
@@ -311,7 +359,7 @@ async fn the_third_failure_and_any_hopeless_one_end_the_task() {
     let limited = ScriptedReply::refusal(429, "{}").header("Retry-After", "0");
     for (reply, code, asked) in [
         (limited, ErrorCode::ProviderRateLimited, 3),
-        (ScriptedReply::refusal(429, "{}").header("Retry-After", "3600"), ErrorCode::ProviderRateLimited, 1),
+        (ScriptedReply::refusal(429, "{}").header("Retry-After", "25200"), ErrorCode::ProviderRateLimited, 1),
         (ScriptedReply::refusal(401, r#"{"error":{"message":"bad key sk-very-secret"}}"#), ErrorCode::ProviderAuth, 1),
         (ScriptedReply::refusal(429, r#"{"error":{"code":"insufficient_quota"}}"#), ErrorCode::ProviderRateLimited, 1),
         (ScriptedReply::chunks(&[ends("content_filter")]), ErrorCode::ContentPolicy, 1),
@@ -342,7 +390,7 @@ async fn limits_end_the_task_by_their_names() {
     {
         let endpoint = endless().await;
         let mut fixture = Fixture::new(&endpoint);
-        fixture.agent.limits = protocol::TaskLimits { steps: Some(4), ..protocol::TaskLimits::default() };
+        fixture.agent.limits = protocol::TaskLimits { steps: Some(4), ..stopping() };
         fixture.limits = limits;
         let error = error_of(run(fixture.run("x")).await);
         assert_eq!((error.code, endpoint.seen().len()), (ErrorCode::BudgetExceeded, asked), "{name}");

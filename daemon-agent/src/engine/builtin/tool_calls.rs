@@ -5,7 +5,10 @@ use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_TOOL_TE
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{AgentLoop, Halt};
+use super::{
+    AgentLoop, Halt,
+    decisions::{Admission, AdmittedCall, AskedCalls},
+};
 use crate::{
     model::{Answer, FinishReason, Message, ToolCall},
     tools::{self, ToolOutcome},
@@ -24,18 +27,39 @@ impl AgentLoop {
     /// Performs the calls of `answer` and appends their results to the conversation.
     pub(super) async fn perform(&mut self, answer: Answer) -> Result<(), Halt> {
         self.state(ActivityState::Tool, None).await;
+        self.tools.begin_calls(self.run.stop.child_token());
         let (mut calls, too_many) = answer.message.calls.split_at(answer.message.calls.len().min(MAX_CALLS_PER_ANSWER));
-        while let Some(first) = calls.first() {
-            let readers =
-                calls.iter().take(MAX_PARALLEL_CALLS).take_while(|call| tools::is_read_only(&call.name)).count();
-            let (now, later) = calls.split_at(if tools::is_read_only(&first.name) { readers } else { 1 });
-            calls = later;
-            for _ in now {
-                self.budget.take_call().map_err(Halt::Failed)?;
+        let mut asked = self.ask_ahead(calls, answer.finish).await;
+        while let Some((first, rest)) = calls.split_first() {
+            self.begin_call(first).await?;
+            if let Some(author) = self.steering_author() {
+                for call in calls {
+                    self.pass_over(call, &author, &mut asked).await;
+                }
+                break;
             }
-            let outcomes = join_all(now.iter().map(|call| self.carry_out(call, answer.finish))).await;
-            for (call, outcome) in now.iter().zip(outcomes) {
-                self.took(call, outcome).await;
+            if self.tools.has_ended_calls() && !self.run.stop.is_cancelled() {
+                // Whoever stepped in took it back meanwhile: the other calls are carried out.
+                self.tools.begin_calls(self.run.stop.child_token());
+            }
+            let is_free_reader = |call: &&ToolCall| tools::is_read_only(&call.name) && self.gate.lets_pass(&call.name);
+            let at_once = self.budget.room_for_calls(MAX_PARALLEL_CALLS);
+            let readers = calls.iter().take(at_once).take_while(is_free_reader).count();
+            if readers > 0 {
+                let (now, later) = calls.split_at(readers);
+                calls = later;
+                self.perform_together(now, answer.finish).await;
+            } else {
+                match self.admit(first, answer.finish, &mut asked).await? {
+                    Admission::Steered => continue,
+                    Admission::Settled(outcome) => self.settle(first, outcome, &mut asked).await,
+                    Admission::Run(admitted) => {
+                        self.budget.count_calls(1);
+                        self.announce(first, &mut asked).await;
+                        self.perform_admitted(admitted, answer.finish).await;
+                    }
+                }
+                calls = rest;
             }
             if self.run.stop.is_cancelled() {
                 return Err(Halt::Stopped);
@@ -50,27 +74,62 @@ impl AgentLoop {
         }
         for call in too_many {
             let why = format!("Nothing was executed: one answer may hold at most {MAX_CALLS_PER_ANSWER} calls.");
-            self.took(call, refused(&why)).await;
+            self.took(call, ToolOutcome::refused(why), None).await;
         }
         Ok(())
     }
 
-    /// Performs and reports one call. The tool itself notices a stop, ends what it started and returns.
+    /// Performs calls that only read.
+    async fn perform_together(&mut self, calls: &[ToolCall], finish: FinishReason) {
+        self.budget.count_calls(calls.len());
+        let work = join_all(calls.iter().map(|call| self.report_and_carry_out(call, finish)));
+        let outcomes = self.finished_or_steered(work).await;
+        for (call, outcome) in calls.iter().zip(outcomes) {
+            self.took(call, outcome, None).await;
+        }
+    }
+
+    /// Performs a call that was reported.
+    async fn perform_admitted(&mut self, AdmittedCall { call, approval, preface }: AdmittedCall, finish: FinishReason) {
+        let outcome = self.finished_or_steered(self.carry_out(&call, finish)).await;
+        self.report_outcome(approval, &call.id, outcome.ok).await;
+        self.took(&call, outcome, preface).await;
+    }
+
+    /// Reports a call that is not performed, and its result.
+    async fn settle(&mut self, call: &ToolCall, outcome: ToolOutcome, asked: &mut AskedCalls) {
+        self.announce(call, asked).await;
+        let (call_id, tool, result, ok) = (call.id.clone(), call.name.clone(), outcome.result.clone(), outcome.ok);
+        self.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms: 0 }).await;
+        self.took(call, outcome, None).await;
+    }
+
+    /// Reports that a call begins.
+    pub(super) async fn report_call(&self, call: &ToolCall) {
+        let (call_id, tool) = (call.id.clone(), call.name.clone());
+        self.emit(AgentStreamEvent::ToolCall { call_id, tool, args: shown(call) }).await;
+    }
+
+    async fn report_and_carry_out(&self, call: &ToolCall, finish: FinishReason) -> ToolOutcome {
+        self.report_call(call).await;
+        self.carry_out(call, finish).await
+    }
+
+    /// Performs one call and reports its result. The tool itself notices a stop, ends what it started and returns.
     async fn carry_out(&self, call: &ToolCall, finish: FinishReason) -> ToolOutcome {
         let (call_id, tool) = (call.id.clone(), call.name.clone());
-        self.emit(AgentStreamEvent::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: shown(call) }).await;
         let begun = Instant::now();
         let outcome = match (&call.args, finish) {
-            (_, FinishReason::Length) => refused(
+            (_, FinishReason::Length) => ToolOutcome::refused(
                 "Nothing was executed: the answer reached the output limit before this call was complete. \
                  Ask again with less content, in several calls if need be.",
             ),
-            (Err(_), _) => refused(
+            (Err(_), _) => ToolOutcome::refused(
                 "Nothing was executed: the arguments are not a JSON object. Send the call again with valid arguments.",
             ),
-            (Ok(_), _) if !self.may_call(&call.name) => {
-                refused("Nothing was executed: no plan is approved yet. Look around, then answer with the plan.")
-            }
+            (Ok(_), _) if !self.may_call(&call.name) => ToolOutcome::refused(
+                "Nothing was executed: no plan is approved yet. Look around, then answer with the plan.",
+            ),
             (Ok(args), _) => self.tools.call(&call.id, &call.name, args).await,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -79,12 +138,21 @@ impl AgentLoop {
         outcome
     }
 
-    async fn took(&mut self, call: &ToolCall, outcome: ToolOutcome) {
+    /// Reports a call that is not begun, because somebody stepped in.
+    async fn pass_over(&mut self, call: &ToolCall, author: &str, asked: &mut AskedCalls) {
+        let why = format!("not run: {author} stepped in");
+        self.step_over(call, &why, asked).await;
+        self.settle(call, ToolOutcome::refused(why), asked).await;
+    }
+
+    /// Records a result and adds it to the conversation, behind what the model is to know of it.
+    async fn took(&mut self, call: &ToolCall, outcome: ToolOutcome, preface: Option<String>) {
         self.killed += outcome.killed;
         self.log.part("tool-call", json!({ "callId": call.id, "tool": call.name, "args": shown(call) })).await;
         let line = json!({ "callId": call.id, "tool": call.name, "result": outcome.result, "ok": outcome.ok });
         self.log.part("tool-result", line).await;
-        let content = outcome.text();
+        let text = self.failed_calls.remark(call, outcome.ok, outcome.text());
+        let content = preface.map_or(text.clone(), |preface| format!("{preface}\n\n{text}"));
         // One result takes at most a quarter of the window (a token is about four bytes).
         let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT_BYTES);
         let content = head_and_tail(&content, bound);
@@ -97,12 +165,8 @@ impl AgentLoop {
     }
 }
 
-fn refused(why: &str) -> ToolOutcome {
-    ToolOutcome { ok: false, result: Value::String(why.to_owned()), killed: 0 }
-}
-
 /// The arguments as they are reported: whole, or with long strings shortened to their ends.
-fn shown(call: &ToolCall) -> Value {
+pub(super) fn shown(call: &ToolCall) -> Value {
     let mut args = call.object();
     if args.to_string().len() <= MAX_REPORTED_ARGS_BYTES {
         return args;

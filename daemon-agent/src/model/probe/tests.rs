@@ -37,6 +37,25 @@ async fn a_trial_says_what_was_answered_or_what_to_mend() {
 }
 
 #[tokio::test]
+async fn a_provider_that_repeats_the_key_is_not_quoted_with_it() {
+    let key = "0123-not-like-a-key";
+    let chunk = json!({ "choices": [{ "delta": { "content": format!("You sent {key}.") }, "finish_reason": "stop" }] });
+    let list_body = json!({ "data": [{ "id": key }, { "id": "a" }] }).to_string();
+    let endpoint = ScriptedProvider::start(vec![
+        ScriptedReply::chunks(&[chunk]),
+        ScriptedReply::refusal(400, key),
+        ScriptedReply::stream(&list_body),
+    ])
+    .await;
+    let config = config(Provider { api_key: Some(format!(" {key}\n")), ..endpoint.provider(ProviderApi::OpenAi) });
+    let sentence = test("acme", "m1", &config).await.expect("an answer").sentence;
+    assert!(sentence.contains("You sent [key].") && !sentence.contains(key), "{sentence}");
+    let refused = test("acme", "m1", &config).await.expect_err("refused");
+    assert!(!format!("{refused:?}").contains(key), "{refused:?}");
+    assert_eq!(list("acme", &config).await.expect("a list"), ["[key]", "a"]);
+}
+
+#[tokio::test]
 async fn each_format_lists_its_models() {
     for (api, path, body) in [
         (ProviderApi::OpenAi, "/v1/models", r#"{"data":[{"id":"b"},{"id":"a"}]}"#),

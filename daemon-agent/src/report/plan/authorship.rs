@@ -44,6 +44,19 @@ impl AgentLines {
         all.into_iter().filter(|line| !own.written.contains(line) && !own.proposed.contains(line)).collect()
     }
 
+    /// Records that the agent is about to write `plan`, which has these lines of people: until [`Self::wrote`] or
+    /// [`Self::left`], the lines of both versions are its own. Returns those of the version that stands.
+    pub fn begins(&self, plan: &str, persons: &PlanLines) -> io::Result<PlanLines> {
+        let before = self.read().written;
+        self.change(|record| record.written.extend(&lines(plan) - persons))?;
+        Ok(before)
+    }
+
+    /// Records that the agent wrote nothing after all: its lines are those that [`Self::begins`] returned.
+    pub fn left(&self, before: PlanLines) -> io::Result<()> {
+        self.change(|record| record.written = before)
+    }
+
     /// Records that the agent wrote `plan`, which has these lines of people.
     pub fn wrote(&self, plan: &str, persons: &PlanLines) -> io::Result<()> {
         self.change(|record| record.written = &lines(plan) - persons)
@@ -125,6 +138,17 @@ mod tests {
         assert_eq!(own.persons_lines("- [x] a\n- [ ] mine\n- [ ] b\n"), theirs);
         own.proposed("- [ ] other\n", &theirs).expect("written");
         assert_eq!(own.persons_lines("- [ ] other\n- [ ] b\n"), PlanLines::new(), "it was accepted");
+    }
+
+    #[test]
+    fn between_two_versions_the_lines_of_both_are_the_agents() {
+        let (_folder, own) = record();
+        own.wrote("- [ ] a\n- [ ] b\n", &PlanLines::new()).expect("written");
+        let before = own.begins("- [ ] a\n- [ ] c\n- [ ] mine\n", &PlanLines::from(["mine".to_owned()])).expect("kept");
+        let theirs = own.persons_lines("- [ ] a\n- [ ] b\n- [ ] c\n- [ ] mine\n");
+        assert_eq!(theirs, PlanLines::from(["mine".to_owned()]), "whichever version a crash leaves");
+        own.left(before).expect("kept");
+        assert_eq!(own.persons_lines("- [ ] b\n- [ ] c\n"), PlanLines::from(["c".to_owned()]), "it wrote nothing");
     }
 
     #[test]

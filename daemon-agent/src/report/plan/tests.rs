@@ -1,5 +1,7 @@
 //! A session's plan on disk: under each policy, with other writers, and with what the Board knew.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use protocol::{SessionId, TaskId};
 
 use super::*;
@@ -134,15 +136,12 @@ async fn what_a_person_wrote_is_replaced_by_a_proposal_alone() {
     let place = place(Policy::Apply, None);
     let fixture = place.fixture(false).await;
     fixture.change("", to("- [ ] a\n- [ ] b\n")).await.expect("written");
-    fixture.look_for_persons_lines().await;
-    assert!(fixture.closed_files().is_empty(), "it is the agent's own");
+    assert!(fixture.closed_files().iter().any(|file| file == fixture.path()), "also while it is the agent's own");
     assert_eq!(fixture.change("", to("- [ ] a\n- [ ] c\n")).await, Ok(PlanOutcome::Applied), "its own lines");
     place.reported();
 
     // Somebody adds a step: the agent ticks, and adds around it.
     place.write("- [ ] a\n- [ ] c\n- [ ] by hand\n");
-    fixture.look_for_persons_lines().await;
-    assert_eq!(fixture.closed_files(), [fixture.path()], "no tool writes past it");
     assert_eq!(fixture.change("", to("- [x] a\n- [ ] d\n- [ ] by hand\n")).await, Ok(PlanOutcome::Applied));
     assert_eq!(place.read(), "- [x] a\n- [ ] d\n- [ ] by hand\n");
     place.reported();
@@ -169,4 +168,61 @@ async fn a_plan_whose_author_is_unknown_is_a_persons() {
     let fixture = place.fixture(false).await;
     assert_eq!(fixture.change("", to("# Mine\n\n- [ ] a\n")).await, Ok(PlanOutcome::Proposed));
     assert_eq!(place.read(), "# Theirs\n\n- [ ] a\n");
+}
+
+/// A person's editor or a command: what was in the file is kept either way, and is no agent's to replace.
+#[tokio::test]
+async fn what_was_found_in_the_file_is_made_again_and_counts_as_a_persons() {
+    let place = place(Policy::Apply, None);
+    let fixture = place.fixture(false).await;
+    fixture.change("", to("- [ ] a\n- [ ] b\n")).await.expect("written");
+    place.write("- [ ] a\n- [ ] b\n- [ ] theirs\n");
+    place.reported();
+    assert_eq!(fixture.take_up("- [ ] a\n- [ ] c\n- [ ] theirs\n").await, Ok(PlanOutcome::Applied));
+    assert_eq!(place.read(), "- [ ] a\n- [ ] c\n- [ ] theirs\n");
+    assert_eq!(place.reported(), Vec::<Value>::new(), "it is not reported as the agent's");
+    assert_eq!(fixture.change("", to("- [ ] theirs\n- [ ] c\n")).await, Ok(PlanOutcome::Applied), "`a` is the agent's");
+    place.reported();
+    assert_eq!(fixture.change("", to("- [ ] theirs\n")).await, Ok(PlanOutcome::Proposed), "`c` may be a person's");
+    assert_eq!(place.read(), "- [ ] theirs\n- [ ] c\n");
+
+    // What would drop a person's line is proposed with how it came, whatever the agent proposed before.
+    place.reported();
+    assert_eq!(fixture.take_up("- [ ] c\n- [ ] d\n").await, Ok(PlanOutcome::Proposed));
+    let reported = place.reported();
+    assert_eq!((&reported[0]["proposal"], &reported[0]["note"]), (&json!("- [ ] c\n- [ ] d\n"), &json!(FOUND_NOTE)));
+    place.write("- [ ] c\n- [ ] d\n");
+    assert_eq!(fixture.change("", to("- [ ] e\n")).await, Ok(PlanOutcome::Proposed), "accepted, it is a person's");
+}
+
+#[tokio::test]
+async fn a_version_that_was_not_written_leaves_no_claim() {
+    let place = place(Policy::Apply, None);
+    let fixture = place.fixture(false).await;
+    fixture.change("", to("- [ ] a\n")).await.expect("written");
+    let (first, file) = (AtomicBool::new(true), place.file());
+    // Somebody writes the very line that the agent was about to write, and the agent then writes another one.
+    let change = move |text: &str| {
+        if first.swap(false, Ordering::SeqCst) {
+            std::fs::write(&file, format!("{text}- [ ] b\n")).expect("written");
+            return Ok("- [ ] a\n- [ ] b\n- [ ] c\n".to_owned());
+        }
+        Ok("- [ ] a\n- [ ] c\n".to_owned())
+    };
+    assert_eq!(fixture.change("", change).await, Ok(PlanOutcome::Proposed), "`b` is theirs");
+    assert_eq!(place.read(), "- [ ] a\n- [ ] b\n");
+}
+
+#[tokio::test]
+async fn a_version_that_could_not_be_written_leaves_no_claim() {
+    let place = place(Policy::Apply, None);
+    let fixture = place.fixture(false).await;
+    let folder = place.file().parent().expect("a folder").to_owned();
+    std::fs::create_dir_all(folder.parent().expect("a folder")).expect("made");
+    std::os::unix::fs::symlink(place.folder.path(), &folder).expect("a link");
+    fixture.change("", to("- [ ] a\n")).await.expect_err("a link is in the way");
+    std::fs::remove_file(&folder).expect("removed");
+    place.write("- [ ] a\n");
+    assert_eq!(fixture.change("", to("- [ ] b\n")).await, Ok(PlanOutcome::Proposed), "`a` is a person's");
+    assert_eq!(place.read(), "- [ ] a\n");
 }

@@ -26,8 +26,14 @@ impl Fixture {
         for file in ["space/src/main.rs", "space-evil/x", "home/workspace/MEMORY.md", "home/agents.txt"] {
             fs::write(root.path().join(file), "inside").expect("a file");
         }
-        for file in ["outside/secret", "home/secrets/openai", "home/config.yaml", "home/.env", "home/state/credential"]
-        {
+        for file in [
+            "outside/secret",
+            "home/secrets/openai",
+            "home/config.yaml",
+            "home/policy.yaml",
+            "home/.env",
+            "home/state/credential",
+        ] {
             fs::write(root.path().join(file), "SECRET").expect("a file");
         }
         Self { root }
@@ -161,6 +167,27 @@ fn a_space_that_holds_the_home_opens_neither_its_keys_nor_its_agents() {
     assert!(roots.target("home/agents.txt").is_err() && roots.target("home/agents/new.yaml").is_err());
     assert!(!machine.at("home/agents").exists());
     assert!(roots.target("home/workspace/new").is_ok() && roots.target("outside/new").is_ok());
+}
+
+#[test]
+fn no_space_opens_the_machines_policy() {
+    let machine = Fixture::new();
+    std::os::unix::fs::symlink(machine.at("home/policy.yaml"), machine.at("home/workspace/link")).expect("a link");
+    for space in ["", "home"] {
+        let (workspace, home) = (machine.at("home/workspace"), machine.at("home"));
+        let roots = Roots::of(&[machine.at(space)], &SharedAccess::default(), &workspace, &home);
+        for path in ["home/policy.yaml", "home/config.yaml", "home/agents/dev.yaml", "home/workspace/link"] {
+            let path = machine.text(path);
+            assert!(roots.target(&path).is_err(), "{space} {path}");
+        }
+        assert!(roots.target(&machine.text("home/workspace/new")).is_ok());
+    }
+    // One that is not there yet can be made by nobody.
+    fs::remove_file(machine.at("home/policy.yaml")).expect("removed");
+    let roots =
+        Roots::of(&[machine.at("home")], &SharedAccess::default(), &machine.at("home/workspace"), &machine.at("home"));
+    assert!(roots.target(&machine.text("home/policy.yaml")).is_err());
+    assert_eq!(fs::read_to_string(machine.at("home/config.yaml")).expect("there"), "SECRET");
 }
 
 #[test]

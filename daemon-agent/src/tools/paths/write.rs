@@ -26,6 +26,37 @@ impl Roots {
         self.target_at(path, &place, LinkPolicy::Follow)
     }
 
+    /// Where a file written at `path` would lie, and what is there now. Nothing is created.
+    pub fn destination(&self, path: &str) -> Result<(PathBuf, Option<FoundPath>), String> {
+        let explain = |error: io::Error| self.explain(path, &error);
+        if path.ends_with('/') {
+            return Err(format!("{path} names a folder, not a file"));
+        }
+        let (real, found) = self.landing(&self.place(path)?).map_err(explain)?;
+        match found.as_ref().map(FoundPath::kind) {
+            None | Some(FileType::RegularFile) => {}
+            Some(FileType::Directory) => return Err(format!("{path} is a folder")),
+            Some(_) => return Err(format!("{path} is not a regular file")),
+        }
+        if !self.writable(&real) {
+            return Err(explain(Errno::ACCESS.into()));
+        }
+        self.write_refusal(&real).map_or(Ok((real, found)), Err)
+    }
+
+    /// Follows a path as far as it exists.
+    fn landing(&self, place: &RootedPath) -> io::Result<(PathBuf, Option<FoundPath>)> {
+        let missing = match self.look(place, LinkPolicy::Follow) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+            found => return found.map(|found| (found.path.clone(), Some(found))),
+        };
+        let (Some(parent), Some(name)) = (place.way.parent(), place.way.file_name()) else { return Err(missing) };
+        match self.landing(&RootedPath { root: place.root, way: parent.to_owned() })? {
+            (_, Some(found)) if found.kind() != FileType::Directory => Err(Errno::NOTDIR.into()),
+            (folder, _) => Ok((folder.join(name), None)),
+        }
+    }
+
     fn target_at(&self, path: &str, place: &RootedPath, links: LinkPolicy) -> Result<WriteTarget, String> {
         let explain = |error: io::Error| self.explain(path, &error);
         let name = place.way.file_name().ok_or_else(|| format!("{path} names a folder, not a file"))?.to_owned();

@@ -43,6 +43,8 @@ struct OutputFile {
     /// Of what was written: whoever reads the file later gets this or nothing.
     hash: Sha256,
     start: Vec<u8>,
+    /// Its end is unknown: something could not be written, and the file could not be cut where it ended before.
+    torn: bool,
 }
 
 /// The file with a command's whole output, or with its beginning where that was too much.
@@ -110,24 +112,26 @@ impl CommandOutput {
         if omitted > 0 {
             fields.insert("omitted".into(), omitted.into());
         }
-        if let Some(kept) = &mut self.kept {
-            if let Err(error) = kept.file.flush().await {
-                self.lost.get_or_insert_with(|| error.to_string());
+        if let Some(kept) = &self.kept {
+            if kept.is_of_use() {
+                fields.insert("file".into(), kept.path.display().to_string().into());
+            } else if let Err(error) = tokio::fs::remove_file(&kept.path).await {
+                tracing::warn!(path = %kept.path.display(), "an output that could not be kept is not removed: {error}");
             }
-            fields.insert("file".into(), kept.path.display().to_string().into());
             fields.insert("bytes".into(), self.total.into());
             fields.insert("lines".into(), self.lines.into());
         }
         if let Some(lost) = self.lost {
             fields.insert("fileNote".into(), format!("the whole output could not be kept: {lost}").into());
         }
-        (fields, self.kept.filter(|kept| kept.bytes > 0).and_then(OutputFile::done))
+        (fields, self.kept.filter(OutputFile::is_of_use).and_then(OutputFile::done))
     }
 
     async fn keep_all_so_far(&mut self) {
         match create(&self.folder).await {
             Ok((file, path)) => {
-                self.kept = Some(OutputFile { file, path, bytes: 0, hash: Sha256::new(), start: Vec::new() });
+                self.kept =
+                    Some(OutputFile { file, path, bytes: 0, hash: Sha256::new(), start: Vec::new(), torn: false });
                 let so_far = [&self.head[..], &self.tail.iter().copied().collect::<Vec<_>>()].concat();
                 self.append(&so_far).await;
             }
@@ -139,8 +143,10 @@ impl CommandOutput {
         let Some(kept) = self.kept.as_mut().filter(|_| self.lost.is_none()) else { return };
         let left = usize::try_from(self.room - kept.bytes).unwrap_or(usize::MAX);
         let fits = &bytes[..bytes.len().min(left)];
-        if let Err(error) = kept.file.write_all(fits).await {
-            self.lost = Some(format!("only its beginning is in the file: {error}"));
+        if let Err(error) = kept.write(fits).await {
+            // A part of it may be there, which is in no hash: the file ends before it.
+            kept.torn = kept.file.set_len(kept.bytes).await.is_err();
+            self.lost = Some(format!("only its first {} bytes are in the file: {error}", kept.bytes));
             return;
         }
         kept.bytes += fits.len() as u64;
@@ -154,6 +160,17 @@ impl CommandOutput {
 }
 
 impl OutputFile {
+    /// Writes `bytes`, not only into a buffer: an error belongs to them.
+    async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.write_all(bytes).await?;
+        self.file.flush().await
+    }
+
+    /// Whether whoever opens it finds what its digest says.
+    fn is_of_use(&self) -> bool {
+        self.bytes > 0 && !self.torn
+    }
+
     /// `None` when its name is no text, which it is.
     fn done(self) -> Option<KeptOutput> {
         let name = self.path.file_name()?.to_str()?.to_owned();
@@ -179,11 +196,12 @@ fn fitted(first: &str, last: &str, between: u64) -> (String, u64) {
     (format!("{head}\n[… {omitted} bytes omitted …]\n{tail}"), omitted)
 }
 
-/// A new file in the task's folder: `output-1.log`, `output-2.log`, …
+/// A new file in the task's folder: `.output-1.log`, `.output-2.log`, … No artifact has a name like that, so whatever a
+/// command or an agent calls its files, they are not taken for this one.
 async fn create(folder: &Path) -> std::io::Result<(File, PathBuf)> {
     let mut number = 1;
     loop {
-        let path = folder.join(format!("output-{number}.log"));
+        let path = folder.join(format!(".output-{number}.log"));
         // Only a new file: whatever the command put there under this name is neither followed nor overwritten.
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).await {
             Ok(file) => return Ok((file, path)),
@@ -233,8 +251,9 @@ mod tests {
 
     #[tokio::test]
     async fn without_room_there_is_no_file_to_open() {
-        let (result, kept, _folder) = printed_within(0, &[&[b'x'; 100_000]]).await;
+        let (result, kept, folder) = printed_within(0, &[&[b'x'; 100_000]]).await;
         assert!(kept.is_none() && result["fileNote"].as_str().is_some_and(|why| why.contains("first 0 bytes")));
+        assert!(!result.contains_key("file") && std::fs::read_dir(folder.path()).expect("a folder").count() == 0);
     }
 
     #[tokio::test]
@@ -270,9 +289,9 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_the_command_took_is_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
-        let taken = folder.path().join("output-1.log");
+        let taken = folder.path().join(".output-1.log");
         std::os::unix::fs::symlink("/dev/full", &taken).expect("a link");
         let (_, path) = create(folder.path()).await.expect("a file");
-        assert_eq!(path, folder.path().join("output-2.log"));
+        assert_eq!(path, folder.path().join(".output-2.log"));
     }
 }

@@ -10,8 +10,11 @@ use crate::{
     confinement,
     home::private_folder,
     memory::CURATED_NAMES,
-    report::plan::PlanOutcome,
-    workspace::{ProtectedFiles, Repair, SESSIONS_FOLDER, Violation},
+    report::{
+        memory::MemoryEditor,
+        plan::{PLAN_FILE, PlanEditor, PlanOutcome},
+    },
+    workspace::{CommandOwner, ProtectedFiles, Repair, SESSIONS_FOLDER, Violation},
 };
 
 /// Most violations of one command that are reported individually.
@@ -22,22 +25,32 @@ const SUPERVISOR_EXIT_TIMEOUT: Duration = Duration::from_secs(13);
 
 /// The files that are protected from one command. If this is dropped because the attempt was given up, they are put
 /// back once the command is dead.
-pub struct CommandProtection(Option<ProtectedFiles>);
+pub struct CommandProtection {
+    files: Option<ProtectedFiles>,
+    plan: Option<PlanEditor>,
+}
 
 /// Records their state before a command runs. If that fails, nothing could be put back, so the error keeps the command
 /// from starting.
 pub async fn keep(toolbox: &Toolbox) -> Result<CommandProtection, String> {
-    if let Some(plan) = &toolbox.plan {
-        plan.look_for_persons_lines().await;
+    let (workspace, mut protected) = (toolbox.context.workspace.clone(), toolbox.protected_paths());
+    // The plan of sessions that began on the machine is not this one's: it is read-only where the sandbox can make it so,
+    // but what an editor saves in it meanwhile is not put back, since nobody here could take it up.
+    if let Some(plan) = toolbox.plan.as_ref().filter(|plan| !plan.proposes()) {
+        protected.files.retain(|file| file != PLAN_FILE || plan.path() == PLAN_FILE);
     }
-    let (workspace, protected) = (toolbox.context.workspace.clone(), toolbox.protected_paths());
     // With a file tree of its own, a command sees protected files read-only or does not start. Landlock cannot protect
     // files directly in a granted folder.
     let walled = confinement::look(&toolbox.hold).layers.namespaces;
-    let attempt = AttemptRef { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt };
-    let keep = move || workspace.keep(protected, walled, Some(attempt));
+    let owner = CommandOwner {
+        attempt: AttemptRef { task_id: toolbox.context.task_id.clone(), attempt: toolbox.context.attempt },
+        agent_id: toolbox.context.agent.id.clone(),
+        plan: toolbox.plan.as_ref().map(|plan| plan.path().to_owned()),
+        proposes_memory: toolbox.memory.as_ref().is_some_and(MemoryEditor::proposes),
+    };
+    let keep = move || workspace.keep(protected, walled, Some(owner));
     match tokio::task::spawn_blocking(keep).await {
-        Ok(Ok(keeper)) => Ok(CommandProtection(Some(keeper))),
+        Ok(Ok(keeper)) => Ok(CommandProtection { files: Some(keeper), plan: toolbox.plan.clone() }),
         Ok(Err(error)) => Err(format!("not started: what it must not change cannot be examined: {error}")),
         Err(error) => Err(format!("not started: what it must not change cannot be examined: {error}")),
     }
@@ -63,7 +76,7 @@ pub fn protect(toolbox: &Toolbox, write: &mut Vec<PathBuf>) -> Result<Vec<PathBu
 impl CommandProtection {
     /// The command was never started.
     pub fn release(mut self) {
-        if let Some(keeper) = self.0.take() {
+        if let Some(keeper) = self.files.take() {
             keeper.release();
         }
     }
@@ -71,7 +84,7 @@ impl CommandProtection {
     /// To be called when everything of the command is dead: puts back what it must not change, proposes what it wrote,
     /// and reports both, to the model and in a notice for people.
     pub async fn put_back(mut self, toolbox: &Toolbox) -> Vec<String> {
-        let Some(keeper) = self.0.take() else { return Vec::new() };
+        let Some(keeper) = self.files.take() else { return Vec::new() };
         let over = match tokio::task::spawn_blocking(move || keeper.put_back()).await {
             Ok(over) => over,
             Err(error) => {
@@ -101,19 +114,29 @@ impl CommandProtection {
 impl Drop for CommandProtection {
     fn drop(&mut self) {
         // Without a runtime this process is ending: the next one finds the note.
-        let Some((keeper, runtime)) = self.0.take().zip(tokio::runtime::Handle::try_current().ok()) else { return };
+        let Some((keeper, runtime)) = self.files.take().zip(tokio::runtime::Handle::try_current().ok()) else { return };
+        let plan = self.plan.take();
         runtime.spawn(async move {
             tokio::time::sleep(SUPERVISOR_EXIT_TIMEOUT).await;
             let over = tokio::task::spawn_blocking(move || keeper.put_back()).await.unwrap_or_default();
-            over.iter().for_each(|one| tracing::warn!("while an abandoned command ran: {}", one.words()));
+            for one in over {
+                tracing::warn!("while an abandoned command ran: {}{}", one.words(), one.whereabouts());
+                let found = plan.as_ref().filter(|plan| plan.path() == one.path).zip(one.wrote.as_deref());
+                // It may be a person's. Where it cannot be made again, a copy is kept.
+                if let Some((plan, text)) = found
+                    && let Err(why) = plan.take_up(text).await
+                {
+                    tracing::warn!("what was written into the plan meanwhile is not made again: {why}");
+                }
+            }
         });
     }
 }
 
 /// The outcome of a violation, in words.
 async fn became(toolbox: &Toolbox, one: Violation) -> String {
-    let back = one.words();
-    let Violation { path, wrote, repair } = one;
+    let (back, whereabouts) = (one.words(), one.whereabouts());
+    let Violation { path, wrote, repair, .. } = one;
     if matches!(repair, Repair::Left | Repair::Cleared) {
         return back;
     }
@@ -121,21 +144,18 @@ async fn became(toolbox: &Toolbox, one: Violation) -> String {
         (Some(text), _, Some(memory)) if CURATED_NAMES.contains(&path.as_str()) => {
             Some(memory.propose_written(&path, text).await)
         }
-        (Some(text), Some(plan), _) if plan.path() == path => {
-            let change = |_: &str| Ok(text.clone());
-            match plan.change("Written into the file while a command ran.", change).await {
-                Ok(PlanOutcome::Same | PlanOutcome::Applied) => {
-                    return format!("{back}; what was written there leaves what people wrote, so it was made again");
-                }
-                Ok(PlanOutcome::Proposed | PlanOutcome::Both) => Some(Ok(())),
-                Err(why) => Some(Err(why)),
+        (Some(text), Some(plan), _) if plan.path() == path => match plan.take_up(text).await {
+            Ok(PlanOutcome::Same | PlanOutcome::Applied) => {
+                return format!("{back}; what was written there leaves what people wrote, so it stands in the plan");
             }
-        }
+            Ok(PlanOutcome::Proposed | PlanOutcome::Both) => Some(Ok(())),
+            Err(why) => Some(Err(why)),
+        },
         _ => None,
     };
     match proposed {
         Some(Ok(())) => format!("{back}; what was written there is proposed to the operators"),
         Some(Err(why)) => format!("{back}; what was written there is kept on the viber and not proposed: {why}"),
-        None => format!("{back}: this session may not change it"),
+        None => format!("{back}: commands of this session may not change it{whereabouts}"),
     }
 }

@@ -9,11 +9,14 @@ use rustix::{
     io::Errno,
 };
 
-use super::super::{
-    TRASH_FOLDER, Workspace, WorkspaceError,
-    resolve::{from_errno, from_io_error, open},
+use super::{
+    super::{
+        TRASH_FOLDER, Workspace, WorkspaceError,
+        resolve::{from_errno, from_io_error, open},
+    },
+    KeptPlace,
 };
-use crate::removal;
+use crate::{fault, removal};
 
 /// The folder for what the trash cannot take, below `state/`, where no command writes.
 const SET_ASIDE_FOLDER: &str = "set-aside";
@@ -40,8 +43,12 @@ impl Workspace {
     }
 
     /// Moves whatever is at `path`, or in its way, to the trash, or else out of the workspace. Follows no link. What
-    /// cannot be moved is deleted, after keeping `content`, which is a file's text.
-    pub(in crate::workspace) fn discard(&self, path: &str, content: Option<&[u8]>) -> Result<(), WorkspaceError> {
+    /// cannot be moved is deleted, after keeping `content`, which is a file's text. Returns where it is.
+    pub(in crate::workspace) fn discard(
+        &self,
+        path: &str,
+        content: Option<&[u8]>,
+    ) -> Result<Option<KeptPlace>, WorkspaceError> {
         self.mend(path);
         let (mut folder, mut way) = (self.root()?, path);
         loop {
@@ -49,49 +56,65 @@ impl Workspace {
             let next = rest.map(|rest| (open(&folder, name, OFlags::PATH | OFlags::DIRECTORY), rest));
             match next {
                 Some((Ok(inner), rest)) => (folder, way) = (inner, rest),
-                Some((Err(WorkspaceError::Missing), _)) => return Ok(()),
+                Some((Err(WorkspaceError::Missing), _)) => return Ok(None),
                 Some((Err(_), _)) => return self.take_away(&folder, name, None),
                 None => return self.take_away(&folder, name, content),
             }
         }
     }
 
-    fn take_away(&self, folder: &OwnedFd, name: &str, content: Option<&[u8]>) -> Result<(), WorkspaceError> {
+    fn take_away(
+        &self,
+        folder: &OwnedFd,
+        name: &str,
+        content: Option<&[u8]>,
+    ) -> Result<Option<KeptPlace>, WorkspaceError> {
         // Moving a folder requires write access to it.
         match open(folder, name, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(found) => allow(&found),
-            Err(WorkspaceError::Missing) => return Ok(()),
+            Err(WorkspaceError::Missing) => return Ok(None),
             Err(_) => {}
         }
-        let places = [Self::trash, Self::aside];
-        for place in places {
-            let moved = place(self, name).and_then(|(to, kept)| {
+        for place in [KeptPlace::Trash, KeptPlace::SetAside] {
+            let moved = self.room(place, name).and_then(|(to, kept)| {
                 rustix::fs::renameat_with(folder, name, &to, kept.as_str(), RenameFlags::NOREPLACE).map_err(from_errno)
             });
             match moved {
-                Ok(()) | Err(WorkspaceError::Missing) => return Ok(()),
+                Ok(()) => return Ok(Some(place)),
+                Err(WorkspaceError::Missing) => return Ok(None),
                 Err(error) => {
                     tracing::warn!(name, "what a command left in a protected file's place stays there: {error}")
                 }
             }
         }
-        if let Some(Err(error)) = content.map(|content| self.copy_away(name, content)) {
+        let copied = content.map(|content| self.copy_away(name, content)).transpose().unwrap_or_else(|error| {
             tracing::warn!(name, "what a command wrote into a protected file is not kept: {error}");
-        }
-        remove(folder, name)
+            None
+        });
+        remove(folder, name).map(|()| copied)
     }
 
-    /// Keeps a copy for whoever misses it, in the trash or, if that is unavailable, outside the workspace.
-    pub(in crate::workspace) fn copy_away(&self, path: &str, content: &[u8]) -> Result<(), WorkspaceError> {
+    /// Keeps a copy for whoever misses it, in the trash or, if that is unavailable, outside the workspace. Returns where.
+    pub(in crate::workspace) fn copy_away(&self, path: &str, content: &[u8]) -> Result<KeptPlace, WorkspaceError> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let copy = |place: fn(&Self, &str) -> Result<(OwnedFd, String), WorkspaceError>| {
-            let (folder, kept) = place(self, name)?;
+        let copy = |place| {
+            let (folder, kept) = self.room(place, name)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file =
                 rustix::fs::openat(&folder, kept.as_str(), flags, Mode::RUSR | Mode::WUSR).map_err(from_errno)?;
-            fs::File::from(file).write_all(content).map_err(from_io_error)
+            fs::File::from(file).write_all(content).map_err(from_io_error)?;
+            Ok(place)
         };
-        copy(Self::trash).or_else(|_| copy(Self::aside))
+        copy(KeptPlace::Trash).or_else(|_: WorkspaceError| copy(KeptPlace::SetAside))
+    }
+
+    /// The folder of a place, and the name for something called `name` in it.
+    fn room(&self, place: KeptPlace, name: &str) -> Result<(OwnedFd, String), WorkspaceError> {
+        match place {
+            KeptPlace::Trash if fault::at("workspace::trash") => Err(from_errno(Errno::IO)),
+            KeptPlace::Trash => self.trash(name),
+            KeptPlace::SetAside => self.aside(name),
+        }
     }
 
     /// The trash, and the name for something called `name` in it. Anything else that has the trash's name is moved into

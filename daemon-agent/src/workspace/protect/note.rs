@@ -10,13 +10,12 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use protocol::AttemptRef;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{Workspace, version_cache::FileStamp},
-    FileVersion, KnownVersions, ProtectedFiles, ProtectedPaths, Protection, Violation,
+    CommandOwner, FileVersion, KnownVersions, ProtectedFiles, ProtectedPaths, Protection, Violation,
     protection::ProtectionState,
 };
 use crate::home::{Home, write_private};
@@ -33,14 +32,16 @@ const SUPERVISOR_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// What an attempt's commands did that the daemon could not undo while it lived.
 #[derive(Clone, Debug)]
 pub struct LateRepair {
-    /// The attempt whose command it was, if that is known.
-    pub attempt: Option<AttemptRef>,
+    /// Whose command it was, if that is known.
+    pub owner: Option<CommandOwner>,
     pub over: Vec<Violation>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct ProtectionNote {
-    attempt: Option<AttemptRef>,
+    // Some notes name the attempt alone.
+    #[serde(alias = "attempt")]
+    owner: Option<CommandOwner>,
     closed: ProtectedPaths,
     walled: bool,
     whole: bool,
@@ -63,7 +64,7 @@ pub fn place(state: &Path) -> PathBuf {
 
 /// Replaces the note.
 pub fn write(path: &Path, watched: &Protection, memory: &ProtectionState) {
-    let Protection { closed, walled, attempt, .. } = watched;
+    let Protection { closed, walled, owner, .. } = watched;
     let (mut room, mut whole, mut known) = (MAX_CONTENT_BYTES, memory.whole, BTreeMap::new());
     let by_name = |path: &&String| closed.files.contains(path);
     // Individually protected files first: they matter most.
@@ -85,7 +86,7 @@ pub fn write(path: &Path, watched: &Protection, memory: &ProtectionState) {
         known.insert(path.clone(), Some(NotedVersion { stamp: version.stamp, mode, content }));
     }
     let note = ProtectionNote {
-        attempt: attempt.clone(),
+        owner: owner.clone(),
         closed: closed.clone(),
         walled: *walled,
         whole,
@@ -162,14 +163,13 @@ pub(super) fn put_back(workspace: &Workspace, notes: &[PathBuf]) -> Vec<LateRepa
             }
         }
     }
-    let put_back =
-        |keeper: ProtectedFiles| LateRepair { attempt: keeper.watched.attempt.clone(), over: keeper.put_back() };
+    let put_back = |keeper: ProtectedFiles| LateRepair { owner: keeper.watched.owner.clone(), over: keeper.put_back() };
     all.into_iter().map(put_back).filter(|undone| !undone.over.is_empty()).collect()
 }
 
 fn read(path: &Path) -> io::Result<Protection> {
     let bytes = crate::damaged::read(path)?.ok_or_else(|| io::Error::other("it is not a file"))?;
-    let ProtectionNote { attempt, closed, walled, whole, beside, known } = serde_json::from_slice(&bytes)?;
+    let ProtectionNote { owner, closed, walled, whole, beside, known } = serde_json::from_slice(&bytes)?;
     let version = |noted: NotedVersion| -> io::Result<FileVersion> {
         let content = noted.content.map(|content| BASE64_STANDARD.decode(content)).transpose();
         let content = content.map_err(io::Error::other)?.map(Arc::from);
@@ -177,11 +177,5 @@ fn read(path: &Path) -> io::Result<Protection> {
     };
     let known: io::Result<KnownVersions> =
         known.into_iter().map(|(path, noted)| Ok((path, noted.map(version).transpose()?))).collect();
-    Ok(Protection::of_note(
-        closed,
-        walled,
-        attempt,
-        ProtectionState { known: known?, beside, whole, over: false },
-        path,
-    ))
+    Ok(Protection::of_note(closed, walled, owner, ProtectionState { known: known?, beside, whole, over: false }, path))
 }

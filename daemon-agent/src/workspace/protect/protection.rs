@@ -7,9 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use protocol::AttemptRef;
-
-use super::{FileVersion, KnownVersions, ProtectedPaths, note};
+use super::{CommandOwner, FileVersion, KnownVersions, ProtectedPaths, note};
 
 /// What one command must not change; the workspace notifies it of permitted changes while the command runs.
 #[derive(Debug)]
@@ -17,8 +15,8 @@ pub struct Protection {
     pub(super) closed: ProtectedPaths,
     /// Whether the sandbox protects existing files.
     pub(super) walled: bool,
-    /// The attempt whose command it is.
-    pub(super) attempt: Option<AttemptRef>,
+    /// Whose command it is.
+    pub(super) owner: Option<CommandOwner>,
     memory: Mutex<ProtectionState>,
     /// The note that outlives a kill; set once everything was examined.
     note: OnceLock<PathBuf>,
@@ -37,19 +35,19 @@ pub struct ProtectionState {
 }
 
 impl Protection {
-    pub(super) fn new(closed: ProtectedPaths, walled: bool, attempt: Option<AttemptRef>) -> Self {
-        Self { closed, walled, attempt, memory: Mutex::default(), note: OnceLock::new() }
+    pub(super) fn new(closed: ProtectedPaths, walled: bool, owner: Option<CommandOwner>) -> Self {
+        Self { closed, walled, owner, memory: Mutex::default(), note: OnceLock::new() }
     }
 
     /// Restores the protection from the note at `path`.
     pub(super) fn of_note(
         closed: ProtectedPaths,
         walled: bool,
-        attempt: Option<AttemptRef>,
+        owner: Option<CommandOwner>,
         memory: ProtectionState,
         path: &Path,
     ) -> Self {
-        Self { closed, walled, attempt, memory: Mutex::new(memory), note: OnceLock::from(path.to_owned()) }
+        Self { closed, walled, owner, memory: Mutex::new(memory), note: OnceLock::from(path.to_owned()) }
     }
 
     /// Another command runs at the same time.

@@ -113,7 +113,7 @@ fn a_file_that_took_the_place_of_a_walled_one_stays_and_is_told() {
     let keeper = walled();
     fixture.write("new", "# Saved\n");
     fs::rename(fixture.at("new"), fixture.at("MEMORY.md")).expect("replaced");
-    let violations = [Violation { path: "MEMORY.md".to_owned(), wrote: None, repair: Repair::Left }];
+    let violations = [Violation { path: "MEMORY.md".to_owned(), wrote: None, repair: Repair::Left, kept: None }];
     assert_eq!(keeper.put_back(), violations);
     assert_eq!(fixture.text("MEMORY.md").as_deref(), Some("# Saved\n"));
     // It has two names, one of them outside the sandbox's protection: it becomes a file of its own.
@@ -209,7 +209,7 @@ fn walled(fixture: &Fixture) -> ProtectedFiles {
 }
 
 fn wrote(path: &str, text: &str, repair: Repair) -> Violation {
-    Violation { path: path.to_owned(), wrote: Some(text.to_owned()), repair }
+    Violation { path: path.to_owned(), wrote: Some(text.to_owned()), repair, kept: Some(KeptPlace::Trash) }
 }
 
 fn mode(path: &std::path::Path, mode: u32) {
@@ -305,10 +305,12 @@ fn a_kill_is_made_good_by_the_next_start() {
     for is_walled in [true, false] {
         fs::remove_file(fixture.at("MEMORY.md")).expect("removed");
         fixture.write("sessions/ses_other/task.md", "- [ ] theirs\n");
-        let attempt = Some(AttemptRef { task_id: protocol::TaskId::new(1), attempt: 2 });
+        let attempt = AttemptRef { task_id: protocol::TaskId::new(1), attempt: 2 };
+        let plan = Some("task.md".to_owned());
+        let owner = Some(CommandOwner { attempt, agent_id: "default".to_owned(), plan, proposes_memory: true });
         let files = ["MEMORY.md", "memory.md", "task.md"].map(str::to_owned).to_vec();
         let closed = ProtectedPaths { files, session: Some(OWN_SESSION.to_owned()) };
-        let killed = fixture.workspace.keep(closed, is_walled, attempt.clone()).expect("kept");
+        let killed = fixture.workspace.keep(closed, is_walled, owner.clone()).expect("kept");
         fixture.workspace.put("task.md", None, b"an operator's\n", Author::Board).expect("written");
         fixture.write("MEMORY.md", "evil\n");
         if !is_walled {
@@ -323,7 +325,7 @@ fn a_kill_is_made_good_by_the_next_start() {
         assert_eq!(notes.len(), 1);
         let undone = note::put_back(&Workspace::open(&home), &notes);
         assert_eq!(undone.len(), 1);
-        assert_eq!((&undone[0].attempt, &undone[0].over[0]), (&attempt, &wrote("MEMORY.md", "evil\n", Repair::Done)));
+        assert_eq!((&undone[0].owner, &undone[0].over[0]), (&owner, &wrote("MEMORY.md", "evil\n", Repair::Done)));
         assert_eq!(undone[0].over.len(), if is_walled { 1 } else { 3 }, "{:?}", undone[0].over);
         assert_eq!((fixture.text("MEMORY.md"), fixture.text("sessions/ses_other/new")), (None, None));
         assert_eq!(fixture.text("task.md").as_deref(), Some("an operator's\n"));
@@ -340,6 +342,26 @@ fn a_kill_is_made_good_by_the_next_start() {
 }
 
 #[test]
+fn where_the_words_are_is_told_as_it_is() {
+    let fixture = Fixture::set();
+    fs::remove_file(fixture.at("MEMORY.md")).expect("removed");
+    let keeper = walled(&fixture);
+    fixture.write("MEMORY.md", "evil\n");
+    let over = keeper.put_back();
+    assert!(over[0].whereabouts().contains("in the workspace's trash"), "{over:?}");
+    let aside = Violation { kept: Some(KeptPlace::SetAside), ..over[0].clone() };
+    assert!(aside.whereabouts().contains("state/set-aside") && !aside.whereabouts().contains("trash"));
+    let gone = Violation { kept: None, ..over[0].clone() };
+    assert!(gone.whereabouts().contains("could not be kept"));
+    let cleared = Violation { repair: Repair::Cleared, wrote: None, ..aside };
+    assert!(
+        cleared.words().ends_with("it is in the folder state/set-aside of the viber's home"),
+        "{}",
+        cleared.words()
+    );
+}
+
+#[test]
 fn what_is_no_file_does_not_bar_the_next_command() {
     let fixture = Fixture::set();
     fs::remove_file(fixture.at("MEMORY.md")).expect("removed");
@@ -347,7 +369,8 @@ fn what_is_no_file_does_not_bar_the_next_command() {
     mode(&fixture.at("MEMORY.md"), 0);
     std::os::unix::fs::symlink(fixture.at("elsewhere"), fixture.at("task.md")).expect("linked");
     let over = walled(&fixture).put_back();
-    let cleared = |path: &str| Violation { path: path.to_owned(), wrote: None, repair: Repair::Cleared };
+    let kept = Some(KeptPlace::Trash);
+    let cleared = |path: &str| Violation { path: path.to_owned(), wrote: None, repair: Repair::Cleared, kept };
     assert_eq!(over, [cleared("MEMORY.md"), cleared("task.md")]);
     assert!(!fixture.at("MEMORY.md").exists() && fixture.at("task.md").symlink_metadata().is_err());
     // A protected file is one that exists, and a link in somebody's session is theirs.

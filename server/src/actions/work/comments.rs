@@ -4,7 +4,10 @@ use protocol::{CommentId, SessionId, TeamId};
 
 use crate::{
     db::{self, Change},
-    domain::{By, Comment, Side, Space},
+    domain::{
+        By, Comment, Side, Space,
+        idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
+    },
     error::{Error, Result},
     state::Board,
 };
@@ -24,9 +27,12 @@ pub struct NewComment {
     pub line: u64,
     pub quote: String,
     pub remark: String,
+    /// The same call again is the first one.
+    pub once: Option<IdempotentCall>,
 }
 
-/// Keeps a comment until it is sent.
+/// Keeps a comment until it is sent. The same call again answers with the comment that it made, or refuses (`comment_gone`) once
+/// that was sent or removed; its key with another comment is refused (`comment_kept`).
 pub async fn add(
     board: &Board,
     team: &TeamId,
@@ -59,12 +65,15 @@ pub async fn add(
         remark,
         at: now,
     };
-    let kept = comment.clone();
+    let (comment, once) = (comment, new.once);
     board
         .db
         .change(team, by, now, move |tx| {
-            let kept = kept.clone();
+            let (kept, once) = (comment.clone(), once.clone());
             Box::pin(async move {
+                if let Some(before) = added_before(tx, &kept.session_id, once.as_ref()).await? {
+                    return Ok(before);
+                }
                 let author = tx.by.actor.id().to_owned();
                 db::sessions::load(tx, &kept.session_id).await?.ok_or(Error::NotFound)?;
                 if db::comments::of_author(tx, &kept.session_id, &author, MAX_COMMENTS).await?.len() as u64
@@ -72,11 +81,38 @@ pub async fn add(
                 {
                     return Err(Error::conflict("too_many_comments", "send the comments that you have written first"));
                 }
-                Ok::<_, Error>(db::comments::insert(tx, &author, &kept).await?)
+                db::comments::insert(tx, &author, &kept).await?;
+                if let Some(once) = &once {
+                    let answer = KeptAnswer { status: 201, answer: kept.id.to_string(), at: tx.now };
+                    db::idempotency::keep(tx, &author, once, &answer).await?;
+                }
+                Ok::<_, Error>(kept)
             })
         })
-        .await?;
-    Ok(comment)
+        .await
+}
+
+/// The comment that the same call made before.
+async fn added_before(
+    tx: &mut Change<'_>,
+    session: &SessionId,
+    once: Option<&IdempotentCall>,
+) -> Result<Option<Comment>> {
+    let Some(once) = once else { return Ok(None) };
+    let (author, now) = (tx.by.actor.id().to_owned(), tx.now);
+    let kept = match db::idempotency::find(tx, &author, once, now).await? {
+        EarlierCall::No => return Ok(None),
+        EarlierCall::Other => {
+            return Err(Error::conflict(
+                "comment_kept",
+                "this comment was kept as it was first sent: reload to see it",
+            ));
+        }
+        EarlierCall::Same(kept) => kept,
+    };
+    let mine = db::comments::of_author(tx, session, &author, MAX_COMMENTS).await?;
+    let gone = || Error::conflict("comment_gone", "this comment was sent or removed meanwhile");
+    mine.into_iter().find(|comment| comment.id.as_str() == kept.answer).ok_or_else(gone).map(Some)
 }
 
 /// A person's unsent comments in a session.

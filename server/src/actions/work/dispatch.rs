@@ -4,30 +4,35 @@ use protocol::SessionId;
 use serde_json::json;
 
 use crate::{
-    actions::AfterCommit,
+    actions::{AfterCommit, tasks},
     db::{self, Change, DbError},
-    domain::{Policies, Task},
+    domain::{ApprovalSettings, Delivery, Policies, Task},
+    error::Result,
     hub::InlineCommand,
 };
 
-/// Stores the `task:submit` of the task's newest attempt. `false` when its viber was revoked.
+/// Stores the `task:submit` of the task's newest attempt, and then the messages that wait for it. `false` when its viber was
+/// revoked.
 pub(in crate::actions) async fn command(
     tx: &mut Change<'_>,
     task: &Task,
     attempt: u32,
     after: &mut AfterCommit,
-) -> Result<bool, DbError> {
+) -> Result<bool> {
     let Some(cmd_seq) = db::vibers::next_cmd_seq(tx, &task.viber_id).await? else { return Ok(false) };
     numbered(tx, task, (attempt, cmd_seq), None, after).await?;
+    let task = Task { attempt, delivery: Some(Delivery::Offered), ..task.clone() };
+    tasks::send_waiting(tx, &task, after).await?;
     Ok(true)
 }
 
-/// Stores it under a number given for it. `begun`: the policies of its session, when this is the session's first task.
+/// Stores it under a number given for it. `begun`: the policies of its session and the team's settings, when this is the
+/// session's first task.
 pub(in crate::actions) async fn numbered(
     tx: &mut Change<'_>,
     task: &Task,
     (attempt, cmd_seq): (u32, u64),
-    begun: Option<Policies>,
+    begun: Option<(Policies, ApprovalSettings)>,
     after: &mut AfterCommit,
 ) -> Result<(), DbError> {
     // The payload is composed when the command is sent: what precedes the task never changes.
@@ -36,21 +41,36 @@ pub(in crate::actions) async fn numbered(
     db::commands::insert(tx, (&task.viber_id, cmd_seq), new).await?;
     db::attempts::set_cmd_seq(tx, &task.id, attempt, cmd_seq).await?;
     match begun {
-        Some(policies) => {
-            after.first(&task.viber_id, InlineCommand { cmd_seq, policies, task: Box::new(task.clone()) })
+        Some((policies, approvals)) => {
+            let begun = InlineCommand { cmd_seq, policies, approvals, task: Box::new(task.clone()) };
+            after.first(&task.viber_id, begun)
         }
         None => after.command(&task.viber_id),
     }
     Ok(())
 }
 
-/// Offers the session's next queued task when no task of the session is active.
-pub(in crate::actions) async fn next(
-    tx: &mut Change<'_>,
-    session: &SessionId,
-    after: &mut AfterCommit,
-) -> Result<(), DbError> {
-    let Some(task) = db::tasks::next_turn(tx, session).await? else { return Ok(()) };
+/// Offers the session's next queued task when no task of the session is active. What a completed task's agent was not told
+/// is queued first.
+pub(in crate::actions) async fn next(tx: &mut Change<'_>, session: &SessionId, after: &mut AfterCommit) -> Result<()> {
+    let (queued, left) =
+        tx.query_two(db::tasks::next_queued_query(session), db::tasks::messages::left_over_query(session)).await?;
+    let queued = if left.is_empty() {
+        queued
+    } else {
+        tasks::start_left_over(tx, left).await?;
+        let queued = tx.query(db::tasks::next_queued_query(session)).await?;
+        let stop = match &queued {
+            Some(task) => db::vibers::stop(tx, &task.viber_id).await?,
+            None => None,
+        };
+        // What was said before its viber was ordered to stop everything is stopped with that.
+        queued.filter(|task| stop.is_none_or(|stop| task.created_at > stop.at))
+    };
+    let Some(task) = queued else { return Ok(()) };
+    if db::tasks::is_busy(tx, session).await? {
+        return Ok(());
+    }
     if command(tx, &task, task.attempt, after).await? {
         db::tasks::offer(tx, &task.id, task.attempt).await?;
     }

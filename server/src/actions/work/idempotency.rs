@@ -3,13 +3,31 @@
 use std::sync::Arc;
 
 use protocol::TeamId;
+use serde_json::Value;
 
 use crate::{
-    db,
-    domain::idempotency::{IdempotentCall, KeptAnswer},
-    error::Result,
+    db::{self, Change},
+    domain::idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
+    error::{Error, Result},
     state::Board,
 };
+
+/// The body of the answer that the same call got before, if it was made before. Fails when another call had its key.
+pub(in crate::actions) async fn earlier_answer(
+    tx: &mut Change<'_>,
+    once: Option<&IdempotentCall>,
+) -> Result<Option<Value>> {
+    let Some(once) = once else { return Ok(None) };
+    let (actor, now) = (tx.by.actor.id().to_owned(), tx.now);
+    match db::idempotency::find(tx, &actor, once, now).await? {
+        EarlierCall::No => Ok(None),
+        EarlierCall::Other => {
+            let message = "this Idempotency-Key was used for another call";
+            Err(Error::unacceptable("idempotency_mismatch", message))
+        }
+        EarlierCall::Same(kept) => Ok(Some(serde_json::from_str(&kept.answer).unwrap_or_default())),
+    }
+}
 
 /// Keeps the answer to a call for 24 h.
 pub async fn keep(board: &Board, team: &TeamId, actor: &str, once: &IdempotentCall, kept: KeptAnswer) -> Result<()> {

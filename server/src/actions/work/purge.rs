@@ -144,37 +144,42 @@ async fn stops(board: &Board) -> Result<()> {
     Ok(())
 }
 
-/// Stops every task that a viber was given before the order to stop, queued ones first.
-pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
+/// Stops every task that a viber was given before the order to stop, queued ones first, and returns them.
+pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<TaskId>> {
+    let mut stopped = Vec::new();
     while !is_over(board) {
         let id = viber.clone();
         let piece = board.piece(team, &By::board(), move |tx| {
             let id = id.clone();
             Box::pin(async move {
                 let mut after = AfterCommit::default();
-                let Some(stop) = db::vibers::stop(tx, &id).await? else { return Ok((true, after)) };
+                let mut halted = Vec::new();
+                let Some(stop) = db::vibers::stop(tx, &id).await? else { return Ok((true, halted, after)) };
                 let open = db::tasks::open_of_viber(tx, &id, Some(stop.at), DELETE_BATCH_ROWS).await?;
                 for (_, task) in &open {
-                    if let Some(task) = db::tasks::load(tx, task).await? {
-                        tasks::halt(tx, &stop.by, &task, &stop.reason, &mut after).await?;
+                    if let Some(task) = db::tasks::load(tx, task).await?
+                        && tasks::halt(tx, &stop.by, &task, &stop.reason, &mut after).await?
+                    {
+                        halted.push(task.id);
                     }
                     if tx.is_full() {
-                        return Ok((false, after));
+                        return Ok((false, halted, after));
                     }
                 }
                 if open.is_empty() {
                     db::vibers::stopped(tx, &id).await?;
                 }
-                Ok::<_, Error>((open.is_empty(), after))
+                Ok::<_, Error>((open.is_empty(), halted, after))
             })
         });
-        let (done, after) = piece.await?;
+        let (done, halted, after) = piece.await?;
         after.publish(board, team);
+        stopped.extend(halted);
         if done {
             break;
         }
     }
-    Ok(())
+    Ok(stopped)
 }
 
 /// Stops the remaining tasks of suspended teams.
@@ -226,7 +231,8 @@ pub async fn abandoned(board: &Board, since: Instant) -> Result<bool> {
     Ok((found.len() as u64) < VIBERS_PER_ROUND && !is_over(board))
 }
 
-/// Declares the unfinished tasks of a revoked viber lost: it will never report again.
+/// Declares the unfinished tasks of a revoked viber lost, and the attempts whose stop it has not confirmed: it will never
+/// report again.
 pub(in crate::actions) async fn abandon(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     while !is_over(board) {
         let id = viber.clone();
@@ -241,7 +247,20 @@ pub(in crate::actions) async fn abandon(board: &Board, team: &TeamId, viber: &Vi
                         return Ok((false, after));
                     }
                 }
-                Ok::<_, Error>((open.is_empty(), after))
+                if !open.is_empty() {
+                    return Ok((false, after));
+                }
+                for one in db::attempts::open_of_viber(tx, &id).await? {
+                    db::sessions::touch(tx, &one.session_id).await?;
+                    let superseded = one.newest != one.attempt;
+                    let end = db::attempts::AttemptEnd { outcome: "lost", superseded, report: None };
+                    db::attempts::end(tx, &one.task_id, one.attempt, end).await?;
+                    after.task(&one.session_id, &one.task_id);
+                    if tx.is_full() {
+                        return Ok((false, after));
+                    }
+                }
+                Ok::<_, Error>((true, after))
             })
         });
         let (done, after) = piece.await?;
@@ -266,6 +285,7 @@ async fn lose(tx: &mut Change<'_>, session: &SessionId, task: &TaskId, after: &m
     db::tasks::fail(tx, task, found.attempt, &error, false).await?;
     let end = db::attempts::AttemptEnd { outcome: "lost", superseded: false, report: None };
     db::attempts::end(tx, task, found.attempt, end).await?;
+    db::approvals::expire_all(tx, task).await?;
     after.task(session, task);
     Ok(())
 }

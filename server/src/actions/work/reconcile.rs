@@ -356,6 +356,9 @@ async fn declare(
     }
     let end = db::attempts::AttemptEnd { outcome: "lost", superseded: !newest, report: None };
     db::attempts::end(tx, task, attempt, end).await?;
+    if newest {
+        db::approvals::expire_all(tx, task).await?;
+    }
     dispatch::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
     Ok(())

@@ -4,9 +4,11 @@
 //! then their effects are applied: states change, parts are completed, the session's next task is offered.
 
 mod announce;
+mod approvals;
 mod artifacts;
 mod effects;
 mod event_run;
+mod messages;
 mod plans;
 mod request_context;
 mod share;
@@ -26,6 +28,7 @@ use crate::{
 };
 
 use event_run::EventRun;
+pub(super) use messages::fill_messages;
 
 /// Rows of events that are read at a time, each at most 256 KiB.
 const EVENT_ROWS_PER_READ: u64 = 16;

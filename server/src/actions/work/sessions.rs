@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub use create::{NewSession, create};
-pub use index::{index_texts, index_titles};
+pub use index::Indexer;
 
 /// A change to a session that does not involve its viber.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! Tasks: submit, stop, retry.
 
+mod hold;
 pub(in crate::actions) mod placement;
 mod submit;
 mod submit_comments;
+mod talk;
 
 use protocol::{TaskId, TeamId};
 use serde_json::json;
@@ -15,9 +17,12 @@ use crate::{
     state::Board,
 };
 
-pub(in crate::actions) use submit::question;
+pub use hold::{pause, resume};
 pub use submit::{NewTask, submit};
+pub(in crate::actions) use submit::{is_within, question};
 pub use submit_comments::{CommentBatch, submit_comments};
+pub use talk::{MessageChange, NewMessage, Said, WhyNextTask, change as change_message, say, send_held};
+pub(in crate::actions) use talk::{send_waiting, start_left_over};
 
 /// Stops a task for good. Tasks queued behind it are not stopped; a final task stays as it is.
 pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &str) -> Result<Task> {
@@ -76,6 +81,7 @@ pub(in crate::actions) async fn halt(
     if !db::tasks::stop(tx, &task.id, task.attempt, stop).await? {
         return Ok(false);
     }
+    db::approvals::expire_all(tx, &task.id).await?;
     if never_offered {
         let end = db::attempts::AttemptEnd { outcome: "stopped", superseded: false, report: None };
         db::attempts::end(tx, &task.id, task.attempt, end).await?;

@@ -17,6 +17,7 @@ use crate::{
     cli::{
         CliError,
         console::{Tone, remark, tell_toned},
+        serve_lock,
     },
     clock::Clock,
     config::Config,
@@ -104,10 +105,7 @@ impl ChecksUnderWay {
 /// side.
 pub async fn doctor(config: &Config) -> Result<(), CliError> {
     let mut found = Findings::default();
-    match config.check() {
-        Ok(()) => found.good("configuration", config.base_url()),
-        Err(bad) => found.bad("configuration", bad),
-    }
+    configuration(config, &mut found);
     keys(config, &mut found);
     permissions(config, &mut found);
     disk(config, &mut found);
@@ -137,6 +135,22 @@ pub async fn doctor(config: &Config) -> Result<(), CliError> {
     }
     found.print();
     if found.bad == 0 { Ok(()) } else { Err(CliError::Failed(format!("{} found", found.bad))) }
+}
+
+/// Where the Board is reached: as the one that serves says, which may have been started with settings that nobody gave here.
+fn configuration(config: &Config, found: &mut Findings) {
+    let url = config.base_url();
+    match (config.check(), serve_lock::address(&config.data)) {
+        (Err(bad), _) => found.bad("configuration", bad),
+        (Ok(()), None) => found.good("configuration", format_args!("for a Board at {url}")),
+        (Ok(()), Some(served)) if served == url => found.good("configuration", format_args!("a Board serves at {url}")),
+        (Ok(()), Some(served)) => {
+            found.good(
+                "configuration",
+                format_args!("a Board serves at {served}; with these settings it would at {url}"),
+            );
+        }
+    }
 }
 
 fn keys(config: &Config, found: &mut Findings) {

@@ -18,7 +18,7 @@ pub struct PaneFacts {
     /// By name; attachments that wait count each.
     pub artifacts: u64,
     pub files: u64,
-    /// An approval waits for a decision.
+    /// A plan waits for a decision.
     pub asks: bool,
 }
 
@@ -41,8 +41,9 @@ pub fn facts_query(reader: Option<&OperatorId>, session: &SessionId) -> Query<Pa
                ELSE a.name END) FROM (SELECT origin, task_id, artifact_id, name FROM artifacts WHERE team_id = $1 \
                AND session_id = $2 ORDER BY artifact_id DESC LIMIT $4 + 0) a) AS artifacts, \
                (SELECT COUNT(*) FROM touched_files WHERE team_id = $1 AND session_id = $2 AND done = 1) AS files, \
-               (SELECT COUNT(*) FROM (SELECT 1 AS one FROM approvals WHERE team_id = $1 AND session_id = $2 \
-               AND state = 'pending' LIMIT 1) q) AS asks";
+               (SELECT COUNT(*) FROM (SELECT 1 AS one FROM tasks t CROSS JOIN approvals q WHERE t.team_id = $1 \
+               AND t.session_id = $2 AND t.state IN ('pending', 'running') AND q.team_id = $1 AND q.task_id = t.task_id \
+               AND q.state = 'pending' AND q.attempt = t.attempt AND q.kind = 'plan' LIMIT 1) o) AS asks";
     Query::new(sql, args![session, reader, MAX_COUNTED], |answer| {
         let Some(row) = answer.row() else { return Ok(PaneFacts::default()) };
         Ok(PaneFacts {

@@ -123,6 +123,18 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0018_waiting_files.sql"),
         include_str!("../../../../migrations/postgres/0018_waiting_files.sql"),
     ),
+    (
+        19,
+        "task_messages",
+        include_str!("../../../../migrations/sqlite/0019_task_messages.sql"),
+        include_str!("../../../../migrations/postgres/0019_task_messages.sql"),
+    ),
+    (
+        20,
+        "approvals",
+        include_str!("../../../../migrations/sqlite/0020_approvals.sql"),
+        include_str!("../../../../migrations/postgres/0020_approvals.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -1,134 +1,323 @@
-//! Approvals: what agents ask a person to decide.
+//! Approvals: what agents ask people, and what was decided.
 
-use protocol::{ApprovalId, SessionId, TaskId};
+pub mod settings;
+
+use protocol::{ApprovalId, ApprovalKind, DecisionScope, SessionId, TaskId, TaskLimits};
+use serde_json::Value;
 
 use crate::{
     args,
-    db::{Change, DbError, Query, Row, TeamTx},
-    domain::{Approval, ApprovalState},
+    db::{Arg, Change, DbError, Query, Row, TeamTx, json},
+    domain::{Approval, ApprovalState, CallConsequence, Waiting, approval},
 };
+
+/// Questions of one task that wait at most; what an agent asks beyond is denied.
+pub const MAX_PENDING_APPROVALS: u64 = 32;
+/// Questions that expire with the end of their attempt in the same change. Should there be more, they are found to be
+/// expired when they are read.
+const MAX_EXPIRED_AT_ONCE: u64 = 8;
 
 macro_rules! columns {
     () => {
-        "a.approval_id, a.session_id, a.task_id, a.attempt, a.tool, a.digest, a.args, a.cwd, a.preview, a.risk, a.scope, \
-         a.note, a.decided_by, a.created_at, a.decided_at, a.expires_at, a.state"
+        "q.approval_id, q.kind, q.session_id, q.task_id, q.attempt, q.event_seq, q.call_id, q.tool, q.digest, q.args, q.cwd, \
+         q.preview, q.risk, q.reason, q.rule, q.files, q.question, q.reached, q.scope, q.note, q.answer, q.allowed_args, \
+         q.granted, q.break_glass, q.decided_by, q.created_at, q.decided_at, q.expires_at, q.expiry, q.replaces, q.becomes, \
+         q.outcome, q.outcome_at"
     };
 }
 
-/// Approvals with their effective state: one of a finished task is expired, whoever ended the task.
-macro_rules! approvals {
+/// Whether nobody waits for the decision any more, whoever ended the task.
+macro_rules! is_over {
     () => {
-        "(SELECT q.team_id, q.approval_id, q.session_id, q.task_id, q.attempt, q.tool, q.digest, q.args, q.cwd, q.preview, \
-         q.risk, q.scope, q.note, q.decided_by, q.created_at, q.decided_at, q.expires_at, \
-         CASE WHEN q.state = 'pending' AND (t.state IS NULL OR t.state IN ('completed', 'error', 'stopped') \
-         OR t.attempt > q.attempt) THEN 'expired' ELSE q.state END AS state \
-         FROM approvals q JOIN sessions s ON s.team_id = q.team_id AND s.session_id = q.session_id \
-         AND s.deleted_at IS NULL LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id \
-         WHERE q.team_id = $1) a"
+        "(t.state IS NULL OR t.state IN ('completed', 'error', 'stopped') OR t.attempt <> q.attempt)"
     };
+}
+
+/// Approvals with their effective state.
+macro_rules! select {
+    ($($rest:tt)+) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", CASE WHEN q.state = 'pending' AND ",
+            is_over!(),
+            " THEN 'expired' ELSE q.state END AS state FROM approvals q \
+             JOIN sessions s ON s.team_id = q.team_id AND s.session_id = q.session_id AND s.deleted_at IS NULL \
+             LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id ",
+            $($rest)+
+        )
+    };
+}
+
+/// Which approvals a list shows.
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalFilter {
+    pub state: Option<ApprovalState>,
+    pub kind: Option<ApprovalKind>,
+    pub task: Option<TaskId>,
 }
 
 /// The decision of a person.
 #[derive(Clone, Debug)]
 pub struct ApprovalDecision<'a> {
     pub state: ApprovalState,
-    pub scope: Option<&'a str>,
+    pub scope: Option<DecisionScope>,
+    /// The rule that was written.
+    pub rule: Option<&'a str>,
     pub note: Option<&'a str>,
+    pub answer: Option<&'a str>,
+    pub allowed_args: Option<&'a Value>,
+    pub grant: Option<&'a TaskLimits>,
+    pub break_glass: Option<&'a str>,
     pub by: &'a str,
 }
 
 /// Inserts an approval; `false` when its id exists, in whatever team.
 pub async fn insert(tx: &mut TeamTx<'_>, approval: &Approval) -> Result<bool, DbError> {
-    let sql = "INSERT INTO approvals (team_id, approval_id, session_id, task_id, attempt, tool, digest, args, cwd, \
-               preview, risk, state, created_at, expires_at) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING";
+    let sql = "INSERT INTO approvals (team_id, approval_id, session_id, task_id, attempt, event_seq, kind, call_id, tool, \
+               digest, args, cwd, preview, risk, reason, rule, files, question, reached, state, scope, note, decided_by, \
+               created_at, decided_at, expires_at, replaces) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+               $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27) ON CONFLICT DO NOTHING";
     let args = args![
         &approval.id,
         &approval.session_id,
         &approval.task_id,
         approval.attempt,
+        approval.seq,
+        approval.kind.as_str(),
+        approval.call_id.as_deref(),
         &approval.tool,
         &approval.digest,
         approval.args.to_string(),
         &approval.cwd,
         &approval.preview,
         &approval.risk,
+        &approval.reason,
+        approval.rule.as_deref(),
+        json(&approval.files)?,
+        approval.question.as_ref().map(json).transpose()?,
+        approval.limit.as_ref().map(json).transpose()?,
         approval.state,
+        approval.scope.map(DecisionScope::as_str),
+        approval.note.as_deref(),
+        approval.decided_by.as_deref(),
         approval.created_at,
-        approval.expires_at
+        approval.decided_at,
+        approval.expires_at,
+        approval.replaces.as_ref()
     ];
     Ok(tx.execute(sql, args).await? > 0)
 }
 
 /// One approval.
 pub async fn load(tx: &mut TeamTx<'_>, id: &ApprovalId) -> Result<Option<Approval>, DbError> {
-    let sql = concat!("SELECT ", columns!(), " FROM ", approvals!(), " WHERE a.team_id = $1 AND a.approval_id = $2");
-    tx.row(sql, args![id]).await?.as_ref().map(approval).transpose()
+    let sql = select!("WHERE q.team_id = $1 AND q.approval_id = $2");
+    tx.row(sql, args![id]).await?.as_ref().map(read).transpose()
 }
 
-/// The team's approvals, the newest first, after `after`: those in `state`, or all.
+/// The team's approvals, the newest first, after `after`.
 pub async fn list(
     tx: &mut TeamTx<'_>,
-    state: Option<ApprovalState>,
+    filter: &ApprovalFilter,
     after: Option<&ApprovalId>,
     limit: u64,
 ) -> Result<Vec<Approval>, DbError> {
-    let sql = concat!(
-        "SELECT ",
-        columns!(),
-        " FROM ",
-        approvals!(),
-        " WHERE a.team_id = $1 AND ($2 IS NULL OR a.state = $2) AND ($3 IS NULL OR a.approval_id < $3) \
-         ORDER BY a.approval_id DESC LIMIT $4 + 0"
-    );
-    let args = args![state.map(ApprovalState::as_str), after, limit];
-    tx.rows(sql, args).await?.iter().map(approval).collect()
+    // Each filter has an index that ends in the order of the list.
+    macro_rules! page {
+        ($filter:expr) => {
+            select!(
+                "WHERE q.team_id = $1 AND q.approval_id < $2 ",
+                $filter,
+                " ORDER BY q.approval_id DESC LIMIT $3 + 0"
+            )
+        };
+    }
+    macro_rules! pages {
+        ($kind:literal, $state:expr) => {
+            match $state {
+                None => page!($kind),
+                Some(ApprovalState::Pending) => page!(concat!($kind, " AND q.state = 'pending' AND NOT ", is_over!())),
+                Some(ApprovalState::Allowed) => page!(concat!($kind, " AND q.state = 'allowed'")),
+                Some(ApprovalState::Denied) => page!(concat!($kind, " AND q.state = 'denied'")),
+                Some(ApprovalState::Answered) => page!(concat!($kind, " AND q.state = 'answered'")),
+                Some(ApprovalState::Expired) => concat!(
+                    "SELECT * FROM (SELECT * FROM (",
+                    page!(concat!($kind, " AND q.state = 'expired'")),
+                    ") noted UNION ALL SELECT * FROM (",
+                    page!(concat!($kind, " AND q.state = 'pending' AND ", is_over!())),
+                    ") found) both_kinds ORDER BY approval_id DESC LIMIT $3 + 0"
+                ),
+            }
+        };
+    }
+    // Behind every approval when there is no cursor.
+    let mut args = args![after.map_or("apr_g", ApprovalId::as_str), limit].to_vec();
+    let sql = match (&filter.task, filter.kind) {
+        (Some(task), kind) => {
+            args.extend([Arg::from(task), Arg::from(kind.map(ApprovalKind::as_str))]);
+            // A task has few.
+            pages!("AND q.task_id = $4 AND ($5 IS NULL OR q.kind = $5)", filter.state)
+        }
+        (None, Some(kind)) => {
+            args.push(Arg::from(kind.as_str()));
+            pages!("AND q.kind = $4", filter.state)
+        }
+        (None, None) => pages!("", filter.state),
+    };
+    tx.rows(sql, &args).await?.iter().map(read).collect()
 }
 
-/// The query for the newest pending approval of a session, to be sent together with others.
-pub fn pending_query(session: &SessionId) -> Query<Option<Approval>> {
+/// The query for what waits for people in a session, in the order in which it was asked, to be sent together with others.
+pub fn pending_of_session_query(session: &SessionId) -> Query<Vec<Approval>> {
+    // From the few open tasks, so that no other question is read.
     let sql = concat!(
         "SELECT ",
         columns!(),
-        " FROM ",
-        approvals!(),
-        " WHERE a.team_id = $1 AND a.session_id = $2 AND a.state = 'pending' ORDER BY a.approval_id DESC LIMIT 1"
+        ", q.state FROM tasks t CROSS JOIN approvals q WHERE t.team_id = $1 AND t.session_id = $2 \
+         AND t.state IN ('pending', 'running') AND q.team_id = $1 AND q.task_id = t.task_id AND q.state = 'pending' \
+         AND q.attempt = t.attempt ORDER BY q.created_at, q.event_seq LIMIT 100"
     );
-    Query::new(sql, args![session], |answer| answer.row().map(approval).transpose())
+    Query::new(sql, args![session], |answer| answer.rows.iter().map(read).collect())
+}
+
+/// What an attempt waits for that has asked people: the oldest question.
+pub async fn waiting(tx: &mut TeamTx<'_>, (task, attempt): (&TaskId, u32)) -> Result<Option<Waiting>, DbError> {
+    let sql = "SELECT approval_id, kind, expires_at FROM approvals WHERE team_id = $1 AND task_id = $2 \
+               AND state = 'pending' AND attempt = $3 ORDER BY created_at, event_seq LIMIT 1";
+    let Some(row) = tx.row(sql, args![task, attempt]).await? else { return Ok(None) };
+    let kind = word(row.text("kind")?)?;
+    Ok(Some(approval::waiting(kind, &row.parse("approval_id")?, row.optional_instant("expires_at")?)))
+}
+
+/// How many questions of an attempt wait.
+pub async fn pending_count(tx: &mut TeamTx<'_>, (task, attempt): (&TaskId, u32)) -> Result<u64, DbError> {
+    let sql = "SELECT COUNT(*) AS n FROM approvals WHERE team_id = $1 AND task_id = $2 AND state = 'pending' \
+               AND attempt = $3";
+    tx.row(sql, args![task, attempt]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
 /// Decides a pending approval; `false` when it is no longer pending.
 pub async fn decide(tx: &mut Change<'_>, id: &ApprovalId, word: &ApprovalDecision<'_>) -> Result<bool, DbError> {
-    let sql = "UPDATE approvals SET state = $3, scope = $4, note = $5, decided_by = $6, decided_at = $7 \
+    let sql = "UPDATE approvals SET state = $3, scope = $4, note = $5, decided_by = $6, decided_at = $7, \
+               rule = COALESCE($8, rule), answer = $9, allowed_args = $10, granted = $11, break_glass = $12 \
                WHERE team_id = $1 AND approval_id = $2 AND state = 'pending'";
-    Ok(tx.execute(sql, args![id, word.state, word.scope, word.note, word.by, tx.now]).await? > 0)
+    let args = args![
+        id,
+        word.state,
+        word.scope.map(DecisionScope::as_str),
+        word.note,
+        word.by,
+        tx.now,
+        word.rule,
+        word.answer,
+        word.allowed_args.map(ToString::to_string),
+        word.grant.map(json).transpose()?,
+        word.break_glass
+    ];
+    Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// Expires the pending approvals of a task, except `kept`.
-pub async fn expire(tx: &mut Change<'_>, task: &TaskId, kept: Option<&ApprovalId>) -> Result<(), DbError> {
-    let sql = "UPDATE approvals SET state = 'expired', decided_at = $4 \
-               WHERE team_id = $1 AND task_id = $2 AND state = 'pending' AND ($3 IS NULL OR approval_id <> $3)";
-    tx.execute(sql, args![task, kept, tx.now]).await.map(drop)
+/// Names the approval that was made of one, once.
+pub async fn become_other(tx: &mut Change<'_>, id: &ApprovalId, becomes: &ApprovalId) -> Result<bool, DbError> {
+    let sql = "UPDATE approvals SET becomes = $3 WHERE team_id = $1 AND approval_id = $2 AND state = 'allowed' \
+               AND allowed_args IS NOT NULL AND becomes IS NULL";
+    Ok(tx.execute(sql, args![id, becomes]).await? > 0)
 }
 
-fn approval(row: &Row) -> Result<Approval, DbError> {
+/// Expires what an attempt no longer waits for: an approval that is pending, or whose decision came too late.
+pub async fn expire(
+    tx: &mut Change<'_>,
+    (task, attempt): (&TaskId, u32),
+    id: &ApprovalId,
+    reason: &str,
+) -> Result<bool, DbError> {
+    let sql = "UPDATE approvals SET state = 'expired', expiry = $5, decided_at = COALESCE(decided_at, $6) \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND approval_id = $4 AND (state = 'pending' \
+               OR (state IN ('allowed', 'answered') AND outcome IS NULL))";
+    Ok(tx.execute(sql, args![task, attempt, id, reason, tx.now]).await? > 0)
+}
+
+/// Expires the plan that an attempt asked about, because it asks about another one.
+pub async fn expire_plan(tx: &mut Change<'_>, (task, attempt): (&TaskId, u32)) -> Result<(), DbError> {
+    let sql = "UPDATE approvals SET state = 'expired', decided_at = $4 WHERE team_id = $1 AND task_id = $2 \
+               AND attempt = $3 AND state = 'pending' AND kind = 'plan'";
+    tx.execute(sql, args![task, attempt, tx.now]).await.map(drop)
+}
+
+/// Expires what a task has asked, because it ended.
+pub async fn expire_all(tx: &mut Change<'_>, task: &TaskId) -> Result<(), DbError> {
+    let sql = "UPDATE approvals SET state = 'expired', decided_at = $3 WHERE team_id = $1 AND approval_id IN \
+               (SELECT p.approval_id FROM approvals p WHERE p.team_id = $1 AND p.task_id = $2 AND p.state = 'pending' \
+               LIMIT $4 + 0)";
+    tx.defer(sql, args![task, tx.now, MAX_EXPIRED_AT_ONCE]).await
+}
+
+/// Records what a call did that was allowed, once; also with the approval that this one was made of.
+pub async fn conclude(
+    tx: &mut Change<'_>,
+    (task, attempt): (&TaskId, u32),
+    id: &ApprovalId,
+    (call, ok): (&str, bool),
+) -> Result<bool, DbError> {
+    let sql = "UPDATE approvals SET outcome = $6, outcome_at = $7 WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+               AND approval_id IN ($4, (SELECT p.replaces FROM approvals p WHERE p.team_id = $1 AND p.approval_id = $4)) \
+               AND state = 'allowed' AND kind = 'tool' AND outcome IS NULL \
+               AND (call_id IS NULL OR call_id = $5)";
+    Ok(tx.execute(sql, args![task, attempt, id, call, ok, tx.now]).await? > 0)
+}
+
+/// Denies what an attempt has asked: somebody told its agent something else instead. A limit stays reached.
+pub async fn deny_all(
+    tx: &mut Change<'_>,
+    (task, attempt): (&TaskId, u32),
+    by: &str,
+    note: &str,
+) -> Result<u64, DbError> {
+    let sql = "UPDATE approvals SET state = 'denied', note = $3, decided_by = $4, decided_at = $5 \
+               WHERE team_id = $1 AND task_id = $2 AND attempt = $6 AND state = 'pending' AND kind <> 'budget'";
+    tx.execute(sql, args![task, note, by, tx.now, attempt]).await
+}
+
+fn read(row: &Row) -> Result<Approval, DbError> {
+    let outcome = row.optional_int("outcome")?.zip(row.optional_instant("outcome_at")?);
     Ok(Approval {
         id: row.parse("approval_id")?,
+        kind: word(row.text("kind")?)?,
         session_id: row.parse("session_id")?,
         task_id: row.parse("task_id")?,
         attempt: u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX),
+        seq: row.count("event_seq")?,
+        call_id: row.optional_text("call_id")?,
         tool: row.text("tool")?,
         digest: row.text("digest")?,
         args: row.json("args")?,
         cwd: row.text("cwd")?,
         preview: row.text("preview")?,
         risk: row.text("risk")?,
+        reason: row.text("reason")?,
+        rule: row.optional_text("rule")?,
+        files: row.json("files")?,
+        question: row.optional_json("question")?,
+        limit: row.optional_json("reached")?,
         state: row.parse("state")?,
-        scope: row.optional_text("scope")?,
+        scope: row.optional_text("scope")?.map(word).transpose()?,
         note: row.optional_text("note")?,
+        answer: row.optional_text("answer")?,
+        allowed_args: row.optional_json("allowed_args")?,
+        grant: row.optional_json("granted")?,
+        break_glass: row.optional_text("break_glass")?,
         decided_by: row.optional_text("decided_by")?,
         created_at: row.instant("created_at")?,
         decided_at: row.optional_instant("decided_at")?,
         expires_at: row.optional_instant("expires_at")?,
+        expiry: row.optional_text("expiry")?,
+        replaces: row.optional_parse("replaces")?,
+        becomes: row.optional_parse("becomes")?,
+        consequence: outcome.map(|(ok, at)| CallConsequence { ok: ok != 0, at }),
     })
+}
+
+/// A word of the wire.
+fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, DbError> {
+    serde_json::from_value(Value::String(text)).map_err(|error| DbError::Broken(error.to_string()))
 }

@@ -204,7 +204,8 @@ pub async fn count(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<u64, DbError> 
 pub async fn is_said(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<bool, DbError> {
     let sql = "SELECT kind FROM parts WHERE team_id = $1 AND message_id = $2 AND (kind = 'text' \
                OR (kind = 'notice' AND body LIKE $3)) ORDER BY idx DESC LIMIT 1";
-    let gap = format!("%{GAP_PHRASE}%");
+    // What somebody said meanwhile is kept as a notice, too, and is no gap whatever it says.
+    let gap = format!(r#"{{"type":"notice"%{GAP_PHRASE}%"#);
     let newest = tx.row(sql, args![id, gap]).await?;
     Ok(newest.map(|row| row.text("kind")).transpose()?.is_some_and(|kind| kind == "text"))
 }
@@ -234,10 +235,12 @@ pub async fn history(
 
 /// The same as a query, to be sent together with others.
 pub fn history_query(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Query<Vec<HistoryPart>> {
-    // Reasoning is never sent. Texts that follow so much newer text fit no window: they stay where they are. A question
+    // Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay where they are. A question
     // belongs to attempt 0; named so, SQLite finds a task's messages by their index instead of reading the whole session.
-    let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, CASE WHEN p.kind NOT IN ('text', 'summary') \
-               OR SUM(CASE WHEN p.kind IN ('text', 'summary') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
+    let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, CASE WHEN (p.kind NOT IN ('text', 'summary') \
+               AND NOT (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%')) \
+               OR SUM(CASE WHEN p.kind IN ('text', 'summary') \
+               OR (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
                OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
                FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks \
                WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \

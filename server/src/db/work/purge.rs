@@ -102,6 +102,8 @@ const SESSION_ROWS_SQL: &[&str] = &[
      WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM comments WHERE team_id = $1 AND comment_id IN (SELECT comment_id FROM comments \
      WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM task_messages WHERE team_id = $1 AND message_id IN (SELECT message_id FROM task_messages \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM read_marks WHERE team_id = $1 AND session_id = $2 AND operator_id IN (SELECT operator_id \
      FROM read_marks WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM pane_choices WHERE team_id = $1 AND session_id = $2 AND operator_id IN (SELECT operator_id \
@@ -164,6 +166,8 @@ const TEAM_ROWS_SQL: &[&str] = &[
     "DELETE FROM api_tokens WHERE team_id = $1 AND token_id IN (SELECT token_id FROM api_tokens WHERE team_id = $1 \
      LIMIT $2 + 0)",
     "DELETE FROM join_tokens WHERE team_id = $1 AND join_token_id IN (SELECT join_token_id FROM join_tokens \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM approval_settings WHERE team_id = $1 AND team_id IN (SELECT team_id FROM approval_settings \
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM members WHERE team_id = $1 AND operator_id IN (SELECT operator_id FROM members WHERE team_id = $1 \
      LIMIT $2 + 0)",

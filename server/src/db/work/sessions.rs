@@ -82,9 +82,11 @@ macro_rules! filtered {
 // It uses these macros.
 mod search;
 mod titles;
+mod unindexed;
 
 pub use search::*;
 pub use titles::titles;
+pub use unindexed::{Unindexed, index_some, next_unindexed};
 
 /// Which sessions a list shows.
 #[derive(Clone, Debug, Default)]

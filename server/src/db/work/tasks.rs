@@ -8,6 +8,7 @@ use crate::{
     domain::{Contact, Task, TaskState},
 };
 
+pub mod messages;
 mod transitions;
 
 pub use transitions::*;
@@ -147,19 +148,13 @@ pub fn is_busy_query(session: &SessionId) -> Query<bool> {
     Query::new(sql, args![session], |answer| Ok(answer.row().is_some()))
 }
 
-/// The next queued task of the session, when none is active.
-pub async fn next_turn(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
-    let Some(next) = next_queued(tx, session).await? else { return Ok(None) };
-    Ok((!is_busy(tx, session).await?).then_some(next))
-}
-
-/// The next queued task of the session.
-pub async fn next_queued(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Task>, DbError> {
+/// The query for the next queued task of a session, to be sent together with others.
+pub fn next_queued_query(session: &SessionId) -> Query<Option<Task>> {
     let sql = select!(
         "WHERE t.team_id = $1 AND t.session_id = $2 AND t.state = 'pending' AND t.delivery = 'queued' \
          AND t.state IN ('pending', 'running') ORDER BY t.message_seq LIMIT 1"
     );
-    tx.row(sql, args![session]).await?.as_ref().map(task).transpose()
+    Query::new(sql, args![session], |answer| answer.row().map(task).transpose())
 }
 
 /// The sessions and ids of a viber's unfinished tasks made up to `until`. Queued ones come first, so that none of them is
@@ -183,6 +178,22 @@ pub async fn open_of_viber(
         rows.extend(tx.rows(open, args![viber, until, room]).await?);
     }
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
+}
+
+/// The unfinished tasks of an agent of a viber made up to `until`, queued ones first.
+pub async fn open_of_agent(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    agent: &str,
+    until: Instant,
+    limit: u64,
+) -> Result<Vec<TaskId>, DbError> {
+    let sql = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+               AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 AND t.state IN ('pending', 'running') \
+               AND t.agent_id = $3 AND t.created_at <= $4 \
+               ORDER BY CASE WHEN t.delivery = 'queued' THEN 0 ELSE 1 END LIMIT $5 + 0";
+    let rows = tx.rows(sql, args![viber, agent, until, limit]).await?;
+    rows.iter().map(|row| row.parse("task_id")).collect()
 }
 
 /// The team's unfinished tasks, queued ones first.
@@ -214,7 +225,7 @@ pub async fn insert_unless_taken(tx: &mut Change<'_>, task: &Task) -> Result<boo
 
 /// Inserts a task under a new id, with the writes of its first attempt after it. Should the id be taken, those fail.
 pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<(), DbError> {
-    tx.defer(INSERT_SQL, &columns(task, tx.now)?).await
+    tx.defer(INSERT_SQL, &columns(task, task.created_at)?).await
 }
 
 const INSERT_SQL: &str = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, \

@@ -1,9 +1,8 @@
-//! Plans: their revisions, the proposals of agents (also for `MEMORY.md`), and approvals that wait for a person.
+//! Plans: their revisions, and the proposals of agents (also for `MEMORY.md`).
 
 mod text_changes;
 
-use protocol::{ApprovalId, Instant, ProposalId, SessionId, TaskId};
-use serde_json::Value;
+use protocol::{Instant, ProposalId, SessionId, TaskId};
 
 pub use text_changes::{TextChange, changes, lines, take};
 
@@ -33,17 +32,6 @@ crate::words! {
         Rejected = "rejected",
         /// A newer proposal has replaced it.
         Superseded = "superseded",
-    }
-}
-
-crate::words! {
-    /// The state of an approval.
-    ApprovalState {
-        Pending = "pending",
-        Allowed = "allowed",
-        Denied = "denied",
-        /// The task no longer waits for the decision.
-        Expired = "expired",
     }
 }
 
@@ -83,27 +71,4 @@ pub struct Proposal {
     pub decided_by: Option<String>,
     pub created_at: Instant,
     pub decided_at: Option<Instant>,
-}
-
-/// An action that an agent asks a person to approve.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Approval {
-    pub id: ApprovalId,
-    pub session_id: SessionId,
-    pub task_id: TaskId,
-    pub attempt: u32,
-    pub tool: String,
-    /// SHA-256 of what the person saw and decides about.
-    pub digest: String,
-    pub args: Value,
-    pub cwd: String,
-    pub preview: String,
-    pub risk: String,
-    pub state: ApprovalState,
-    pub scope: Option<String>,
-    pub note: Option<String>,
-    pub decided_by: Option<String>,
-    pub created_at: Instant,
-    pub decided_at: Option<Instant>,
-    pub expires_at: Option<Instant>,
 }

@@ -3,7 +3,7 @@
 //! A part is emitted when it is complete and never changes afterwards. What is not complete yet (the open step) can be
 //! rebuilt from the events after `parts_seq`, so that nothing has to be remembered between two commits.
 
-use protocol::{AgentStreamEvent, EventBody, NoticeLevel, StepState, text};
+use protocol::{AgentStreamEvent, EventBody, InjectionPoint, MessageProgress, NoticeLevel, StepState, text};
 
 use crate::domain::{Part, Report};
 
@@ -79,6 +79,7 @@ impl Assembler {
                     | AgentStreamEvent::Artifact { .. }
                     | AgentStreamEvent::Notice { .. }
                     | AgentStreamEvent::Gap { .. }
+                    | AgentStreamEvent::MessageState { state: MessageProgress::Consumed, .. }
             ),
             Some(body) => body.is_terminal(),
             None => false,
@@ -146,6 +147,15 @@ impl Assembler {
                 _ => self.open.push(OpenPart::Reasoning { text: content.clone(), first: at, last: at }),
             },
             AgentStreamEvent::ToolCall { call_id, tool, args } => {
+                let called = self.open.iter_mut().find_map(|open| match open {
+                    OpenPart::Whole(Part::ToolCall { call_id: known, args, .. }) if known == call_id => Some(args),
+                    _ => None,
+                });
+                if let Some(called) = called {
+                    // Somebody allowed the call with other arguments. One that is a part already is followed by another part.
+                    called.clone_from(args);
+                    return;
+                }
                 let (call_id, tool, args) = (call_id.clone(), tool.clone(), args.clone());
                 self.open.push(OpenPart::Whole(Part::ToolCall { call_id, tool, args, at: report.at }));
                 self.flush_many(report.seq);
@@ -166,6 +176,11 @@ impl Assembler {
                 let size = if *bytes > 0 { format!(" ({bytes} bytes)") } else { String::new() };
                 let text = format!("{events} events{size}{GAP_PHRASE}{reason}");
                 self.whole(Part::Notice { level: NoticeLevel::Warning, text, folded: None }, report.seq);
+            }
+            AgentStreamEvent::MessageState { message_id: id, state: MessageProgress::Consumed, .. } => {
+                // Its words and author are the Board's to fill in: a viber does not speak for people.
+                let (id, seq, mode, unknown) = (id.clone(), report.seq, InjectionPoint::default(), String::new);
+                self.whole(Part::Message { id, author: unknown(), name: unknown(), mode, text: unknown(), seq }, seq);
             }
             AgentStreamEvent::Step { state: StepState::Started, .. } => {
                 // A step without an end: its end lies in a gap.
@@ -188,7 +203,10 @@ impl Assembler {
             | AgentStreamEvent::Usage(_)
             | AgentStreamEvent::Context(_)
             | AgentStreamEvent::ApprovalRequired(_)
-            | AgentStreamEvent::MessageState { .. } => {}
+            | AgentStreamEvent::ApprovalExpired { .. }
+            | AgentStreamEvent::ApprovalOutcome { .. }
+            | AgentStreamEvent::MessageState { .. }
+            | AgentStreamEvent::Turn { .. } => {}
         }
     }
 

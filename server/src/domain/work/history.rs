@@ -1,5 +1,7 @@
 //! History: the part of a conversation that is sent along with the next goal. Pure.
 
+use std::ops::Range;
+
 use protocol::{Turn, TurnPart, TurnRole, limits, text, tokens};
 use serde_json::{Value, json};
 
@@ -35,9 +37,7 @@ impl History {
 
     /// Takes the next older exchange. `false` when no more fits.
     pub fn take(&mut self, exchange: &Exchange) -> bool {
-        let answer = Turn { role: TurnRole::Assistant, parts: answer(exchange) };
-        let question = Turn { role: TurnRole::User, parts: said(&exchange.question) };
-        self.turn(answer) && self.turn(question)
+        turns(exchange).into_iter().rev().all(|turn| self.turn(turn))
     }
 
     fn turn(&mut self, mut turn: Turn) -> bool {
@@ -93,35 +93,67 @@ fn joined(parts: &[Part], sent: impl Fn(usize, &Part) -> Option<TurnPart>) -> Ve
     turn
 }
 
-/// Text, and calls with their results. An answer without either says how its task ended.
-fn answer(exchange: &Exchange) -> Vec<TurnPart> {
+/// The turns of an exchange: what was said to its task while it ran stands where its agent was told. The last one is the
+/// agent's; without a word of it, it says how its task ended.
+fn turns(exchange: &Exchange) -> Vec<Turn> {
+    let mut turns = vec![Turn { role: TurnRole::User, parts: said(&exchange.question) }];
+    let mut add = |role, mut parts: Vec<TurnPart>| match turns.last_mut().filter(|last| last.role == role) {
+        Some(last) => last.parts.append(&mut parts),
+        None if parts.is_empty() => {}
+        None => turns.push(Turn { role, parts }),
+    };
+    let mut from = 0;
+    for (n, part) in exchange.answer.iter().enumerate() {
+        if let Part::Message { text, .. } = part {
+            add(TurnRole::Assistant, answer(exchange, from..n));
+            add(TurnRole::User, vec![TurnPart::Text { text: text.clone() }]);
+            from = n + 1;
+        }
+    }
+    let rest = answer(exchange, from..exchange.answer.len());
+    add(TurnRole::Assistant, if rest.is_empty() { vec![unsaid(exchange.state)] } else { rest });
+    turns
+}
+
+/// Text, and calls with their results, of some parts of an answer.
+fn answer(exchange: &Exchange, range: Range<usize>) -> Vec<TurnPart> {
+    let from = range.start;
     let result_of = |id: &str, after: usize| {
         exchange.answer[after..].iter().find_map(|part| match part {
             Part::ToolResult { call_id, result, ok, .. } if call_id == id => Some((plain(result), *ok)),
             _ => None,
         })
     };
+    // Whether the call was made with other arguments, which follow.
+    let is_changed = |id: &str, after: usize| {
+        let of_call = exchange.answer[after + 1..].iter().find(|part| match part {
+            Part::ToolCall { call_id, .. } | Part::ToolResult { call_id, .. } => call_id == id,
+            _ => false,
+        });
+        matches!(of_call, Some(Part::ToolCall { .. }))
+    };
     let sent = |n: usize, part: &Part| match part {
         Part::Text { text, .. } | Part::Summary { text } => Some(TurnPart::Text { text: text.clone() }),
-        Part::ToolCall { call_id, tool, args, .. } => {
+        Part::ToolCall { call_id, tool, args, .. } if !is_changed(call_id, from + n) => {
             let (result, ok) =
-                result_of(call_id, n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
+                result_of(call_id, from + n).unwrap_or_else(|| ("The task ended before the result.".into(), false));
             let result = text::head_and_tail(&result, limits::MAX_HISTORY_TOOL_TEXT_BYTES);
             Some(TurnPart::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: short(args), result, ok })
         }
         _ => None,
     };
-    let parts = joined(&exchange.answer, sent);
-    if !parts.is_empty() {
-        return parts;
-    }
-    let text = match exchange.state {
+    joined(&exchange.answer[range], sent)
+}
+
+/// What stands for an agent that said nothing.
+fn unsaid(state: TaskState) -> TurnPart {
+    let text = match state {
         TaskState::Completed => "The task was completed without a word.",
         TaskState::Error => "The task failed before anything was said.",
         TaskState::Stopped => "The task was stopped before anything was said.",
         TaskState::Pending | TaskState::Running => "The task has not said anything yet.",
     };
-    vec![TurnPart::Notice { text: text.into() }]
+    TurnPart::Notice { text: text.into() }
 }
 
 fn plain(result: &Value) -> String {
@@ -194,6 +226,32 @@ mod tests {
     }
 
     #[test]
+    fn what_was_said_meanwhile_stands_where_the_agent_was_told() {
+        let told = |text: &str| Part::Message {
+            id: protocol::MessageId::new(1),
+            author: "op_1".into(),
+            name: "Ada".into(),
+            mode: protocol::InjectionPoint::Steer,
+            text: text.into(),
+            seq: 1,
+        };
+        let mut one = exchange("do it", "as you like");
+        one.answer.splice(0..0, [told("quickly"), Part::text("I begin"), told("stop that"), told("do this")]);
+        let mut history = History::new(None);
+        assert!(history.take(&one));
+        let turns = history.finish();
+        let words = |n: usize| {
+            let text = |part: &TurnPart| match part {
+                TurnPart::Text { text } => text.clone(),
+                other => panic!("{other:?}"),
+            };
+            turns[n].parts.iter().map(text).collect::<Vec<_>>().join("|")
+        };
+        let all: Vec<String> = (0..turns.len()).map(words).collect();
+        assert_eq!(all, ["do it|quickly", "I begin", "stop that|do this", "as you like"]);
+    }
+
+    #[test]
     fn calls_carry_their_results_and_reasoning_stays_at_home() {
         let mut one = exchange("do it", "done");
         let call = |id: &str| Part::ToolCall {
@@ -219,6 +277,30 @@ mod tests {
             matches!(&parts[0], TurnPart::ToolCall { result, ok: true, args, .. } if result.len() <= 2048 && args.is_object())
         );
         assert!(matches!(&parts[1], TurnPart::ToolCall { ok: false, .. }));
+    }
+
+    #[test]
+    fn a_call_is_told_with_the_arguments_that_it_was_made_with() {
+        let call = |command: &str| Part::ToolCall {
+            call_id: "c1".into(),
+            tool: "shell".into(),
+            args: json!({ "command": command }),
+            at: None,
+        };
+        let result = Part::ToolResult {
+            call_id: "c1".into(),
+            tool: "shell".into(),
+            result: json!("gone"),
+            ok: true,
+            duration_ms: 1,
+        };
+        let mut one = exchange("do it", "done");
+        one.answer.splice(0..0, [call("rm -r build"), call("rm build/x"), result]);
+        let mut history = History::new(None);
+        assert!(history.take(&one));
+        let turns = history.finish();
+        assert_eq!(turns[1].parts.len(), 2);
+        assert!(matches!(&turns[1].parts[0], TurnPart::ToolCall { args, .. } if args["command"] == "rm build/x"));
     }
 
     proptest! {

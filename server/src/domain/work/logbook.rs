@@ -376,6 +376,15 @@ fn part(kind: &str, fields: &Value) -> Option<Part> {
             let duration_ms = fields["durationMs"].as_u64().unwrap_or_default();
             Some(Part::ToolResult { call_id, tool, result, ok, duration_ms })
         }
+        // Who it was is what the machine says, and no id.
+        "message" => said(MAX_PART_TEXT_BYTES).map(|text| Part::Message {
+            id: MessageId::new(time(fields).map_or(0, |at| at.0)),
+            author: String::new(),
+            name: name(fields, "author"),
+            mode: serde_json::from_value(fields["mode"].clone()).unwrap_or_default(),
+            text,
+            seq: 0,
+        }),
         "notice" => said(MAX_TOOL_TEXT_BYTES).map(notice),
         "approval" => {
             let word = if fields["decision"] == "allow" { "Allowed" } else { "Denied" };
@@ -432,7 +441,8 @@ fn weight_of(part: &Part) -> usize {
             Part::Text { text, .. }
             | Part::Reasoning { text, .. }
             | Part::Notice { text, .. }
-            | Part::Summary { text } => text.len(),
+            | Part::Summary { text }
+            | Part::Message { text, .. } => text.len(),
             Part::ToolCall { call_id, tool, args: value, .. }
             | Part::ToolResult { call_id, tool, result: value, .. } => call_id.len() + tool.len() + weight(value),
             Part::Artifact { artifact } => weight(artifact),

@@ -1,6 +1,6 @@
 //! Sessions, their messages and the messages' parts.
 
-use protocol::{Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId};
+use protocol::{InjectionPoint, Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -166,6 +166,20 @@ pub enum Part {
     Summary {
         text: String,
     },
+    /// What somebody said to the task while it ran, where its agent was told.
+    #[serde(rename_all = "camelCase")]
+    Message {
+        id: MessageId,
+        /// Operator or token.
+        author: String,
+        /// The author's name as the agent was told it.
+        name: String,
+        #[schema(value_type = String)]
+        mode: InjectionPoint,
+        text: String,
+        /// The event of the attempt that says so.
+        seq: u64,
+    },
 }
 
 impl Part {
@@ -179,7 +193,7 @@ impl Part {
         matches!((self, next), (Self::Text { continues: true, .. }, Some(Self::Text { .. })))
     }
 
-    /// The word in the database's `kind`.
+    /// The word in the database's `kind`: a part that came with a later version is kept under one that is read like it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Text { .. } => "text",
@@ -187,7 +201,7 @@ impl Part {
             Self::ToolCall { .. } => "tool-call",
             Self::ToolResult { .. } => "tool-result",
             Self::Artifact { .. } => "artifact",
-            Self::Notice { .. } => "notice",
+            Self::Notice { .. } | Self::Message { .. } => "notice",
             Self::Summary { .. } => "summary",
         }
     }

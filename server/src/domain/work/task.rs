@@ -1,7 +1,8 @@
 //! Tasks and their attempts.
 
 use protocol::{
-    AgentMode, Instant, MessageId, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult, Usage, ViberId,
+    AgentMode, Instant, MessageId, NextCall, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult,
+    Usage, ViberId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -68,6 +69,10 @@ pub struct Waiting {
     pub until: Option<Instant>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id: Option<String>,
+    /// `{callId, tool, args}` of the call that it is held before.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(value_type = Option<Object>)]
+    pub next: Option<NextCall>,
 }
 
 /// The contact with a viber, and since when.
@@ -100,7 +105,7 @@ pub struct Task {
     pub stream: ReportedDetail,
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
-    /// `{plan?, artifacts?, memory?, context?, attachments?, model?}` as submitted.
+    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?}` as submitted.
     pub payload: Value,
     /// As the viber reported when it started.
     pub model: Option<String>,
@@ -122,6 +127,11 @@ impl Task {
     /// `provider/model`, when one was chosen for this task instead of its agent's own.
     pub fn model_asked(&self) -> Option<&str> {
         self.payload.get("model").and_then(Value::as_str)
+    }
+
+    /// After how many calls of tools its agent checks in.
+    pub fn leash(&self) -> Option<u32> {
+        self.payload.get("leash").and_then(Value::as_u64).and_then(|leash| u32::try_from(leash).ok())
     }
 }
 

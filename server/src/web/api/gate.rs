@@ -64,7 +64,7 @@ impl Gate {
     }
 }
 
-/// The layer. Handlers find the `Arc<ApiLimits>` in the request's extensions; submit also finds the idempotency key,
+/// The layer. Handlers find the `Arc<ApiLimits>` in the request's extensions; those that submit also find the idempotency key,
 /// so that a Board which is killed between the change and the storing of its answer does not do it twice.
 pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Result<Response, Rejection> {
     let (mut parts, body) = request.into_parts();
@@ -78,7 +78,8 @@ pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Res
     let bytes = bodies::read(body, MAX_BODY_BYTES).await?;
     let place = parts.uri.path_and_query().map_or(parts.uri.path(), |whole| whole.as_str());
     let once = IdempotentCall { key, asks: asks(&parts.method, place, &bytes) };
-    if parts.method == Method::POST && parts.uri.path() == super::SUBMIT_PATH {
+    let path = parts.uri.path();
+    if parts.method == Method::POST && (path == super::SUBMIT_PATH || path.ends_with("/messages")) {
         parts.extensions.insert(once.clone());
     }
     // Submit stores rows of its own under the plain name of the actor.

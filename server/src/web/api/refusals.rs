@@ -40,12 +40,58 @@ const SPACE_READS: &[Refusal] = &[
 const SESSION_STARTS: &[Refusal] = &[(422, &["no_viber", "unknown_agent"])];
 /// A file that is attached.
 const ATTACHMENTS: &[Refusal] = &[(403, &["quota_exceeded"]), (409, &["too_many"])];
+/// A task that is submitted in a session.
+const SUBMITS: &[Refusal] = &[
+    (409, &["viber_revoked"]),
+    (
+        422,
+        &[
+            "attachment_not_found",
+            "bad_goal",
+            "bad_plan",
+            "other_viber",
+            "payload_too_large",
+            "too_deep",
+            "unknown_model",
+        ],
+    ),
+];
+/// Something said in a session.
+const SAYS: &[Refusal] = &[(422, &["bad_id", "context_too_large"])];
+/// A message that is changed.
+const MESSAGE_CHANGES: &[Refusal] = &[(409, &["consumed", "raced", "viber_revoked", "withdrawn"])];
+/// A task that is held or goes on.
+const HOLDS: &[Refusal] = &[(409, &["cannot_pause", "task_over", "task_waits", "viber_revoked"])];
 /// A cursor of another name.
 const CURSORS: &[Refusal] = &[(422, &["bad_cursor"])];
 
 /// By operation.
 const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
-    ("approvals.decide", &[&[(409, &["not_pending", "other_digest", "viber_revoked"]), (422, &["note_too_long"])]]),
+    ("approvalRules.write", &[&[(422, &["bad_expiry", "bad_rule", "rule_too_wide", "rules_too_large"])]]),
+    (
+        "approvals.decide",
+        &[&[
+            (409, &["expired", "not_pending", "other_digest", "too_many_rules", "viber_revoked"]),
+            (
+                422,
+                &[
+                    "answer_required",
+                    "answer_too_long",
+                    "bad_args",
+                    "bad_rule",
+                    "contradictory",
+                    "grant_required",
+                    "not_a_budget",
+                    "not_a_question",
+                    "not_a_tool",
+                    "note_too_long",
+                    "other_call",
+                    "rule_required",
+                    "rule_too_wide",
+                ],
+            ),
+        ]],
+    ),
     (
         "artifacts.download",
         &[
@@ -72,6 +118,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
         &[FILE_READS, FILE_EDITS, &[(409, &["memory_changed", "not_pending"]), (422, &["not_text"])]],
     ),
     ("messages.list", &[CURSORS]),
+    ("messages.say", &[SUBMITS, SAYS]),
     ("plan.read", &[FILE_READS, &[(422, &["not_a_plan"])]]),
     ("plan.write", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS, &[(422, &["bad_plan", "not_a_plan", "plan_too_large"])]]),
     (
@@ -85,31 +132,24 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("spaces.log", &[SPACE_READS]),
     ("spaces.status", &[SPACE_READS]),
     ("spaces.tree", &[SPACE_READS]),
+    (
+        "taskMessages.change",
+        &[MESSAGE_CHANGES, &[(409, &["held", "not_author", "unconfirmed"]), (422, &["bad_message", "bad_place"])]],
+    ),
+    ("taskMessages.say", &[SUBMITS, SAYS, &[(409, &["task_over", "task_waits"])]]),
+    ("taskMessages.withdraw", &[MESSAGE_CHANGES, &[(409, &["not_confirmed"])]]),
+    ("tasks.pause", &[HOLDS]),
+    ("tasks.resume", &[HOLDS]),
     ("tasks.retry", &[&[(409, &["completed", "not_final", "viber_revoked"])]]),
     (
         "tasks.submit",
-        &[
-            SESSION_STARTS,
-            &[
-                (409, &["viber_revoked"]),
-                (
-                    422,
-                    &[
-                        "attachment_not_found",
-                        "bad_goal",
-                        "bad_plan",
-                        "other_viber",
-                        "payload_too_large",
-                        "unknown_model",
-                    ],
-                ),
-            ],
-        ],
+        &[SESSION_STARTS, SUBMITS, &[(422, &["bad_leash", "mode_not_allowed", "no_leash", "no_on_limit"])]],
     ),
     ("tokens.make", &[&[(422, &["bad_name"])]]),
     ("uploads.finish", &[ATTACHMENTS, &[(422, &["bad_name"])]]),
     ("uploads.start", &[ATTACHMENTS, &[(422, &["no_direct_upload"])]]),
     ("vibers.change", &[&[(422, &["bad_labels", "bad_name", "name_taken"])]]),
+    ("vibers.interrupt", &[&[(422, &["unknown_agent"])]]),
     ("workspace.list", &[FILE_READS]),
     ("workspace.read", &[FILE_READS, BYTE_RANGES]),
     ("workspace.remove", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS]),

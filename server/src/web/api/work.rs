@@ -3,6 +3,7 @@
 pub(in crate::web::api) mod approvals;
 pub(in crate::web::api) mod events;
 pub(in crate::web::api) mod imports;
+pub(in crate::web::api) mod messages;
 pub(in crate::web::api) mod search;
 pub(in crate::web::api) mod sessions;
 pub(in crate::web::api) mod tasks;

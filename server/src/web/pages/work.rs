@@ -1,5 +1,6 @@
 //! Home, sessions, the conversation, and the stream that keeps them current.
 
+pub(in crate::web::pages) mod asks;
 pub(in crate::web::pages) mod cache;
 pub(in crate::web::pages) mod comments;
 pub(in crate::web::pages) mod conversation;

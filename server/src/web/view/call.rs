@@ -132,6 +132,11 @@ impl ToolKind {
 }
 
 impl Call {
+    /// What it does in a line: `shell cargo test`.
+    pub fn in_words(&self) -> String {
+        self.says.clone().unwrap_or_else(|| format!("{} {}", self.tool, self.brief))
+    }
+
     /// A call whose result is not there yet.
     pub fn new(id: &str, tool: &str, args: &Value, at: usize) -> Self {
         let (brief, asked) = brief(tool, args);
@@ -160,6 +165,13 @@ impl Call {
         Self { since: at, ..self }
     }
 
+    /// Other arguments, which somebody allowed instead; a call that has ended keeps its own.
+    pub fn change(&mut self, args: &Value) {
+        if self.outcome == CallOutcome::Working {
+            *self = Self::new(&self.id, &self.tool, args, self.at).since(self.since);
+        }
+    }
+
     /// Output while it works.
     pub fn streamed(&mut self, content: &str, before: Option<OutputPlace>) {
         self.output.push(content, before);
@@ -173,8 +185,16 @@ impl Call {
             false => CallOutcome::Failed,
         };
         self.duration_ms = duration_ms;
-        let output = output(result);
-        self.cause = if self.outcome == CallOutcome::Failed { cause(result, &output) } else { String::new() };
+        let mut output = output(result);
+        self.cause =
+            if self.outcome == CallOutcome::Failed { cause(result, &output, &self.brief) } else { String::new() };
+        if let Some(changes) = self.changes.as_mut().filter(|_| ok) {
+            changes.made(result);
+            // What the model reads below its first line is what the difference shows.
+            let says_more = self.tool == "write_file" || output.contains(" places, the first:\n");
+            let line = output.lines().next().filter(|_| says_more).map(|line| line.trim_end_matches(':').len());
+            output.truncate(line.unwrap_or_default());
+        }
         let number = |name: &str| result.get(name).and_then(Value::as_u64);
         self.is_cut = number("omitted").is_some_and(|omitted| omitted > 0);
         let whole = number("bytes").filter(|_| self.is_cut).map(|bytes| (bytes, number("lines")));
@@ -263,8 +283,8 @@ fn is_true(result: &Value, field: &str) -> bool {
     result.get(field).and_then(Value::as_bool) == Some(true)
 }
 
-/// How a call ended, and the line of its output that tells why.
-fn cause(result: &Value, output: &str) -> String {
+/// How a call ended, and the line of its output that tells why, without what the call is `about`.
+fn cause(result: &Value, output: &str, about: &str) -> String {
     let code = result.get("exitCode").and_then(Value::as_i64);
     let ended = match (code, result.get("signal")) {
         _ if is_true(result, "timedOut") => "timed out".to_owned(),
@@ -275,7 +295,9 @@ fn cause(result: &Value, output: &str) -> String {
     };
     let why = match result {
         Value::Object(fields) if fields.contains_key("output") => words::telling_line(output),
-        Value::String(why) => words::first_line(why).map(words::short),
+        Value::String(why) => words::first_line(why).map(|line| {
+            words::short(line.strip_prefix(about).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line))
+        }),
         _ => None,
     };
     [Some(ended).filter(|ended| !ended.is_empty()), why].into_iter().flatten().collect::<Vec<_>>().join(": ")
@@ -342,7 +364,7 @@ mod tests {
     fn a_tool_that_refuses_says_why_in_its_row() {
         let mut call = Call::new("1", "read_file", &json!({"path": "a"}), 0);
         call.answer(&json!("a: there is no such file\nLook elsewhere."), false, 1);
-        assert_eq!(call.cause, "a: there is no such file");
+        assert_eq!(call.cause, "there is no such file", "the row names the file already");
     }
 
     #[test]
@@ -364,7 +386,7 @@ mod tests {
     fn an_edit_shows_what_it_changes() {
         let call = Call::new("1", "edit_file", &json!({"path": "a.rs", "oldText": "a\nb", "newText": "c"}), 0);
         let changes = call.changes.expect("a change");
-        assert_eq!((changes.added, changes.removed, changes.html.matches("<tr").count()), (1, 2, 3));
+        assert_eq!((changes.added, changes.removed, changes.html().matches("<tr").count()), (1, 2, 3));
     }
 
     #[test]

@@ -130,6 +130,26 @@ pub fn level(level: &NoticeLevel, _: &dyn Values) -> Result<&'static str> {
     })
 }
 
+/// What somebody did who said this to a running task.
+#[askama::filter_fn]
+pub fn said(mode: &protocol::InjectionPoint, _: &dyn Values) -> Result<&'static str> {
+    Ok(match mode {
+        protocol::InjectionPoint::Steer => "Steered",
+        protocol::InjectionPoint::Collect => "Collected",
+        protocol::InjectionPoint::Followup => "Next turn",
+    })
+}
+
+/// When a running task is told something.
+#[askama::filter_fn]
+pub fn told(mode: &protocol::InjectionPoint, _: &dyn Values) -> Result<&'static str> {
+    Ok(match mode {
+        protocol::InjectionPoint::Steer => "Steer",
+        protocol::InjectionPoint::Collect => "Collect",
+        protocol::InjectionPoint::Followup => "Next",
+    })
+}
+
 /// The icon of a notice.
 #[askama::filter_fn]
 pub fn level_icon(level: &NoticeLevel, _: &dyn Values) -> Result<&'static str> {

@@ -149,6 +149,12 @@ pub struct ShellData {
     rail: Arc<Rail>,
 }
 
+fn with_pane(live: String, tab: Option<&str>, is_named: bool) -> String {
+    let Some(tab) = tab else { return live };
+    let key = if is_named { "pane" } else { "shown" };
+    format!("{live}&{key}={tab}")
+}
+
 impl ShellData {
     /// As it is now.
     pub async fn load(board: &Board, caller: &Caller) -> Result<Self> {
@@ -230,11 +236,13 @@ impl Shell {
     /// The same frame; its stream also shows this tab of the pane, which the address names or not. Without one it opens the
     /// pane when there is something to show.
     pub fn with_pane(mut self, tab: Option<&str>, is_named: bool) -> Self {
-        if let Some(tab) = tab {
-            let key = if is_named { "pane" } else { "shown" };
-            self.live = self.live.map(|live| format!("{live}&{key}={tab}"));
-        }
+        self.live = self.live.map(|live| with_pane(live, tab, is_named));
         self
+    }
+
+    /// The stream of a session's page with this tab of the pane.
+    pub fn stream_with_pane(slug: &str, session: &SessionId, tab: Option<&str>, is_named: bool) -> String {
+        with_pane(urls::live(slug, &PageLocation::Session(session.clone()).view()), tab, is_named)
     }
 
     /// The same frame; its stream shows the list with these parameters of its address.

@@ -6,7 +6,7 @@ mod cards;
 use std::{collections::HashMap, sync::Arc};
 
 use protocol::{
-    AgentStreamEvent, COMMAND_OUTPUT_TYPE, EventBody, Instant, NoticeLevel, StepState,
+    AgentStreamEvent, COMMAND_OUTPUT_TYPE, EventBody, InjectionPoint, Instant, NoticeLevel, StepState,
     suggestion::without_suggestions,
     text::{head, head_and_tail, tail},
 };
@@ -71,6 +71,13 @@ pub enum EntryContent {
         said: String,
     },
     Artifacts(Gallery),
+    /// What somebody said while the task ran, where its agent was told.
+    Said {
+        name: String,
+        mode: InjectionPoint,
+        /// Prose, or what is too large for a page.
+        words: Box<EntryContent>,
+    },
 }
 
 /// A text that still grows.
@@ -170,14 +177,14 @@ impl TimelineEntry {
     /// How many bytes of HTML it takes at most.
     pub fn weight(&self) -> usize {
         match &self.body {
-            EntryContent::Prose(html) => 100 + html.len(),
             EntryContent::Reasoning { html, .. } => 400 + html.len(),
-            EntryContent::Long { text, .. } => 700 + escaped(text),
             EntryContent::Writing(text) | EntryContent::Thinking(text) => 400 + text.html.len(),
             EntryContent::Calls(group) => GROUP_FRAME_BYTES + group.calls.iter().map(Call::weight).sum::<usize>(),
             EntryContent::Notice { text, .. } => 400 + escaped(text),
             EntryContent::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
             EntryContent::Artifacts(gallery) => gallery.weight(),
+            EntryContent::Said { name, words, .. } => 500 + escaped(name) + text_weight(words),
+            text => text_weight(text),
         }
     }
 }
@@ -191,6 +198,15 @@ impl TimelineEntry {
             _ => None,
         };
         first.unwrap_or(self.index)
+    }
+}
+
+/// How many bytes of HTML prose or a long text takes at most.
+fn text_weight(text: &EntryContent) -> usize {
+    match text {
+        EntryContent::Prose(html) => 100 + html.len(),
+        EntryContent::Long { text, .. } => 700 + escaped(text),
+        _ => 0,
     }
 }
 
@@ -326,6 +342,11 @@ impl TimelineBuilder {
                 },
                 None => EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) },
             }),
+            Part::Message { name, mode, text, .. } => {
+                let words = Box::new(prose(text, TextAuthor::Person));
+                let name = if name.is_empty() { "Somebody".to_owned() } else { name.clone() };
+                self.push(EntryContent::Said { name, mode: *mode, words });
+            }
             // It belongs to its call's row.
             Part::Artifact { artifact } if self.whole_output(artifact) => {}
             Part::Artifact { artifact } => self.artifact(artifact),
@@ -428,7 +449,8 @@ impl TimelineBuilder {
     }
 
     fn call(&mut self, (id, tool): (&str, &str), args: &serde_json::Value, at: Option<Instant>) {
-        if self.calls.contains_key(id) {
+        if let Some(call) = self.find(id) {
+            call.change(args);
             return;
         }
         // By place, so that a group stays the same whichever part is shown first.

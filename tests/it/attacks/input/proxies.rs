@@ -81,6 +81,25 @@ async fn a94_what_a_stranger_says_about_itself_is_not_believed() {
 }
 
 #[tokio::test]
+async fn a94_a_proxy_that_nobody_named_is_told_once() {
+    let board = Board::start(Engine::Sqlite).await;
+    let says = async |board: &Board, name: &'static str, value: &'static str| {
+        let anon = board.anon();
+        anon.send(anon.request(Method::GET, "/login").header(name, value)).await.expect(200);
+        board.log().lines().filter(|line| line.contains("--trusted-proxy")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(says(&board, "accept", "text/html").await, Vec::<String>::new());
+    let told = says(&board, "x-forwarded-for", "203.0.113.9").await;
+    let [line] = told.as_slice() else { panic!("{told:?}") };
+    assert!(line.contains("WARN") && line.contains("127.0.0.0/24"), "{line}");
+    assert!(!line.contains("203.0.113"), "the header is not believed, and not logged: {line}");
+    assert_eq!(says(&board, "forwarded", "for=203.0.113.9").await, told, "once for a network");
+
+    let named = Board::start_with(Engine::Sqlite, &["--trusted-proxy", "127.0.0.1/32"]).await;
+    assert_eq!(says(&named, "x-forwarded-for", "203.0.113.9").await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a94_a_guesser_stays_the_same_guesser_under_every_address() {
     let board = Board::start(Engine::Sqlite).await;
     board.make_operator(HOME, "ada@example.org", "operator").await;

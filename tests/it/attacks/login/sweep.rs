@@ -42,7 +42,7 @@ fn filled(route: &Route, asset: &str) -> String {
         path = path.replace(place, &format!("{}/{prefix}_{id}", &place[..place.len() - 5]));
     }
     let path = path.replace("{proposal}", &format!("prp_{id}")).replace("{edit}", &format!("edt_{id}"));
-    let path = path.replace("{upload}", &format!("art_{id}"));
+    let path = path.replace("{upload}", &format!("art_{id}")).replace("{message}", &format!("msg_{id}"));
     let path = path.replace("{session}", &format!("ses_{id}")).replace("{space}", &"0".repeat(16));
     path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1").replace("{*path}", "notes.md")
 }

@@ -120,7 +120,7 @@ pub const ESCAPES: &[Try] = &[
     ("socket-by-a-link", Sockets, N, N),
     ("socket-without-a-name", Sockets, L, L),
     ("datagram-without-a-name", Sockets, L, L),
-    ("bus-of-the-system", Sockets, N | L, N | L),
+    ("bus-of-the-system", Sockets, N, N),
     ("write-to-a-terminal", Terminals, N | L, N | L),
     ("read-from-a-terminal", Terminals, N | L, N | L),
     ("type-into-a-terminal", Terminals, N | L, N | L),

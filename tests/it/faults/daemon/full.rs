@@ -84,3 +84,34 @@ async fn f16_a_full_outbox_names_what_it_cannot_keep_and_still_delivers_the_resu
     eventually("room on the disk", || async { (disk.free() > 6 * 1024 * 1024).then_some(()) }).await;
     fixture.assert_invariants().await;
 }
+
+/// The folder for artifacts lies on 1 MiB, and a command prints three: what was kept of it opens, and is said to be a part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f16_the_beginning_of_an_output_that_filled_the_disk_opens() {
+    if run_in_mount_namespace("faults::daemon::full::f16_the_beginning_of_an_output_that_filled_the_disk_opens") {
+        return;
+    }
+    let machine = Viber::fresh("lab");
+    std::fs::create_dir_all(machine.home().join("artifacts")).expect("folders");
+    let disk = Disk::in_memory(&machine.home().join("artifacts"), 1);
+    let fixture = Fixture::on(Engine::Sqlite).owner().machine(machine).echo_model().with_viber().await;
+    let task = fixture.play("shell i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); echo \"$i: a line of this length, so that there are many\"; done").await;
+    assert_eq!(task["state"], "completed", "{task:#}");
+    assert!(disk.free() < 64 * 1024, "the disk was full: {} bytes are free", disk.free());
+    let events = fixture.events(task["id"].as_str().expect("an id")).await;
+    let result = events.iter().find(|event| kind(event) == "tool-result").expect("a result")["event"]["result"].clone();
+    let note = result["fileNote"].as_str().expect("a note");
+    let kept: u64 =
+        note.split("first ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect("how much");
+    assert!(kept > 512 * 1024 && kept <= 1024 * 1024 && note.contains("No space left"), "{note}");
+    let session = task["sessionId"].as_str().expect("a session");
+    let page = fixture.owner().page(&format!("/t/home/sessions/{session}?pane=closed")).await.body;
+    let says = page.split("data-extent>").nth(1).and_then(|rest| rest.split('<').next()).expect("how much it is");
+    assert!(!says.contains("all kept"), "{says}");
+    let link = page.split("href=\"").find(|rest| rest.starts_with("/t/home/artifacts/art_"));
+    let link = link.and_then(|rest| rest.split('"').next()).expect("a link").to_owned();
+    let text = fixture.owner().page(&format!("{link}/download")).await.expect(200).body;
+    assert_eq!(text.len() as u64, kept, "all that was kept");
+    assert!(text.starts_with("1: a line") && text.lines().nth(1_000).is_some_and(|line| line.starts_with("1001: ")));
+    fixture.assert_invariants().await;
+}

@@ -93,8 +93,8 @@ async fn f37_a_daemon_that_does_not_read_is_cut_and_told_later() {
         eventually("cut", || async { board.log().contains("the daemon does not read").then_some(()) }).await;
         tasks
     };
-    // It is heard all the time: it is cut because it does not read, not because it is silent.
-    let tasks = fake.beat_during(cut).await;
+    // Its heartbeats are heard all the time: it is cut because it does not read, not because it is silent.
+    let tasks = cut.await;
     assert!(board.log().lines().any(|line| line.contains("4408") && line.contains("does not read")), "{}", board.log());
     let (after, _) = proc::memory(board.pid());
     // 5 MB wait for it.

@@ -1,6 +1,9 @@
 //! Rows of a database with a history, written as SQL makes them: a million messages take seconds.
 
-use server::db::{Db, DbError, messages::text_index, sessions};
+use server::db::{
+    Db, DbError,
+    sessions::{Unindexed, index_some, next_unindexed},
+};
 use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
@@ -9,6 +12,8 @@ use crate::board::{Engine, HOME};
 
 /// When the oldest session began: `2026-09-21`.
 const FIRST_SESSION_MS: i64 = 1_790_000_000_000;
+/// The oldest sessions, which another person began.
+const FEW_SESSIONS: usize = 50;
 /// One session a minute.
 const BETWEEN_SESSIONS_MS: i64 = 60_000;
 /// One turn every six seconds.
@@ -86,14 +91,13 @@ impl Seed<'_> {
         let some = || {
             db.write(|tx| {
                 Box::pin(async move {
-                    let mut more = false;
-                    for team in sessions::unindexed(tx).await? {
-                        more |= sessions::index_titles(&mut tx.of(&team)).await?;
+                    for what in [Unindexed::Titles, Unindexed::NewTexts] {
+                        if let Some(team) = next_unindexed(tx, what, None).await? {
+                            index_some(&mut tx.of(&team), what).await?;
+                            return Ok(true);
+                        }
                     }
-                    for team in text_index::unindexed(tx).await? {
-                        more |= text_index::index_texts(&mut tx.of(&team)).await?;
-                    }
-                    Ok::<_, DbError>(more)
+                    Ok::<_, DbError>(false)
                 })
             })
         };
@@ -140,7 +144,8 @@ impl Seed<'_> {
             format!(
                 "{} INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \
                  created_at, active_at, last_seq) SELECT {team}, {}, {viber}, 'default', \
-                 'Count the calls of module ' || i, 'count the calls of module ' || i, 'bench', {at}, {at}, {} FROM n",
+                 'Count the calls of module ' || i, 'count the calls of module ' || i, \
+                 CASE WHEN i < {FEW_SESSIONS} THEN 'few' ELSE 'bench' END, {at}, {at}, {} FROM n",
                 counter(sessions),
                 session_id("i"),
                 turns * 2
@@ -205,6 +210,11 @@ impl Seed<'_> {
 /// The id of a session of the history.
 pub fn session_id(number: usize) -> String {
     format!("ses_{:012x}70008000{number:012x}", active_at(number))
+}
+
+/// The id of a viber of the history.
+pub fn viber_id(number: usize) -> String {
+    format!("vib_{FIRST_SESSION_MS:012x}70008000{number:012x}")
 }
 
 /// The cursor before the last page of sessions, which lists the most recently active first.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, EventBody, MessageId, PauseCause, TaskError, TaskResult,
-    limits::MAX_SUMMARY_CHARS, text,
+    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, EventBody, MessageId, NextCall, PauseCause, TaskError,
+    TaskResult, limits::MAX_SUMMARY_CHARS, text,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{super::dispatch, Recording};
+use super::{super::dispatch, Recording, messages::fill_messages};
 use crate::{
     db::{
         self,
@@ -22,6 +22,8 @@ use crate::{
     error::{Error, Result},
 };
 
+/// Largest arguments of a call that a task is held before, bytes of JSON.
+const MAX_NEXT_ARGS_BYTES: usize = 8 * 1024;
 /// Longest message of an error, bytes.
 const MAX_ERROR_BYTES: usize = 8 * 1024;
 
@@ -36,7 +38,9 @@ impl Recording<'_, '_> {
         });
         let terminal =
             run.reports.iter().rev().find(|report| is_terminal(report)).and_then(|report| report.body.as_ref());
+        self.record_talk().await?;
         let Assembled { parts, parts_seq, open_weight } = self.complete().await?;
+        let parts = fill_messages(self.tx, (task, attempt), parts).await?;
         if !parts.is_empty() || terminal.is_some() || (newest && started.is_some()) {
             db::sessions::touch_deferred(self.tx, &held.session_id).await?;
         }
@@ -146,14 +150,15 @@ impl Recording<'_, '_> {
             moved |= db::tasks::accept(self.tx, task, attempt).await?;
         }
         let mut usage = held.usage.clone();
-        let mut waiting = None;
+        let mut said = None;
+        let mut asks = false;
         for event in run.reports.iter().filter_map(stream_event) {
             match event {
                 AgentStreamEvent::Usage(more) => usage.add(more),
-                AgentStreamEvent::ApprovalRequired(asked) => waiting = Some(Some(approval(asked))),
-                AgentStreamEvent::StateChange { state, waiting: pause } => {
-                    waiting = Some(wait(*state, pause.as_ref(), waiting.flatten()));
-                }
+                AgentStreamEvent::ApprovalRequired(_)
+                | AgentStreamEvent::ApprovalExpired { .. }
+                | AgentStreamEvent::MessageState { .. } => asks = true,
+                AgentStreamEvent::StateChange { state, waiting } => said = Some(wait(*state, waiting.as_ref())),
                 _ => {}
             }
         }
@@ -161,8 +166,15 @@ impl Recording<'_, '_> {
             db::tasks::spend(self.tx, task, attempt, &usage).await?;
             moved = true;
         }
-        if let Some(waiting) = waiting {
-            moved |= db::tasks::wait(self.tx, task, attempt, waiting.as_ref()).await?;
+        let known = held.waiting.as_ref().filter(|waiting| waiting.id.is_some());
+        if said.is_some() || asks {
+            // It waits as long as one of its questions does, whatever it does meanwhile.
+            let question = match asks || known.is_some() {
+                true => db::approvals::waiting(self.tx, (task, attempt)).await?,
+                false => None,
+            };
+            let others = said.unwrap_or_else(|| held.waiting.clone().filter(|waiting| waiting.id.is_none()));
+            moved |= db::tasks::wait(self.tx, task, attempt, question.or(others).as_ref()).await?;
         }
         if moved {
             self.book.after.task(&held.session_id, task);
@@ -200,6 +212,9 @@ impl Recording<'_, '_> {
             }
             _ => return Ok(()),
         }
+        if newest {
+            db::approvals::expire_all(self.tx, task).await?;
+        }
         dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
         self.book.answers.ended.push(AttemptRef { task_id: task.clone(), attempt });
         self.book.after.task(&held.session_id, task);
@@ -229,15 +244,15 @@ fn stop_reason(said: &str) -> String {
     db::clean(text::head(said, 500))
 }
 
-fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {
+pub(super) fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {
     match &report.body {
         Some(EventBody::Progress { event }) => Some(&event.event),
         _ => None,
     }
 }
 
-/// What a waiting agent waits for: what it asked for just before, else what it says itself, else its provider.
-fn wait(state: ActivityState, pause: Option<&AgentWait>, asked: Option<Waiting>) -> Option<Waiting> {
+/// What an agent says that it waits for; its provider when it does not say.
+fn wait(state: ActivityState, pause: Option<&AgentWait>) -> Option<Waiting> {
     let cause = match pause.map(|pause| pause.cause) {
         Some(PauseCause::Approval) => WaitingFor::Approval,
         Some(PauseCause::Input) => WaitingFor::Input,
@@ -245,17 +260,18 @@ fn wait(state: ActivityState, pause: Option<&AgentWait>, asked: Option<Waiting>)
         Some(PauseCause::Paused) => WaitingFor::Paused,
         Some(PauseCause::RateLimit | PauseCause::Unknown) | None => WaitingFor::RateLimit,
     };
-    let said = Waiting { cause, until: pause.and_then(|pause| pause.until), id: None };
-    (state == ActivityState::Waiting).then(|| asked.unwrap_or(said))
+    let next = pause.and_then(|pause| pause.next.clone()).filter(|_| cause == WaitingFor::Paused).map(bounded_call);
+    let until = pause.and_then(|pause| pause.until);
+    (state == ActivityState::Waiting).then_some(Waiting { cause, until, id: None, next })
 }
 
-fn approval(asked: &std::collections::BTreeMap<String, serde_json::Value>) -> Waiting {
-    let word = |key: &str| asked.get(key).and_then(|value| value.as_str());
-    Waiting {
-        cause: WaitingFor::Approval,
-        until: asked.get("expiresAt").and_then(|at| serde_json::from_value(at.clone()).ok()),
-        id: word("approvalId").map(str::to_owned),
+/// A call that a task is held before, without arguments that are large.
+fn bounded_call(mut call: NextCall) -> NextCall {
+    (call.call_id, call.tool) = (db::clean(text::head(&call.call_id, 200)), db::clean(text::head(&call.tool, 200)));
+    if call.args.to_string().len() > MAX_NEXT_ARGS_BYTES {
+        call.args = Value::Null;
     }
+    call
 }
 
 /// Shortens the summary of a result.
@@ -279,11 +295,11 @@ mod tests {
 
     #[test]
     fn a_wait_says_what_for_and_until_when() {
-        let pause = AgentWait { cause: PauseCause::Input, until: Some(Instant(7)) };
-        let said = wait(ActivityState::Waiting, Some(&pause), None).expect("it waits");
+        let pause = AgentWait { until: Some(Instant(7)), ..AgentWait::of(PauseCause::Input) };
+        let said = wait(ActivityState::Waiting, Some(&pause)).expect("it waits");
         assert_eq!((said.cause, said.until), (WaitingFor::Input, Some(Instant(7))));
-        let silent = wait(ActivityState::Waiting, None, None).expect("it waits");
+        let silent = wait(ActivityState::Waiting, None).expect("it waits");
         assert_eq!((silent.cause, silent.until), (WaitingFor::RateLimit, None));
-        assert_eq!(wait(ActivityState::Thinking, Some(&pause), None), None);
+        assert_eq!(wait(ActivityState::Thinking, Some(&pause)), None);
     }
 }

@@ -1,26 +1,19 @@
-//! What a run reports about plans and memory: new versions, proposals of changes, and approvals that wait for a person.
+//! What a run reports about plans and memory: new versions, and proposals of changes.
 
-use std::collections::BTreeMap;
-
-use protocol::{AgentStreamEvent, ApprovalId, EventBody, ProposalId, plan::MAX_PLAN_BYTES, text::head};
+use protocol::{AgentStreamEvent, EventBody, ProposalId, plan::MAX_PLAN_BYTES, text::head};
 use serde_json::Value;
 
 use super::Recording;
 use crate::{
     actions::plan,
     db,
-    domain::{Approval, ApprovalState, File, FileText, PlanSource, Proposal, ProposalState, plan::ProposalKind},
+    domain::{File, FileText, PlanSource, Proposal, ProposalState, plan::ProposalKind},
     error::Result,
     secret,
 };
 
-/// Longest preview of an approval, bytes.
-const MAX_PREVIEW_BYTES: usize = 64 * 1024;
-/// Largest arguments of an approval, bytes of JSON.
-const MAX_ARGS_BYTES: usize = 32 * 1024;
-
 impl Recording<'_, '_> {
-    /// Stores the proposals, revisions of the plan and approvals that the run reports.
+    /// Stores the proposals and revisions of the plan that the run reports.
     pub(super) async fn record_proposals(&mut self) -> Result<()> {
         let Self { task, held, run, .. } = *self;
         let mut locked = false;
@@ -29,14 +22,6 @@ impl Recording<'_, '_> {
             let (kind, value) = match &event.event {
                 AgentStreamEvent::Plan { plan } => (ProposalKind::Plan, plan),
                 AgentStreamEvent::Memory { memory } => (ProposalKind::Memory, memory),
-                AgentStreamEvent::ApprovalRequired(asked) => {
-                    if let Some(approval) = self.approval(asked) {
-                        db::approvals::expire(self.tx, task, Some(&approval.id)).await?;
-                        db::approvals::insert(self.tx, &approval).await?;
-                        self.book.after.session(&held.session_id);
-                    }
-                    continue;
-                }
                 _ => continue,
             };
             if !std::mem::replace(&mut locked, true) {
@@ -94,36 +79,6 @@ impl Recording<'_, '_> {
             decided_by: None,
             created_at: self.tx.now,
             decided_at: None,
-        })
-    }
-
-    /// An approval as it is stored; `None` when it has no usable id.
-    fn approval(&self, asked: &BTreeMap<String, Value>) -> Option<Approval> {
-        let text = |key: &str, most: usize| {
-            let text = asked.get(key).and_then(Value::as_str).unwrap_or_default();
-            db::clean(head(text, most))
-        };
-        let id: ApprovalId = asked.get("approvalId")?.as_str()?.parse().ok()?;
-        let args = asked.get("args").cloned().unwrap_or_default();
-        let args = if args.to_string().len() <= MAX_ARGS_BYTES { args } else { Value::Null };
-        Some(Approval {
-            id,
-            session_id: self.held.session_id.clone(),
-            task_id: self.task.clone(),
-            attempt: self.attempt,
-            tool: text("tool", 200),
-            digest: text("digest", 200),
-            args,
-            cwd: text("cwd", 2000),
-            preview: text("preview", MAX_PREVIEW_BYTES),
-            risk: text("risk", 2000),
-            state: ApprovalState::Pending,
-            scope: None,
-            note: None,
-            decided_by: None,
-            created_at: self.tx.now,
-            decided_at: None,
-            expires_at: asked.get("expiresAt").and_then(|at| serde_json::from_value(at.clone()).ok()),
         })
     }
 }

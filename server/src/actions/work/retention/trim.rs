@@ -182,6 +182,7 @@ async fn keep_open(tx: &mut Change<'_>, attempt: &Attempt) -> Result<()> {
     let open = assembler.open_parts();
     let mut parts = assembler.finish().parts;
     parts.extend(open);
+    let parts = record::fill_messages(tx, (task, number), parts).await?;
     if let Some(message) = attempt.message_id.as_ref().filter(|_| !parts.is_empty()) {
         db::messages::append(tx, message, &parts).await?;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::ViberId;
+use protocol::{AgentMode, Capability, LimitPolicy, ViberId};
 
 use crate::{
     db::{self, TeamTx, vibers::Candidate},
@@ -15,6 +15,9 @@ const DEFAULT_AGENT: &str = "default";
 /// Models that a refusal names, and bytes of the refused one.
 const MAX_NAMED_MODELS: usize = 20;
 const MAX_NAMED_MODEL_BYTES: usize = 120;
+
+/// Longest leash, calls of tools.
+const MAX_LEASH_CALLS: u32 = 10_000;
 
 /// Vibers without work that are looked at for the best one; if none of them has all labels, all vibers are.
 const MAX_READY: u64 = 100;
@@ -85,6 +88,46 @@ pub(in crate::actions) async fn check_model(tx: &mut TeamTx<'_>, viber: &ViberId
         false => format!("{} does not offer the model {model:?}; it offers: {}", viber.name, offered.join(", ")),
     };
     Err(Error::unacceptable("unknown_model", message))
+}
+
+/// How closely people want to follow a task.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::actions) struct WantedControl {
+    pub mode: Option<AgentMode>,
+    /// Calls of tools until the agent checks in.
+    pub leash: Option<u32>,
+    pub on_limit: Option<LimitPolicy>,
+}
+
+/// Refuses a mode that is freer than the agent's machine allows, and a leash or a word about limits that the agent would not
+/// understand.
+pub(in crate::actions) async fn check_control(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    agent: &str,
+    wanted: WantedControl,
+) -> Result<()> {
+    let viber = db::vibers::candidate(tx, viber).await?;
+    let viber = viber.ok_or_else(|| Error::conflict("viber_revoked", "the viber of this session was revoked"))?;
+    let known = viber.agents.iter().find(|known| known.id == agent);
+    let most = known.and_then(|known| known.max_mode);
+    if let Some((mode, most)) = wanted.mode.zip(most).filter(|(mode, most)| mode > most) {
+        let message = format!("this machine allows no more than {}: {} is freer", most.as_str(), mode.as_str());
+        return Err(Error::unacceptable("mode_not_allowed", message));
+    }
+    if wanted.leash.is_some_and(|leash| !(1..=MAX_LEASH_CALLS).contains(&leash)) {
+        return Err(Error::unacceptable("bad_leash", format!("a leash is 1 to {MAX_LEASH_CALLS} calls")));
+    }
+    if wanted.leash.is_some() && known.is_none_or(|known| !known.capabilities.contains(&Capability::Pause)) {
+        return Err(Error::unacceptable("no_leash", "this agent does not check in by itself: leave the leash out"));
+    }
+    if wanted.on_limit.is_some() && known.is_none_or(|known| !known.capabilities.contains(&Capability::Approve)) {
+        return Err(Error::unacceptable(
+            "no_on_limit",
+            "this agent asks for no more than its limits: leave onLimit out",
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

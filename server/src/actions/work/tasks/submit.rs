@@ -3,19 +3,19 @@
 use std::{collections::BTreeMap, iter, sync::Arc};
 
 use protocol::{
-    AgentMode, ArtifactId, ArtifactRef, Attachment, CommentId, MessageId, ReportedDetail, SessionId, TaskId,
+    AgentMode, ArtifactId, ArtifactRef, Attachment, CommentId, Instant, MessageId, ReportedDetail, SessionId, TaskId,
     TaskLimits, TeamId, ViberId, limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
 
 use super::placement;
 use crate::{
-    actions::{AfterCommit, artifacts, comments, dispatch},
+    actions::{AfterCommit, artifacts, comments, dispatch, idempotency},
     db::{self, Change, DbError, audit::Entry},
     domain::{
         By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange, Session, Task,
         TaskState,
-        idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
+        idempotency::{IdempotentCall, KeptAnswer},
     },
     error::{Error, Result},
     state::Board,
@@ -23,6 +23,8 @@ use crate::{
 
 /// Largest `payload`, bytes of JSON.
 const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
+/// How deep a `payload` nests at most: its viber reads it within frames and records that nest deeper.
+const MAX_PAYLOAD_LEVELS: usize = 33;
 
 /// A task to be submitted.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,8 @@ pub struct NewTask {
     pub stream: ReportedDetail,
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
+    /// The agent checks in after so many calls of tools.
+    pub leash: Option<u32>,
     /// `{plan?, artifacts?, memory?, context?, attachments?}`.
     pub payload: Option<Value>,
     /// Policies of the session from this task on.
@@ -69,7 +73,7 @@ pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: NewTask) -> R
 }
 
 /// Checks a submitted task and turns its plan into Markdown.
-fn check(mut submit: NewTask) -> Result<NewTask> {
+pub(super) fn check(mut submit: NewTask) -> Result<NewTask> {
     let goal = |message| Error::unacceptable("bad_goal", message);
     if submit.goal.trim().is_empty() {
         return Err(goal("say what is to be done"));
@@ -83,6 +87,9 @@ fn check(mut submit: NewTask) -> Result<NewTask> {
     if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD_BYTES) {
         return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));
     }
+    if submit.payload.as_ref().is_some_and(|payload| !is_within(payload, MAX_PAYLOAD_LEVELS)) {
+        return Err(Error::unacceptable("too_deep", "plan, artifacts, memory or context nests deeper than 32 levels"));
+    }
     if let Some(plan) = submit.payload.as_mut().and_then(|payload| payload.get_mut("plan")) {
         let markdown = protocol::plan::markdown_of(plan, "");
         *plan = json!({ "markdown": markdown.map_err(|why| Error::unacceptable("bad_plan", why.to_string()))? });
@@ -90,8 +97,26 @@ fn check(mut submit: NewTask) -> Result<NewTask> {
     Ok(submit)
 }
 
+/// Whether a value nests at most so many levels deep; one that holds no other is none.
+pub(in crate::actions) fn is_within(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_within(item, levels - 1)),
+        Value::Object(fields) => levels > 0 && fields.values().all(|field| is_within(field, levels - 1)),
+        _ => true,
+    }
+}
+
+/// How a task is queued that somebody asked for before.
+pub(super) struct QueuedAs<'a> {
+    pub author: &'a str,
+    /// Who answers, whoever answers in the session from now on.
+    pub agent: &'a str,
+    pub said_at: Instant,
+}
+
 impl NewTask {
-    async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, AfterCommit)> {
+    /// Stores it in a change of the caller's.
+    pub(super) async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, AfterCommit)> {
         if let Some(task) = self.answered_before(tx).await? {
             return Ok((task, AfterCommit::default()));
         }
@@ -106,6 +131,11 @@ impl NewTask {
         if let Some(model) = &self.model {
             placement::check_model(tx, &session.viber_id, model).await?;
         }
+        if self.mode.is_some() || self.leash.is_some() || self.limits.on_limit.is_some() {
+            let NewTask { mode, leash, ref limits, .. } = *self;
+            let wanted = placement::WantedControl { mode, leash, on_limit: limits.on_limit };
+            placement::check_control(tx, &session.viber_id, &session.agent_id, wanted).await?;
+        }
         let mut task = self.task(tx, &session, seq, if busy { Delivery::Queued } else { Delivery::Offered });
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
@@ -114,10 +144,11 @@ impl NewTask {
             task = db::tasks::load(tx, &task.id).await?.ok_or(Error::NotFound)?;
         } else {
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
-            let reserved = tx.query(db::vibers::next_cmd_seq_query(&task.viber_id)).await?;
+            let reserved = db::vibers::next_cmd_seq_query(&task.viber_id);
+            let (reserved, approvals) = tx.query_two(reserved, db::approvals::settings::load_query()).await?;
             let (number, contact) = reserved.ok_or_else(revoked)?;
             task.contact = contact;
-            let begun = self.session.is_none().then_some(session.policies);
+            let begun = self.session.is_none().then_some((session.policies, approvals));
             dispatch::numbered(tx, &task, (task.attempt, number), begun, &mut after).await?;
         }
         db::audit::append(tx, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
@@ -130,18 +161,21 @@ impl NewTask {
         Ok((task, after))
     }
 
+    /// Stores it behind the other tasks of its session.
+    pub(super) async fn queue(&self, tx: &mut Change<'_>, queued: QueuedAs<'_>) -> Result<Task> {
+        let QueuedAs { author, agent, said_at } = queued;
+        let id = self.session.as_ref().ok_or(Error::NotFound)?;
+        let (session, seq, _) = self.known_session(tx, id).await?;
+        let task = self.task(tx, &session, seq, Delivery::Queued);
+        let task = Task { created_by: author.to_owned(), agent_id: agent.to_owned(), created_at: said_at, ..task };
+        self.keep(tx, &task).await?;
+        let entry = Entry::new("task.submit", task.id.as_str()).detail(author).after(task.goal.as_str());
+        db::audit::append(&mut tx.by(&By::board()), entry).await?;
+        Ok(task)
+    }
+
     async fn answered_before(&self, tx: &mut Change<'_>) -> Result<Option<Task>> {
-        let Some(once) = &self.once else { return Ok(None) };
-        let (actor, now) = (tx.by.actor.id().to_owned(), tx.now);
-        let kept = match db::idempotency::find(tx, &actor, once, now).await? {
-            EarlierCall::No => return Ok(None),
-            EarlierCall::Other => {
-                let message = "this Idempotency-Key was used for another call";
-                return Err(Error::unacceptable("idempotency_mismatch", message));
-            }
-            EarlierCall::Same(kept) => kept,
-        };
-        let answer: Value = serde_json::from_str(&kept.answer).unwrap_or_default();
+        let Some(answer) = idempotency::earlier_answer(tx, self.once.as_ref()).await? else { return Ok(None) };
         let id = answer["id"].as_str().and_then(|id| id.parse().ok());
         let id: TaskId = id.ok_or_else(|| Error::Internal("a kept answer names no task".into()))?;
         // Its session may have been deleted meanwhile.
@@ -209,6 +243,9 @@ impl NewTask {
         let mut payload = self.payload.clone().unwrap_or_else(|| json!({}));
         if let Some(model) = &self.model {
             payload["model"] = json!(model);
+        }
+        if let Some(leash) = self.leash {
+            payload["leash"] = json!(leash);
         }
         Task {
             id: TaskId::new(tx.now.0),

@@ -19,7 +19,7 @@ const RANGE_TEXTS: i64 = 32 * 4_096;
 const MAX_SEARCH_TIME: Duration = Duration::from_millis(4);
 
 /// Bytes of texts that are read for a page before the next one goes on: a text may be some hundred KiB.
-const MAX_READ_BYTES: usize = 2 << 20;
+const MAX_READ_BYTES: u64 = 2 << 20;
 
 /// A text that has all the words.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct MessageHit {
     pub idx: u64,
     pub last_idx: u64,
     pub role: MessageRole,
-    /// Operator or token id of a user's message, agent id of an assistant's.
+    /// Operator or token id of a user's message, also of one to a running task; agent id of an assistant's.
     pub author: String,
     pub created_at: protocol::Instant,
     pub snippet: Vec<SnippetPiece>,
@@ -52,17 +52,22 @@ pub struct FoundMessages {
     pub is_behind: bool,
 }
 
+/// What is found, with its text as long as the texts before it have less than `$6` bytes together; only the sizes of the
+/// others are read. A text of a session that is deleted is none.
 macro_rules! hits {
     ($found:literal) => {
         concat!(
-            "SELECT f.text_no, i.session_id, i.seq, i.message_id, i.idx, m.role, m.author, m.created_at, s.title, \
+            "SELECT h.*, p.body FROM (SELECT g.*, SUM(g.size) OVER (ORDER BY g.text_no DESC) - g.size AS ahead FROM \
+             (SELECT f.text_no, i.session_id, i.seq, i.message_id, i.idx, m.role, m.author, m.created_at, s.title, \
              s.viber_id, s.archived_at, s.last_seq, (SELECT MAX(x.idx) FROM parts x WHERE x.team_id = i.team_id \
-             AND x.message_id = i.message_id) AS last_idx FROM (",
+             AND x.message_id = i.message_id) AS last_idx, COALESCE((SELECT OCTET_LENGTH(b.body) FROM parts b \
+             WHERE b.team_id = s.team_id AND b.message_id = i.message_id AND b.idx = i.idx), 0) AS size FROM (",
             $found,
             ") f LEFT JOIN indexed_texts i ON i.text_no = f.text_no AND i.team_id = $1 \
              LEFT JOIN sessions s ON s.team_id = i.team_id AND s.session_id = i.session_id AND s.deleted_at IS NULL \
-             LEFT JOIN messages m ON m.team_id = i.team_id AND m.message_id = i.message_id \
-             ORDER BY f.text_no DESC"
+             LEFT JOIN messages m ON m.team_id = i.team_id AND m.message_id = i.message_id) g) h LEFT JOIN parts p \
+             ON h.ahead < $6 AND h.size > 0 AND p.team_id = $1 AND p.message_id = h.message_id AND p.idx = h.idx \
+             ORDER BY h.text_no DESC"
         )
     };
 }
@@ -90,17 +95,19 @@ pub async fn search(
         let first = text_index::first_of(text_index::stretch(newest) + 1).saturating_sub(RANGE_TEXTS);
         let first = first.max(numbers.first);
         let wanted = limit - found.hits.len();
-        let rows = find(tx, &words, (first, newest), wanted as u64).await?;
+        let rows = find(tx, &words, (first, newest), (wanted as u64, MAX_READ_BYTES - read)).await?;
         let mut has_all = rows.len() < wanted;
-        for (n, row) in rows.iter().enumerate() {
-            if n > 0 && read >= MAX_READ_BYTES {
+        for row in &rows {
+            let size = row.count("size")?;
+            let body = row.optional_text("body")?;
+            if size > 0 && body.is_none() {
                 has_all = false;
                 break;
             }
-            end = row.int("text_no")?;
-            let Some(body) = body(tx, row).await? else { continue };
-            read += body.len();
-            found.hits.extend(hit(row, &body, &words)?);
+            (end, read) = (row.int("text_no")?, (read + size).min(MAX_READ_BYTES));
+            if let Some(body) = body {
+                found.hits.extend(hit(row, &body, &words)?);
+            }
         }
         if has_all {
             end = first;
@@ -120,12 +127,13 @@ async fn newest_before(tx: &mut TeamTx<'_>, numbers: &TextNumbers, end: i64) -> 
     row.map(|row| row.int("text_no")).transpose()
 }
 
-/// What the index has in a range.
+/// What the index has in a range: at most so many texts, the newest first, with the bodies of as many as fit in so many bytes
+/// and of one more.
 async fn find(
     tx: &mut TeamTx<'_>,
     words: &[String],
     (first, last): (i64, i64),
-    limit: u64,
+    (limit, bytes): (u64, u64),
 ) -> Result<Vec<Row>, DbError> {
     let (sql, asked) = if tx.is_sqlite() {
         let sql = hits!(
@@ -147,24 +155,18 @@ async fn find(
         let all = all.map(|stretch| text_index::stretch_words(stretch, words.iter().map(String::as_str)));
         (sql, all.collect::<Vec<_>>().join(";"))
     };
-    tx.rows(sql, &[Arg::from(asked), Arg::from(first), Arg::from(last), Arg::from(limit)]).await
-}
-
-/// A row's text as it is stored; `None` for one of another team, or of a session that is deleted.
-async fn body(tx: &mut TeamTx<'_>, row: &Row) -> Result<Option<String>, DbError> {
-    if row.optional_text("title")?.is_none() {
-        return Ok(None);
-    }
-    let sql = "SELECT body FROM parts WHERE team_id = $1 AND message_id = $2 AND idx = $3";
-    let row = tx.row(sql, args![row.text("message_id")?, row.int("idx")?]).await?;
-    row.map(|row| row.text("body")).transpose()
+    tx.rows(sql, &[Arg::from(asked), Arg::from(first), Arg::from(last), Arg::from(limit), Arg::from(bytes)]).await
 }
 
 /// What a row shows of its text; `None` for one that cannot be read.
 fn hit(row: &Row, body: &str, words: &[String]) -> Result<Option<MessageHit>, DbError> {
     let Some(title) = row.optional_text("title")? else { return Ok(None) };
     // A part that is damaged is found by nobody.
-    let Ok(Part::Text { text, .. }) = serde_json::from_str(body) else { return Ok(None) };
+    let (text, speaker) = match serde_json::from_str(body) {
+        Ok(Part::Text { text, .. }) => (text, None),
+        Ok(Part::Message { text, author, .. }) => (text, Some(author).filter(|author| !author.is_empty())),
+        _ => return Ok(None),
+    };
     Ok(Some(MessageHit {
         session: row.parse("session_id")?,
         title,
@@ -175,8 +177,8 @@ fn hit(row: &Row, body: &str, words: &[String]) -> Result<Option<MessageHit>, Db
         seq: row.count("seq")?,
         idx: row.count("idx")?,
         last_idx: row.count("last_idx")?,
-        role: row.parse("role")?,
-        author: row.text("author")?,
+        role: if speaker.is_some() { MessageRole::User } else { row.parse("role")? },
+        author: speaker.map_or_else(|| row.text("author"), Ok)?,
         created_at: row.instant("created_at")?,
         snippet: search_terms::snippet(&text, words),
     }))

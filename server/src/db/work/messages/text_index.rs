@@ -5,26 +5,28 @@
 //! Texts are numbered as time goes by, so that the newest are found first without sorting: what is new upwards from the
 //! middle of a team's numbers, what was there before the index downwards.
 
+use std::collections::BTreeSet;
+
 use protocol::{MessageId, SessionId, TeamId};
 
 use crate::{
     args,
-    db::{DbError, Row, TeamTx, Tx, sessions::before_first_number},
+    db::{DbError, Row, TeamTx, sessions::before_first_number},
     domain::{Part, search_terms},
 };
 
 /// Texts that are added to the index in one change, and different words of them: one more text still fits.
 const TEXTS_PER_CHANGE: u64 = 10;
 const MAX_WORDS_PER_CHANGE: usize = 800;
+/// Bytes of texts that are read for one change, and one more text.
+const BYTES_PER_CHANGE: u64 = 64 * 1024;
 /// Parts of the time before the index that are looked at in one change.
-const OLDER_PARTS_PER_CHANGE: u64 = 30;
+const OLDER_PARTS_PER_CHANGE: u64 = 100;
 /// Pages of SQLite's index that are merged in the same change, words that add another one, and the most of them: each is
 /// some rows.
 const MERGED_PAGES_PER_CHANGE: usize = 10;
 const WORDS_PER_MERGED_PAGE: usize = 60;
 const MAX_MERGED_PAGES_PER_CHANGE: usize = 22;
-/// Teams whose texts are added to the index in one round.
-const MAX_TEAMS_PER_ROUND: u64 = 100;
 /// Numbers of a team.
 const NUMBERS_PER_TEAM: i64 = 1 << 32;
 /// Texts of PostgreSQL's index in which a word has the same number: 4,096.
@@ -44,33 +46,22 @@ impl TextNumbers {
     }
 }
 
-/// A text that is not in the index.
+/// A text that is not in the index, and its words.
 struct NewText {
     message: MessageId,
     idx: u64,
     session: SessionId,
     seq: u64,
-    /// `None`: the part is no text, or damaged, which must not keep others from the index.
-    body: Option<Part>,
+    words: BTreeSet<String>,
 }
 
-fn new_text(row: &Row) -> Result<NewText, DbError> {
-    Ok(NewText {
-        message: row.parse("message_id")?,
-        idx: row.count("idx")?,
-        session: row.parse("session_id")?,
-        seq: row.count("seq")?,
-        body: row.optional_json("body").unwrap_or_default(),
-    })
-}
-
-/// Teams with texts that are not indexed yet.
-pub async fn unindexed(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
-    // Asked team by team, because one team may have very many.
-    let sql = "SELECT t.team_id FROM teams t WHERE t.deleted_at IS NULL AND (EXISTS (SELECT 1 FROM unindexed_texts u \
-               WHERE u.team_id = t.team_id) OR EXISTS (SELECT 1 FROM unindexed_history h WHERE h.team_id = t.team_id)) \
-               LIMIT $1 + 0";
-    tx.rows(sql, args![MAX_TEAMS_PER_ROUND]).await?.iter().map(|row| row.parse("team_id")).collect()
+/// What one change adds, in the order in which it was read.
+struct TextBatch {
+    texts: Vec<NewText>,
+    /// Different words of each text, together.
+    words: usize,
+    /// The last place that was looked at, whatever was there.
+    end: (String, u64),
 }
 
 /// Whether more of a team's texts wait to be indexed than some that were written just now.
@@ -80,17 +71,20 @@ pub async fn is_behind(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
     Ok(tx.row(sql, &[]).await?.is_some())
 }
 
-/// Adds some of a team's texts to the index: new ones, else some that are older than the index. Returns whether there may be
-/// more.
-pub async fn index_texts(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
-    let sql = "SELECT u.message_id, u.idx, m.session_id, m.seq, p.body FROM (SELECT team_id, message_id, idx \
-               FROM unindexed_texts WHERE team_id = $1 ORDER BY message_id, idx LIMIT $2 + 0) u \
-               CROSS JOIN messages m CROSS JOIN parts p WHERE m.team_id = u.team_id AND m.message_id = u.message_id \
-               AND p.team_id = u.team_id AND p.message_id = u.message_id AND p.idx = u.idx ORDER BY u.message_id, u.idx";
-    let noted = tx.rows(sql, args![TEXTS_PER_CHANGE]).await?;
-    if noted.is_empty() {
-        return index_older(tx).await;
-    }
+/// Adds some of a team's new texts to the index.
+pub async fn index_new(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
+    // Sizes first: of texts that do not fit into this change nothing is read.
+    let sql = "SELECT s.message_id, s.idx, m.session_id, m.seq, s.is_indexed, p.body FROM \
+               (SELECT n.message_id, n.idx, n.is_indexed, SUM(n.size) OVER (ORDER BY n.message_id, n.idx) - n.size AS ahead \
+               FROM (SELECT u.message_id, u.idx, OCTET_LENGTH(p.body) AS size, (SELECT COUNT(*) FROM indexed_texts i \
+               WHERE i.team_id = $1 AND i.message_id = u.message_id AND i.idx = u.idx) AS is_indexed \
+               FROM (SELECT team_id, message_id, idx FROM unindexed_texts WHERE team_id = $1 ORDER BY message_id, idx \
+               LIMIT $2 + 0) u CROSS JOIN parts p WHERE p.team_id = u.team_id AND p.message_id = u.message_id \
+               AND p.idx = u.idx) n) s CROSS JOIN messages m CROSS JOIN parts p WHERE s.ahead < $3 AND m.team_id = $1 \
+               AND m.message_id = s.message_id AND p.team_id = $1 AND p.message_id = s.message_id AND p.idx = s.idx \
+               ORDER BY s.message_id, s.idx";
+    let noted = tx.rows(sql, args![TEXTS_PER_CHANGE, BYTES_PER_CHANGE]).await?;
+    let Some(batch) = batch(tx, &noted)? else { return Ok(()) };
     let numbers = TextNumbers::of(&tx.team);
     let newest = edge(
         tx,
@@ -98,35 +92,34 @@ pub async fn index_texts(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
         &numbers,
     )
     .await?;
-    let (mut number, mut words) = (newest.unwrap_or(numbers.middle - 1), 0);
-    for row in &noted {
-        let text = new_text(row)?;
-        let added = add(tx, number + 1, &text).await?;
-        (number, words) = (number + i64::from(added.is_some()), words + added.unwrap_or(0));
-        let sql = "DELETE FROM unindexed_texts WHERE team_id = $1 AND message_id = $2 AND idx = $3";
-        tx.execute(sql, args![&text.message, text.idx]).await?;
-        if words >= MAX_WORDS_PER_CHANGE || tx.is_full() {
-            break;
-        }
+    let first = newest.unwrap_or(numbers.middle - 1) + 1;
+    for (number, text) in (first..).zip(&batch.texts) {
+        add(tx, number, text).await?;
     }
-    merge(tx, words).await?;
-    Ok(true)
+    // A team's changes run one after the other: nothing was noted in between.
+    let sql = "DELETE FROM unindexed_texts WHERE team_id = $1 AND (message_id, idx) <= ($2, $3)";
+    tx.defer(sql, args![&batch.end.0, batch.end.1]).await?;
+    merge(tx, batch.words).await
 }
 
 /// The same of texts that are older than the index, the newest first.
-async fn index_older(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+pub async fn index_older(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
     let sql = "SELECT message_id, idx FROM unindexed_history WHERE team_id = $1";
-    let Some(place) = tx.row(sql, &[]).await? else { return Ok(false) };
-    let (mut message, mut idx) = (place.text("message_id")?, place.count("idx")?);
-    let sql = "SELECT p.message_id, p.idx, m.session_id, m.seq, CASE WHEN p.kind = 'text' THEN p.body END AS body FROM \
-               (SELECT team_id, message_id, idx, kind, body FROM parts WHERE team_id = $1 AND (message_id, idx) < ($2, $3) \
-               ORDER BY message_id DESC, idx DESC LIMIT $4 + 0) p CROSS JOIN messages m WHERE m.team_id = p.team_id \
-               AND m.message_id = p.message_id ORDER BY p.message_id DESC, p.idx DESC";
-    let older = tx.rows(sql, args![&message, idx, OLDER_PARTS_PER_CHANGE]).await?;
-    if older.is_empty() {
-        tx.execute("DELETE FROM unindexed_history WHERE team_id = $1", &[]).await?;
-        return Ok(false);
-    }
+    let Some(place) = tx.row(sql, &[]).await? else { return Ok(()) };
+    let sql = "SELECT s.message_id, s.idx, m.session_id, m.seq, (SELECT COUNT(*) FROM indexed_texts i \
+               WHERE i.team_id = $1 AND i.message_id = s.message_id AND i.idx = s.idx) AS is_indexed, \
+               CASE WHEN p.kind = 'text' THEN p.body END AS body FROM \
+               (SELECT o.message_id, o.idx, SUM(o.size) OVER (ORDER BY o.message_id DESC, o.idx DESC) - o.size AS ahead \
+               FROM (SELECT message_id, idx, CASE WHEN kind = 'text' THEN OCTET_LENGTH(body) ELSE 0 END AS size FROM parts \
+               WHERE team_id = $1 AND (message_id, idx) < ($2, $3) ORDER BY message_id DESC, idx DESC LIMIT $4 + 0) o) s \
+               CROSS JOIN messages m CROSS JOIN parts p WHERE s.ahead < $5 AND m.team_id = $1 \
+               AND m.message_id = s.message_id AND p.team_id = $1 AND p.message_id = s.message_id AND p.idx = s.idx \
+               ORDER BY s.message_id DESC, s.idx DESC";
+    let from = args![place.text("message_id")?, place.count("idx")?, OLDER_PARTS_PER_CHANGE, BYTES_PER_CHANGE];
+    let older = tx.rows(sql, from).await?;
+    let Some(batch) = batch(tx, &older)? else {
+        return tx.execute("DELETE FROM unindexed_history WHERE team_id = $1", &[]).await.map(drop);
+    };
     let numbers = TextNumbers::of(&tx.team);
     let oldest = edge(
         tx,
@@ -134,21 +127,43 @@ async fn index_older(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
         &numbers,
     )
     .await?;
-    let (mut number, mut words, mut texts) = (oldest.unwrap_or(numbers.middle).min(numbers.middle), 0, 0);
-    for row in &older {
-        let text = new_text(row)?;
-        let added = add(tx, number - 1, &text).await?;
-        (number, words) = (number - i64::from(added.is_some()), words + added.unwrap_or(0));
-        (message, idx) = (text.message.to_string(), text.idx);
-        texts += u64::from(added.is_some());
-        if words >= MAX_WORDS_PER_CHANGE || texts >= TEXTS_PER_CHANGE || tx.is_full() {
+    let first = oldest.unwrap_or(numbers.middle).min(numbers.middle) - batch.texts.len() as i64;
+    // Upwards all the same: FTS5 writes what it has whenever a number is below the one before.
+    for (number, text) in (first..).zip(batch.texts.iter().rev()) {
+        add(tx, number, text).await?;
+    }
+    let sql = "UPDATE unindexed_history SET message_id = $2, idx = $3 WHERE team_id = $1";
+    tx.defer(sql, args![&batch.end.0, batch.end.1]).await?;
+    merge(tx, batch.words).await
+}
+
+/// As many of the texts that were read as fit into this change, the first one in any case; `None` when nothing was read.
+fn batch(tx: &mut TeamTx<'_>, rows: &[Row]) -> Result<Option<TextBatch>, DbError> {
+    let (mut texts, mut words, mut end) = (Vec::new(), 0, None);
+    for row in rows {
+        end = Some((row.text("message_id")?, row.count("idx")?));
+        if let Some(text) = new_text(row)? {
+            words += text.words.len();
+            texts.push(text);
+        }
+        if words >= MAX_WORDS_PER_CHANGE || texts.len() as u64 >= TEXTS_PER_CHANGE || tx.is_full() {
             break;
         }
     }
-    let sql = "UPDATE unindexed_history SET message_id = $2, idx = $3 WHERE team_id = $1";
-    tx.execute(sql, args![&message, idx]).await?;
-    merge(tx, words).await?;
-    Ok(true)
+    Ok(end.map(|end| TextBatch { texts, words, end }))
+}
+
+/// `None`: the index has it, or the part is no text, or damaged, which must not keep others from the index.
+fn new_text(row: &Row) -> Result<Option<NewText>, DbError> {
+    let body = if row.count("is_indexed")? > 0 { None } else { row.optional_json("body").unwrap_or_default() };
+    let Some(Part::Text { text, .. } | Part::Message { text, .. }) = body else { return Ok(None) };
+    Ok(Some(NewText {
+        message: row.parse("message_id")?,
+        idx: row.count("idx")?,
+        session: row.parse("session_id")?,
+        seq: row.count("seq")?,
+        words: search_terms::of_text(&text),
+    }))
 }
 
 /// The first or last number that is taken, whichever of the teams that share it took it.
@@ -157,30 +172,22 @@ async fn edge(tx: &mut TeamTx<'_>, sql: &'static str, numbers: &TextNumbers) -> 
     row.map(|row| row.int("text_no")).transpose()
 }
 
-/// Adds a text under a number, unless the index has it. Returns how many words it has.
-async fn add(tx: &mut TeamTx<'_>, number: i64, text: &NewText) -> Result<Option<usize>, DbError> {
-    let Some(Part::Text { text: written, .. }) = &text.body else { return Ok(None) };
-    let words = search_terms::of_text(written);
-    let NewText { message, idx, session, seq, .. } = text;
+/// Adds a text, which the index does not have, under a number.
+async fn add(tx: &mut TeamTx<'_>, number: i64, text: &NewText) -> Result<(), DbError> {
+    let NewText { message, idx, session, seq, words } = text;
+    let words = words.iter().map(String::as_str);
     if tx.is_sqlite() {
         let sql = "INSERT INTO indexed_texts (team_id, text_no, session_id, seq, message_id, idx) \
-                   VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (team_id, message_id, idx) DO NOTHING";
-        if tx.execute(sql, args![number, session, *seq, message, *idx]).await? == 0 {
-            return Ok(None);
-        }
-        let all = words.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+                   VALUES ($1, $2, $3, $4, $5, $6)";
+        tx.defer(sql, args![number, session, *seq, message, *idx]).await?;
         let sql = "INSERT INTO text_words (rowid, words) SELECT i.text_no, $3 FROM indexed_texts i \
                    WHERE i.team_id = $1 AND i.text_no = $2";
-        tx.execute(sql, args![number, all]).await?;
+        tx.defer(sql, args![number, words.collect::<Vec<_>>().join(" ")]).await
     } else {
         let sql = "INSERT INTO indexed_texts (team_id, text_no, session_id, seq, message_id, idx, words) \
-                   VALUES ($1, $2, $3, $4, $5, $6, CAST($7 AS BIGINT[])) ON CONFLICT (team_id, message_id, idx) DO NOTHING";
-        let all = stretch_words(stretch(number), words.iter().map(String::as_str));
-        if tx.execute(sql, args![number, session, *seq, message, *idx, all]).await? == 0 {
-            return Ok(None);
-        }
+                   VALUES ($1, $2, $3, $4, $5, $6, CAST($7 AS BIGINT[]))";
+        tx.defer(sql, args![number, session, *seq, message, *idx, stretch_words(stretch(number), words)]).await
     }
-    Ok(Some(words.len()))
 }
 
 /// Merges pages of SQLite's index, more than this change adds. It also writes what the change added, which FTS5 would leave

@@ -2,7 +2,7 @@
 //!
 //! The newest sessions are read one by one, which ends soon for a word that many titles have. What is rarer is found by an
 //! index of trigrams: FTS5 on SQLite, GIN on PostgreSQL. Writing either costs more than much of a new session, and many
-//! titles at once cost little more than one. So titles are added later ([`index_titles`]): a trigger notes what is not
+//! titles at once cost little more than one. So titles are added later (`index_titles`): a trigger notes what is not
 //! indexed yet, and a search reads that as well. Whatever the index finds is compared with the title. When that would be
 //! very many titles, some thousands of sessions are read one by one instead, and the next page goes on behind them.
 //!
@@ -13,7 +13,7 @@ use protocol::{Instant, OperatorId, SessionId, TeamId, limits::MAX_TITLE_CHARS};
 use super::{SessionFilter, line, start};
 use crate::{
     args,
-    db::{Arg, DbError, TeamTx, Tx, fold, pattern},
+    db::{Arg, DbError, TeamTx, fold, pattern},
     domain::{SessionLine, SessionState},
 };
 
@@ -41,8 +41,6 @@ const MAX_ASKED_TRIGRAMS: usize = 16;
 const TITLES_PER_CHANGE: u64 = 20;
 /// Pages of SQLite's index that are merged in the same change, about twice what one needs. The migration says why.
 const MERGED_PAGES_PER_CHANGE: u64 = 16;
-/// Teams whose titles are added to the index in one round.
-const MAX_TEAMS_PER_ROUND: u64 = 100;
 
 /// A page of what a search finds.
 #[derive(Debug)]
@@ -105,7 +103,7 @@ pub async fn search(
 
 /// An index that finds what few sessions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+pub(in crate::db) enum Source {
     Title,
     /// Sessions with a task in one of these states.
     Tasks([&'static str; 2]),
@@ -168,43 +166,16 @@ impl TitlePage<'_> {
         tx: &mut TeamTx<'_>,
         sessions: u64,
     ) -> Result<(Vec<SessionLine>, Option<(Instant, SessionId)>), DbError> {
-        macro_rules! plain {
-            ($archived:literal, $viber:literal) => {
-                lines!(
-                    "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
-                    $archived,
-                    $viber,
-                    " AND (s.active_at, s.session_id) < ($3, $4) AND (s.active_at, s.session_id) >= ($5, $6) \
-                     AND s.title_folded LIKE $7 ESCAPE '!' ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
-                )
-            };
-        }
-        macro_rules! narrow {
-            ($archived:literal, $viber:literal) => {
-                lines!(
-                    "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
-                    $archived,
-                    $viber,
-                    " AND (s.active_at, s.session_id) < ($6, $7) AND (s.active_at, s.session_id) >= ($8, $9) \
-                     AND s.title_folded LIKE $10 ESCAPE '!'",
-                    wanted!(),
-                    " ORDER BY s.active_at DESC, s.session_id DESC LIMIT $11 + 0"
-                )
-            };
-        }
         let filter = self.filter;
-        let (sql, mut args) = if filter.is_narrow() {
-            (filtered!(filter, narrow, " AND s.viber_id = $12"), filter.args(self.reader))
-        } else {
-            (filtered!(filter, plain, " AND s.viber_id = $9"), vec![Arg::from(self.reader)])
-        };
+        let mut args = if filter.is_narrow() { filter.args(self.reader) } else { vec![Arg::from(self.reader)] };
         // Every session has the empty title: nothing is read in vain, unless the list is narrowed.
         let horizon =
             if self.title.is_empty() && !filter.is_narrow() { None } else { self.horizon(tx, sessions).await? };
         let end = horizon.as_ref().map_or((i64::MIN, ""), |(at, id)| (at.0, id.as_str()));
         let rest = args![self.start.0, self.start.1, end.0, end.1, pattern(self.title), self.limit];
         args.extend(rest.iter().cloned());
-        let lines = tx.rows(sql, &self.with_viber(&args)).await?.iter().map(line).collect::<Result<_, _>>()?;
+        let lines = tx.rows(walk_sql(filter), &self.with_viber(&args)).await?;
+        let lines = lines.iter().map(line).collect::<Result<_, _>>()?;
         Ok((lines, horizon))
     }
 
@@ -256,59 +227,7 @@ impl TitlePage<'_> {
 
     /// What is found by an index, and among the titles that are not in it yet.
     async fn by_index(&self, tx: &mut TeamTx<'_>, source: Source) -> Result<Vec<SessionLine>, DbError> {
-        // `CROSS JOIN` lets SQLite begin with what was found. Only keys are sorted, whole rows are read of one page.
-        macro_rules! page {
-            ($found:literal, $archived:literal, $viber:literal) => {
-                lines!(
-                    "SELECT s.* FROM (SELECT s.session_id FROM (",
-                    $found,
-                    ") f CROSS JOIN sessions s \
-                     WHERE s.team_id = $1 AND s.session_id = f.session_id AND s.deleted_at IS NULL AND s.archived_at ",
-                    $archived,
-                    $viber,
-                    " AND (s.active_at, s.session_id) < ($6, $7) AND s.title_folded LIKE $8 ESCAPE '!'",
-                    wanted!(),
-                    " ORDER BY s.active_at DESC, s.session_id DESC LIMIT $9 + 0) k CROSS JOIN sessions s \
-                     WHERE s.team_id = $1 AND s.session_id = k.session_id"
-                )
-            };
-        }
-        macro_rules! found_by {
-            ($name:ident, $found:literal) => {
-                macro_rules! $name {
-                    ($archived:literal, $viber:literal) => {
-                        page!($found, $archived, $viber)
-                    };
-                }
-            };
-        }
-        found_by!(
-            sqlite,
-            "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t ON t.title_id = g.rowid \
-             WHERE g.session_title_trigrams MATCH $10 AND g.rowid BETWEEN $11 AND $11 + 4294967295 AND t.team_id = $1 \
-             UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1"
-        );
-        found_by!(
-            postgres,
-            "SELECT t.session_id FROM session_titles t WHERE t.team_id = $1 \
-             AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $10) \
-             UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1"
-        );
-        found_by!(
-            tasks,
-            "SELECT DISTINCT x.session_id FROM tasks x WHERE x.team_id = $1 AND x.state IN ($10, $11) \
-             AND x.state <> 'completed'"
-        );
-        found_by!(person, "SELECT x.session_id FROM sessions x WHERE x.team_id = $1 AND x.created_by = $10");
-        found_by!(agent, "SELECT x.session_id FROM sessions x WHERE x.team_id = $1 AND x.agent_id = $10");
-        let filter = self.filter;
-        let sql = match source {
-            Source::Title if tx.is_sqlite() => filtered!(filter, sqlite, " AND s.viber_id = $12"),
-            Source::Title => filtered!(filter, postgres, " AND s.viber_id = $11"),
-            Source::Tasks(_) => filtered!(filter, tasks, " AND s.viber_id = $12"),
-            Source::Person => filtered!(filter, person, " AND s.viber_id = $11"),
-            Source::Agent => filtered!(filter, agent, " AND s.viber_id = $11"),
-        };
+        let (filter, sql) = (self.filter, index_sql(self.filter, source, tx.is_sqlite()));
         let rest = args![self.start.0, self.start.1, pattern(self.title), self.limit];
         let mut args = filter.args(self.reader);
         args.extend(rest.iter().cloned());
@@ -337,6 +256,97 @@ impl TitlePage<'_> {
     }
 }
 
+/// The statement of [`TitlePage::walk`]. Its range is a `BETWEEN`, less what is too much at both ends: with two bounds by pairs
+/// SQLite, which has no statistics, reads all sessions of the team to find those of a viber.
+pub(in crate::db) fn walk_sql(filter: &SessionFilter) -> &'static str {
+    macro_rules! plain {
+        ($archived:literal, $viber:literal) => {
+            lines!(
+                "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
+                $archived,
+                $viber,
+                " AND s.active_at BETWEEN $5 AND $3 AND NOT (s.active_at = $3 AND s.session_id >= $4) \
+                 AND NOT (s.active_at = $5 AND s.session_id < $6) AND s.title_folded LIKE $7 ESCAPE '!' \
+                 ORDER BY s.active_at DESC, s.session_id DESC LIMIT $8 + 0"
+            )
+        };
+    }
+    macro_rules! narrow {
+        ($archived:literal, $viber:literal) => {
+            lines!(
+                "SELECT * FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at ",
+                $archived,
+                $viber,
+                " AND s.active_at BETWEEN $8 AND $6 AND NOT (s.active_at = $6 AND s.session_id >= $7) \
+                 AND NOT (s.active_at = $8 AND s.session_id < $9) AND s.title_folded LIKE $10 ESCAPE '!'",
+                wanted!(),
+                " ORDER BY s.active_at DESC, s.session_id DESC LIMIT $11 + 0"
+            )
+        };
+    }
+    match filter.is_narrow() {
+        true => filtered!(filter, narrow, " AND s.viber_id = $12"),
+        false => filtered!(filter, plain, " AND s.viber_id = $9"),
+    }
+}
+
+/// The statement of [`TitlePage::by_index`].
+pub(in crate::db) fn index_sql(filter: &SessionFilter, source: Source, is_sqlite: bool) -> &'static str {
+    // `CROSS JOIN` lets SQLite begin with what was found. Only keys are sorted, whole rows are read of one page.
+    macro_rules! page {
+        ($found:literal, $archived:literal, $viber:literal) => {
+            lines!(
+                "SELECT s.* FROM (SELECT s.session_id FROM (",
+                $found,
+                ") f CROSS JOIN sessions s \
+                 WHERE s.team_id = $1 AND s.session_id = f.session_id AND s.deleted_at IS NULL AND s.archived_at ",
+                $archived,
+                $viber,
+                " AND (s.active_at, s.session_id) < ($6, $7) AND s.title_folded LIKE $8 ESCAPE '!'",
+                wanted!(),
+                " ORDER BY s.active_at DESC, s.session_id DESC LIMIT $9 + 0) k CROSS JOIN sessions s \
+                 WHERE s.team_id = $1 AND s.session_id = k.session_id"
+            )
+        };
+    }
+    macro_rules! found_by {
+        ($name:ident, $found:literal) => {
+            macro_rules! $name {
+                ($archived:literal, $viber:literal) => {
+                    page!($found, $archived, $viber)
+                };
+            }
+        };
+    }
+    found_by!(
+        sqlite,
+        "SELECT t.session_id FROM session_title_trigrams g CROSS JOIN session_titles t ON t.title_id = g.rowid \
+         WHERE g.session_title_trigrams MATCH $10 AND g.rowid BETWEEN $11 AND $11 + 4294967295 AND t.team_id = $1 \
+         UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1"
+    );
+    found_by!(
+        postgres,
+        "SELECT t.session_id FROM session_titles t WHERE t.team_id = $1 \
+         AND title_trigrams(t.team_id, t.title) @> title_trigrams($1, $10) \
+         UNION SELECT u.session_id FROM unindexed_titles u WHERE u.team_id = $1"
+    );
+    found_by!(
+        tasks,
+        // `|| ''`: otherwise SQLite reads all tasks in the order of their sessions, to see equal ones together.
+        "SELECT DISTINCT x.session_id || '' AS session_id FROM tasks x WHERE x.team_id = $1 AND x.state IN ($10, $11) \
+         AND x.state <> 'completed'"
+    );
+    found_by!(person, "SELECT x.session_id FROM sessions x WHERE x.team_id = $1 AND x.created_by = $10");
+    found_by!(agent, "SELECT x.session_id FROM sessions x WHERE x.team_id = $1 AND x.agent_id = $10");
+    match source {
+        Source::Title if is_sqlite => filtered!(filter, sqlite, " AND s.viber_id = $12"),
+        Source::Title => filtered!(filter, postgres, " AND s.viber_id = $11"),
+        Source::Tasks(_) => filtered!(filter, tasks, " AND s.viber_id = $12"),
+        Source::Person => filtered!(filter, person, " AND s.viber_id = $11"),
+        Source::Agent => filtered!(filter, agent, " AND s.viber_id = $11"),
+    }
+}
+
 /// What FTS5 is asked for: trigrams that cover `folded`, one behind the other and the last one.
 fn trigram_query(folded: &str) -> String {
     let chars: Vec<char> = folded.chars().collect();
@@ -358,22 +368,14 @@ pub(in crate::db) fn before_first_number(team: &TeamId) -> i64 {
     i64::from(u32::try_from(hash >> 33).unwrap_or_default()) << 32
 }
 
-/// Teams with titles that are not indexed yet.
-pub async fn unindexed(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
-    // Asked team by team, because one team may have very many.
-    let sql = "SELECT t.team_id FROM teams t WHERE EXISTS (SELECT 1 FROM unindexed_titles u WHERE u.team_id = t.team_id) \
-               LIMIT $1 + 0";
-    tx.rows(sql, args![MAX_TEAMS_PER_ROUND]).await?.iter().map(|row| row.parse("team_id")).collect()
-}
-
-/// Adds some of a team's titles to the index. Returns whether there may be more.
-pub async fn index_titles(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+/// Adds some of a team's titles to the index.
+pub(super) async fn index_titles(tx: &mut TeamTx<'_>) -> Result<(), DbError> {
     // Taken before the titles are read, so that on PostgreSQL one that changes meanwhile waits, and is noted anew.
     let sql = "UPDATE unindexed_titles SET taken = 1 WHERE team_id = $1 AND session_id IN (SELECT u.session_id \
                FROM unindexed_titles u WHERE u.team_id = $1 ORDER BY u.session_id LIMIT $2 + 0)";
     let taken = tx.execute(sql, args![TITLES_PER_CHANGE]).await?;
     if taken == 0 {
-        return Ok(false);
+        return Ok(());
     }
     if tx.is_sqlite() {
         let sql = "INSERT INTO session_titles (team_id, session_id, title, title_id) \
@@ -397,7 +399,7 @@ pub async fn index_titles(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
         let sql = "INSERT INTO session_title_trigrams (session_title_trigrams, rank) VALUES ('merge', $1)";
         tx.without_team().execute(sql, args![MERGED_PAGES_PER_CHANGE]).await?;
     }
-    Ok(taken == TITLES_PER_CHANGE)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -132,6 +132,30 @@ fn what_was_said_before_a_failure_or_a_gap_stays() {
     assert!(matches!(&parts[1], Part::Notice { text, .. } if text.contains("8 events (100 bytes)")));
 }
 
+#[test]
+fn a_call_with_other_arguments_replaces_the_open_one() {
+    let call = |id: &str, command: &str| ToolCall {
+        call_id: id.into(),
+        tool: "shell".into(),
+        args: json!({ "command": command }),
+    };
+    let result = |id: &str| ToolResult {
+        call_id: id.into(),
+        tool: "shell".into(),
+        result: json!("r"),
+        ok: true,
+        duration_ms: 1,
+    };
+    let events = [call("a", "rm -r build"), call("b", "ls"), call("a", "rm build/x"), result("a"), call("b", "ls -l")];
+    let parts = whole(&[events.as_slice(), &[result("b")]].concat());
+    let asked = |part: &Part| match part {
+        Part::ToolCall { call_id, args, .. } => format!("{call_id} {}", args["command"].as_str().unwrap_or_default()),
+        _ => String::new(),
+    };
+    let asked: Vec<String> = parts.iter().map(asked).filter(|asked| !asked.is_empty()).collect();
+    assert_eq!(asked, ["a rm build/x", "b ls", "b ls -l"], "what is a part already is followed by another one");
+}
+
 fn any_event() -> impl Strategy<Value = EventBody> {
     let call = "[a-c]";
     prop_oneof![

@@ -42,6 +42,28 @@ fn lines_become_a_task_with_its_words_calls_and_end() {
 }
 
 #[test]
+fn what_somebody_said_meanwhile_stands_where_the_agent_was_told() {
+    let task = TaskId::new(1);
+    let lines = [
+        json!({ "type": "text", "text": "I begin." }),
+        json!({ "type": "message", "author": "Ada", "text": "Use b", "mode": "steer" }),
+        json!({ "type": "message", "author": 7, "text": "Quietly", "mode": "whisper" }),
+        json!({ "type": "message", "author": "Ada", "text": " ", "mode": "steer" }),
+    ];
+    let lines: Vec<_> = (1..).zip(lines).map(|(n, more)| line(n, &task, 1, more)).collect();
+    let parts = &read(&lines)[0].attempts[0].parts;
+    let brief = |part: &Part| match part {
+        Part::Message { name, author, mode, text, .. } => {
+            format!("{name}|{author}|{}|{text}", mode.as_str())
+        }
+        Part::Text { text, .. } => text.clone(),
+        other => panic!("{other:?}"),
+    };
+    let brief: Vec<String> = parts.iter().map(brief).collect();
+    assert_eq!(brief, ["I begin.", "Ada||steer|Use b", "||followup|Quietly"]);
+}
+
+#[test]
 fn attempts_and_tasks_are_told_apart_however_their_lines_mix() {
     let (a, b) = (TaskId::new(1), TaskId::new(2));
     let text = |task, attempt, text: &str| line(1, task, attempt, json!({ "type": "text", "text": text }));

@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{Instant, ViberId};
+use protocol::{Instant, TaskId, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -27,7 +27,12 @@ use crate::{
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(read, change, revoke)).routes(routes!(join_token))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(read, change, revoke))
+        .routes(routes!(join_token))
+        .routes(routes!(stop))
+        .routes(routes!(interrupt))
 }
 
 /// The team's vibers, in the order they joined.
@@ -97,6 +102,61 @@ async fn change(
 async fn revoke(State(board): State<Board>, caller: AsAdmin, Id(id): Id<ViberId>) -> Result<StatusCode, Rejection> {
     actions::ending::revoke_viber(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The tasks that were stopped.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StoppedTasks {
+    stopped: Vec<TaskId>,
+}
+
+/// The reason for stopping a viber's tasks.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(examples(json!({ "reason": "The machine is needed" })))]
+pub struct StopViber {
+    reason: Option<String>,
+}
+
+/// Stops every task of a viber, also those that wait for their turn: they are `stopped` at once.
+#[utoipa::path(post, path = "/api/v1/vibers/{id}/stop", operation_id = "vibers.stop", tag = "vibers", params(("id" = ViberId, Path)),
+    request_body(content = Option<StopViber>), responses((status = 200, body = StoppedTasks), Answers))]
+async fn stop(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<ViberId>,
+    OptionalJsonBody(stop): OptionalJsonBody<StopViber>,
+) -> Result<Json<StoppedTasks>, Rejection> {
+    let reason = stop.reason.unwrap_or_default();
+    let stopped = actions::ending::stop_viber(&board, &caller.team.id, &caller.by, &id, &reason).await?;
+    Ok(Json(StoppedTasks { stopped }))
+}
+
+/// Whose tasks are stopped, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(examples(json!({ "targetAgentId": "default", "reason": "It goes in circles" })))]
+pub struct InterruptViber {
+    /// An agent of the viber, or `*` for all.
+    target_agent_id: String,
+    reason: Option<String>,
+}
+
+/// Stops every task of one agent of a viber, or of all.
+#[utoipa::path(post, path = "/api/v1/vibers/{id}/interrupt", operation_id = "vibers.interrupt", tag = "vibers", params(("id" = ViberId, Path)),
+    request_body = InterruptViber, responses((status = 200, body = StoppedTasks), Answers))]
+async fn interrupt(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<ViberId>,
+    JsonBody(said): JsonBody<InterruptViber>,
+) -> Result<Json<StoppedTasks>, Rejection> {
+    let (team, by, reason) = (&caller.team.id, &caller.by, said.reason.unwrap_or_default());
+    let stopped = match said.target_agent_id.as_str() {
+        "*" => actions::ending::stop_viber(&board, team, by, &id, &reason).await?,
+        agent => actions::ending::interrupt(&board, team, by, (&id, agent), &reason).await?,
+    };
+    Ok(Json(StoppedTasks { stopped }))
 }
 
 /// The properties of the viber that joins.

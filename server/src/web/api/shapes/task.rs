@@ -36,6 +36,9 @@ pub struct TaskResource {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
+    /// After how many calls of tools its agent checks in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leash: Option<u32>,
     /// The model, as the viber reported it when the task started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -65,6 +68,7 @@ pub struct TaskResource {
 
 impl From<domain::Task> for TaskResource {
     fn from(task: domain::Task) -> Self {
+        let leash = task.leash();
         Self {
             id: task.id,
             session_id: task.session_id,
@@ -80,6 +84,7 @@ impl From<domain::Task> for TaskResource {
             stream: task.stream,
             mode: task.mode,
             limits: task.limits,
+            leash,
             model: task.model,
             result: task.result,
             error: task.error,

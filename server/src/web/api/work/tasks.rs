@@ -1,4 +1,4 @@
-//! Tasks: submitting, reading, stopping and retrying them.
+//! Tasks: submitting, reading, stopping, holding and retrying them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use protocol::{
-    AgentMode, ArtifactId, ArtifactRef, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, ViberId,
+    AgentMode, ArtifactId, ArtifactRef, PausePoint, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, ViberId,
     limits::MAX_GOAL_BYTES,
 };
 use serde::Deserialize;
@@ -39,6 +39,8 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(read))
         .routes(routes!(stop))
         .routes(routes!(retry))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
         .routes(routes!(crate::web::api::events::events))
 }
 
@@ -80,6 +82,9 @@ pub struct SubmitTask {
     /// `full` when absent.
     stream: Option<ReportedDetail>,
     limits: Option<TaskLimits>,
+    /// The agent checks in after so many calls of tools: it asks whether to go on. For agents with the capability `pause`.
+    #[schema(minimum = 1, maximum = 10000)]
+    leash: Option<u32>,
     /// Sets the session's policy for changes to the plan: `apply` (at once) or `propose`.
     plan_policy: Option<Policy>,
     /// The same for `MEMORY.md`.
@@ -129,6 +134,7 @@ async fn submit(
         stream: asked.stream.unwrap_or_default(),
         mode: asked.mode,
         limits: asked.limits.unwrap_or_default(),
+        leash: asked.leash,
         payload,
         policies: domain::PolicyChange {
             plan: asked.plan_policy,
@@ -224,5 +230,40 @@ async fn retry(
     OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
 ) -> Result<Json<shapes::TaskResource>, Rejection> {
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(Json(task.into()))
+}
+
+/// Where a task is held.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(examples(json!({ "at": "step" })))]
+pub struct PauseTask {
+    /// Before the next model call when absent.
+    at: PausePoint,
+}
+
+/// Holds a task before its next step; it waits for `paused` once it is held. Pausing it again changes nothing.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/pause", operation_id = "tasks.pause", tag = "tasks", params(("id" = TaskId, Path)),
+    request_body(content = Option<PauseTask>), responses((status = 200, body = shapes::TaskResource), Answers))]
+async fn pause(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<TaskId>,
+    OptionalJsonBody(pause): OptionalJsonBody<PauseTask>,
+) -> Result<Json<shapes::TaskResource>, Rejection> {
+    let task = actions::tasks::pause(&board, &caller.team.id, &caller.by, &id, pause.at).await?;
+    Ok(Json(task.into()))
+}
+
+/// Lets a task go on that is held; one that is not held yet is not held any more.
+#[utoipa::path(post, path = "/api/v1/tasks/{id}/resume", operation_id = "tasks.resume", tag = "tasks", params(("id" = TaskId, Path)),
+    request_body(content = Option<EmptyBody>), responses((status = 200, body = shapes::TaskResource), Answers))]
+async fn resume(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<TaskId>,
+    OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
+) -> Result<Json<shapes::TaskResource>, Rejection> {
+    let task = actions::tasks::resume(&board, &caller.team.id, &caller.by, &id).await?;
     Ok(Json(task.into()))
 }

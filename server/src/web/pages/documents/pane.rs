@@ -9,6 +9,7 @@ mod files;
 pub mod memory;
 pub mod plan;
 pub mod step_diff;
+mod swap;
 
 use askama::Template;
 use axum::{
@@ -33,6 +34,8 @@ use crate::{
         view::filters,
     },
 };
+
+pub use swap::show;
 
 /// Longest `at` of an address that is accepted, bytes.
 const MAX_PLACE_BYTES: usize = 64;
@@ -338,6 +341,7 @@ impl<'a> Pane<'a> {
             keep: urls::session_verb(slug, session, "pane"),
             on_talk: self.asked.named_tab().is_none(),
             open: shown.is_some(),
+            asks_about_plan: matches!(&self.data.body, TabData::Plan(plan) if plan.asks_about_itself()),
             kept: self.data.kept.map_or("", PaneChoice::word),
             shown: shown.map_or("", Tab::word),
             tabs: tabs.collect(),
@@ -410,6 +414,8 @@ struct Strip {
     keep: String,
     on_talk: bool,
     open: bool,
+    /// Whether it asks for the approval of the whole plan.
+    asks_about_plan: bool,
     /// What the reader chose last; empty: nothing yet.
     kept: &'static str,
     /// The tab that is shown on a wide screen; empty: none.

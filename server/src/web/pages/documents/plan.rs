@@ -6,7 +6,7 @@ use axum::{
     response::{Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{ApprovalId, Decision, EditId, Policy, SessionId, plan::Status};
+use protocol::{EditId, Policy, SessionId, plan::Status};
 use serde::Deserialize;
 
 use crate::{
@@ -167,38 +167,4 @@ pub async fn settle(
         files::settle(&board, &caller.team.id, &caller.by, &conflict, change).await?;
     }
     Ok(Redirect::to(&urls::pane(&caller.team.slug, &id, "plan")))
-}
-
-/// The decision on an approval.
-#[derive(Debug, Deserialize)]
-pub struct ApprovalForm {
-    decision: Decision,
-    digest: String,
-    #[serde(default)]
-    note: String,
-}
-
-/// `POST /t/{team}/approvals/{id}`
-pub async fn approve(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<ApprovalId>,
-    wants: Wants,
-    Form(word): Form<ApprovalForm>,
-) -> Result<Response, Rejection> {
-    let found = db::approvals::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
-    let session = found.ok_or(Error::NotFound)?.session_id;
-    let note = word.note.replace("\r\n", "\n");
-    let said = actions::approvals::NewDecision {
-        decision: word.decision,
-        digest: word.digest,
-        scope: None,
-        note: (!note.trim().is_empty()).then_some(note),
-    };
-    match actions::approvals::decide(&board, &caller.team.id, &caller.by, &id, said).await {
-        Ok(_) | Err(Error::Conflict { code: "not_pending" | "other_digest", .. }) => {
-            pane::answer(&board, &caller, &session, wants, Tab::Plan).await
-        }
-        Err(error) => Err(error.into()),
-    }
 }

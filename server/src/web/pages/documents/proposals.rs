@@ -189,6 +189,11 @@ impl ShownProposal {
         Self { version, ..self }
     }
 
+    /// The message that it came with.
+    fn message_seq(&self) -> Option<u64> {
+        self.message.map(|(seq, _)| seq)
+    }
+
     /// The same with the message that it came with.
     pub fn with_message(self, message: Option<(u64, bool)>) -> Self {
         Self { message, ..self }

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-pub use options::AgentOptions;
+pub use options::{AgentOptions, MAX_OFFERED_MODELS, OWN_MODEL};
 
 /// Vibers that the choice offers at once; the others are found by their words.
 const MAX_OFFERED_VIBERS: usize = 30;

@@ -257,15 +257,17 @@ pub fn keyless_provider<'a>(viber: &Viber, agent: &'a AgentInfo) -> Option<&'a s
     (known.filter(is_usable).is_none() && id != "echo").then_some(id)
 }
 
-/// Asks a provider from the machine that holds the key.
-async fn try_provider(board: &Board, viber: &ViberId, provider: &str) -> TestOutcome {
+/// Asks a provider from the machine that holds the key. `key` is the one that was just set: a machine or a provider may
+/// repeat it, and nothing that they say is shown with it.
+async fn try_provider(board: &Board, viber: &ViberId, provider: &str, key: Option<&ProviderKey>) -> TestOutcome {
     let asked = json!({ "provider": provider });
+    let words = |said: &str| key.map_or_else(|| said.to_owned(), |key| key.erase_from(said));
     match board.hub.request(viber, "provider.test", asked, PROVIDER_TEST_TIMEOUT).await {
         Ok(answer) => TestOutcome::Works(match answer.get("sentence").and_then(|said| said.as_str()) {
-            Some(sentence) => sentence.to_owned(),
+            Some(sentence) => words(sentence),
             None => "It answers.".to_owned(),
         }),
-        Err(error) => TestOutcome::Fails(error.to_string()),
+        Err(error) => TestOutcome::Fails(words(&error.to_string())),
     }
 }
 
@@ -288,7 +290,7 @@ pub async fn test(
     if page.providers.providers.iter().all(|view| view.provider.id != form.provider) {
         return Err(Error::NotFound.into());
     }
-    let outcome = try_provider(&board, &id, &form.provider).await;
+    let outcome = try_provider(&board, &id, &form.provider, None).await;
     let view = page.providers.set_outcome(&form.provider, outcome).ok_or(Error::NotFound)?;
     match wants {
         Wants::Fragment => Ok(html(view)?.into_response()),
@@ -323,7 +325,6 @@ pub async fn set_key(
     let key = std::mem::take(&mut form.api_key);
     let new = NewProviderKey { provider: form.provider.clone(), key, model: form.model.clone() };
     let saved = provider_keys::set(&board, &caller.team.id, &caller.by, &id, &new).await;
-    drop(new);
     let note = match saved {
         Ok(saved) => saved.note,
         Err(error) => return refused(&board, &caller, &id, (&form, wants), error).await,
@@ -337,7 +338,8 @@ pub async fn set_key(
         };
         return Ok(Redirect::to(&to).into_response());
     }
-    let outcome = try_provider(&board, &id, &form.provider).await;
+    let outcome = try_provider(&board, &id, &form.provider, Some(&new.key)).await;
+    drop(new);
     if form.place.is_home() {
         let viber = load(&board, &caller, &id).await?;
         let card = KeyCard::about(&caller, &viber, &form.agent);

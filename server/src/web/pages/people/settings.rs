@@ -1,5 +1,6 @@
 //! A team's settings: the team itself, members, invitations, API tokens, the audit.
 
+mod approvals;
 mod audit;
 mod audit_words;
 mod invitations;
@@ -35,6 +36,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/settings/invitations/{id}/revoke", post(invitations::revoke))
         .route("/t/{team}/settings/tokens", get(tokens::page).post(tokens::create))
         .route("/t/{team}/settings/tokens/{id}/revoke", post(tokens::revoke))
+        .route("/t/{team}/settings/approvals", get(approvals::page).post(approvals::update))
         .route("/t/{team}/settings/audit", get(audit::page))
 }
 
@@ -60,8 +62,14 @@ impl Tabs {
 
 /// The pages beside that of the team: how the address calls each, and its title.
 pub(in crate::web::pages) fn pages(is_admin: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let pages = [("members", "Members"), ("invitations", "Invitations"), ("tokens", "API tokens"), ("audit", "Audit")];
-    pages.into_iter().filter(move |(page, _)| is_admin || *page == "members")
+    let pages = [
+        ("members", "Members"),
+        ("approvals", "Approvals"),
+        ("invitations", "Invitations"),
+        ("tokens", "API tokens"),
+        ("audit", "Audit"),
+    ];
+    pages.into_iter().filter(move |(page, _)| is_admin || matches!(*page, "members" | "approvals"))
 }
 
 /// The roles somebody may give, the lowest first.

@@ -16,10 +16,10 @@ use crate::{
         tasks::{self, CommentBatch},
     },
     db,
-    domain::{Comment, Session, Space},
+    domain::{Comment, Session, Space, idempotency::IdempotentCall},
     error::{Error, Result},
     state::Board,
-    web::pages::{Wants, nonce},
+    web::pages::{Wants, nonce, once},
     web::{
         AsOperator, Rejection,
         extract::{Caller, Id},
@@ -121,6 +121,9 @@ pub struct CommentForm {
     quote: String,
     #[serde(default)]
     remark: String,
+    /// The idempotency key of the form.
+    #[serde(default)]
+    key: String,
 }
 
 /// `POST /t/{team}/sessions/{id}/comments`
@@ -146,8 +149,19 @@ pub async fn add(
     let back = urls::space(&caller.team.slug, &viber.id, &space.id, back.0, &back.1);
     let back = format!("{back}#{side}{}", form.line);
     let remark = form.remark.replace("\r\n", "\n");
-    let new = comments::NewComment { path: form.path, side, line: form.line, quote: form.quote, remark };
-    let comment = comments::add(&board, &caller.team.id, &caller.by, &session.id, (&space, new)).await?;
+    let place = format!("{side}{}", form.line);
+    let mut once = once(&form.key, &[session.id.as_str(), &space.id, &form.path, &place, &form.quote, &remark]);
+    if wants == Wants::Page {
+        // Whoever goes back to the form of a page writes another comment with the same key.
+        once = once.map(|once| IdempotentCall { key: format!("{} {}", once.key, once.asks), ..once });
+    }
+    let new = comments::NewComment { path: form.path, side, line: form.line, quote: form.quote, remark, once };
+    let comment = match comments::add(&board, &caller.team.id, &caller.by, &session.id, (&space, new)).await {
+        Err(Error::Conflict { code: "comment_gone", .. }) if wants == Wants::Page => {
+            return Ok(Redirect::to(&back).into_response());
+        }
+        added => added?,
+    };
     if wants == Wants::Page {
         return Ok(Redirect::to(&back).into_response());
     }

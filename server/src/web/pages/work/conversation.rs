@@ -5,11 +5,13 @@ mod render;
 
 use std::{collections::HashMap, str::FromStr};
 
-use protocol::{SessionId, TaskId, TeamId};
+use protocol::{Capability, SessionId, TaskId, TeamId};
 
 use crate::{
     db::imports::ImportProgress,
-    domain::{ContactState, Message, MessageRole, Part, Session, Task, Viber, committed::Report},
+    domain::{
+        Approval, ContactState, Message, MessageRole, Part, Session, Task, TaskMessage, Viber, committed::Report,
+    },
     error::Result,
     state::Board,
     web::{
@@ -48,6 +50,10 @@ pub struct Conversation {
     pub tasks: Vec<Task>,
     /// Tasks that are not final, the one at work first.
     pub open: Vec<Task>,
+    /// What was said to its tasks while they worked, and their agents were not told yet.
+    pub said: Vec<TaskMessage>,
+    /// What its current task waits with for people, in the order in which it was asked.
+    pub asked: Vec<Approval>,
     /// The task at work, else the newest.
     pub current: Option<Task>,
     /// The message of the current task's attempt, while it may grow.
@@ -267,6 +273,13 @@ impl Conversation {
     /// The name of somebody who acted.
     pub fn name(&self, id: &str) -> String {
         person_name(&self.names, id)
+    }
+
+    /// What people can do with the task at work while it runs, or with the next one.
+    pub fn capabilities(&self) -> &[Capability] {
+        let agent = self.open.first().map_or(&self.session.agent_id, |task| &task.agent_id);
+        let known = self.viber.iter().flat_map(|viber| &viber.agents).find(|known| known.id == *agent);
+        known.map(|known| known.capabilities.as_slice()).unwrap_or_default()
     }
 }
 

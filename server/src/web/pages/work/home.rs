@@ -35,6 +35,13 @@ use crate::{
 
 pub use form::{GoalForm, GoalRequest};
 
+/// When an agent asks before it acts: the form's value and its words.
+const MODES: &[(&str, &str)] = &[
+    ("", "as its file says"),
+    ("always_ask", "before every call that changes something"),
+    ("viber_decides", "before risky calls"),
+    ("always_execute", "only where a rule asks"),
+];
 /// Goals to begin with, until the team has a session.
 const EXAMPLE_GOALS: &[&str] = &[
     "Look around and write a short README that says what is here and how to run it.",
@@ -54,6 +61,9 @@ struct Page {
     key: String,
     first: bool,
     propose: bool,
+    mode: String,
+    leash: String,
+    cost: String,
     error: Option<String>,
     choice: ViberChoice,
     recent: Vec<SessionRow>,
@@ -75,6 +85,18 @@ pub struct HomeQuery {
     /// There when they are on.
     first: Option<String>,
     propose: Option<String>,
+    #[serde(default)]
+    mode: String,
+    #[serde(default)]
+    leash: String,
+    #[serde(default)]
+    cost: String,
+}
+
+impl Page {
+    fn has_options(&self) -> bool {
+        self.first || self.propose || [&self.mode, &self.leash, &self.cost].iter().any(|text| !text.is_empty())
+    }
 }
 
 impl HomeQuery {
@@ -113,6 +135,9 @@ async fn page(board: &Board, caller: &Caller, start: HomeQuery, error: Option<St
         key: nonce(board),
         first: start.first.is_some(),
         propose: start.propose.is_some(),
+        mode: start.mode,
+        leash: start.leash,
+        cost: start.cost,
         error,
         choice,
         recent: recent.into_iter().map(SessionRow::from).collect(),
@@ -141,6 +166,11 @@ pub async fn submit(
     }
     let words = |word: &Option<String>| word.clone().unwrap_or_default();
     let (first, propose) = (words(&form.first), words(&form.propose));
+    // Said before anything is made of the form.
+    let control = match form.control() {
+        Ok(control) => control,
+        Err(error) => return again(&board, &caller, form, error).await,
+    };
     let prepared = match files {
         Some(files) => match form.begin(&board, &caller).await {
             Ok(session) => {
@@ -158,7 +188,13 @@ pub async fn submit(
         viber: form.viber()?.filter(|_| prepared.is_none()),
         agent: form.agent(),
         model: form.model(),
-        once: once(&form.key, &[&form.goal, &form.viber, &form.agent, &form.model, &first, &propose]),
+        once: once(
+            &form.key,
+            &[&form.goal, &form.viber, &form.agent, &form.model, &first, &propose, &form.mode, &form.leash, &form.cost],
+        ),
+        mode: control.mode,
+        leash: control.leash,
+        limits: control.limits,
         policies: form.policies(),
         session: prepared.clone(),
         ..Default::default()

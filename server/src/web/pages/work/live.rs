@@ -28,12 +28,20 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     db,
-    domain::ViberFilter,
+    domain::{Role, ViberFilter},
     error::{Error, Result},
     hub::{Changed, Subscription},
     measure,
     state::Board,
-    web::pages::{conversation::Conversation, files, join::JoinStatus, pane, patches, viber::StateView, vibers},
+    web::pages::{
+        conversation::Conversation,
+        files,
+        join::JoinStatus,
+        pane, patches,
+        session::composer::{self, AttachedFiles},
+        viber::StateView,
+        vibers,
+    },
     web::{
         AsViewer, Rejection,
         extract::Caller,
@@ -333,12 +341,16 @@ impl Watcher {
                 if let Some(dock) = found.dock {
                     self.region("dock", dock.to_string(), &dock.ageless());
                 }
+                if let Some(asks) = found.asks {
+                    self.region("asks", asks.to_string(), &asks.ageless());
+                }
                 if let Some(place) = found.place {
                     let html = render(&place)?;
                     self.region("where", html.clone(), &html);
                 }
                 if let Some(conversation) = found.conversation {
                     self.show_pane(&conversation).await?;
+                    self.show_attached(&conversation.session.id).await?;
                 }
             } else {
                 self.stale.place = true;
@@ -370,6 +382,18 @@ impl Watcher {
         let (body, ageless) = (pane.body()?, pane.ageless()?);
         self.region("pane", body, &ageless);
         self.region("strip", strip.clone(), &strip);
+        Ok(())
+    }
+
+    /// The files that go with the next message, whoever attached them.
+    async fn show_attached(&mut self, session: &SessionId) -> Result<()> {
+        let Caller { team, role, .. } = &self.caller;
+        if *role < Role::Operator {
+            return Ok(());
+        }
+        let waiting = composer::waiting(&self.board, &team.id, session).await?;
+        let html = render(&AttachedFiles::of(&team.slug, &waiting))?;
+        self.region("attached", html.clone(), &html);
         Ok(())
     }
 

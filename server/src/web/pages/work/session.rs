@@ -1,6 +1,7 @@
 //! One session: its conversation and state, the composer, and the actions on it.
 
 pub(in crate::web::pages) mod composer;
+pub(in crate::web::pages) mod talk;
 
 use askama::Template;
 use axum::{
@@ -10,19 +11,26 @@ use axum::{
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{SessionId, TaskId};
+use protocol::{InjectionPoint, PausePoint, SessionId, TaskId};
 use serde::Deserialize;
 use serde_json::json;
 
 use composer::Composer;
+use talk::TalkRefusal;
 
 use crate::{
-    actions, db,
+    actions::{
+        self,
+        tasks::{Said, WhyNextTask},
+    },
+    db,
     domain::{Part, Role},
     error::{Error, Result},
     state::Board,
     web::pages::{
-        Wants, busy,
+        Wants,
+        asks::Asks,
+        busy,
         cache::SessionPageData,
         comments::CommentsBar,
         conversation::{Conversation, PageEnd, RenderedMessage},
@@ -30,6 +38,7 @@ use crate::{
         live::presence::{LookingView, WritingView},
         once,
         pane::{Pane, PaneChoice, PaneSelection},
+        preflight::OWN_MODEL,
         status_panel::StatusPanel,
     },
     web::{
@@ -56,6 +65,9 @@ struct Page<'a> {
     older: Option<String>,
     before: Option<PageEnd>,
     dock: StatusPanel,
+    asks: Asks,
+    /// What was to be done with a message, and could not.
+    refusal: TalkRefusal,
     composer: Composer,
     /// The reader's comments on lines that wait, if the reader may write any.
     comments: Option<CommentsBar>,
@@ -103,7 +115,7 @@ impl SessionHost {
 
 /// The answer to a message that htmx sent: an empty composer, and the dock as it is now.
 #[derive(Template)]
-#[template(path = "work/sessions/_sent.html")]
+#[template(path = "work/session_forms/_sent.html")]
 struct Sent {
     composer: Composer,
     dock: String,
@@ -115,6 +127,8 @@ pub struct SessionQuery {
     /// `{message}`, or `{message}.{part}`.
     before: Option<String>,
     edit: Option<u64>,
+    /// Why what was said just now is the next task, a word.
+    queued: Option<String>,
     pane: Option<String>,
     at: Option<String>,
 }
@@ -139,9 +153,12 @@ pub struct MessageForm {
     /// Who answers from now on; empty: who answered before.
     #[serde(default)]
     agent: String,
-    /// Empty: the agent's own.
+    /// Empty: the one before; `own`: the agent's own.
     #[serde(default)]
     model: String,
+    /// When a task that runs is told.
+    #[serde(default)]
+    mode: InjectionPoint,
     /// There when the form showed which files go with it; what somebody else attached meanwhile waits.
     shows_files: Option<String>,
     #[serde(default)]
@@ -178,6 +195,7 @@ async fn page<'a>(
         composer.content = text_of_message(board, caller, id, seq).await?;
         composer.draft = format!("{id}:{seq}");
     }
+    composer.notice = at.queued.as_deref().and_then(|why| why.parse().ok()).map(queued_words);
     let pane = Pane::of(&asked, &read.pane, conversation, caller, shell.now);
     let comments = match caller.role >= Role::Operator {
         true => Some(CommentsBar::load(board, caller, id).await?),
@@ -192,6 +210,8 @@ async fn page<'a>(
         older: (first > 1).then(|| format!("{}?before={first}", urls::session(&caller.team.slug, id))),
         before,
         dock: StatusPanel::of(conversation, caller, shell.now),
+        asks: Asks::of(conversation, caller, shell.now),
+        refusal: TalkRefusal::default(),
         may_send: caller.role >= Role::Operator,
         view: asked.view(),
         strip: pane.strip()?,
@@ -240,6 +260,23 @@ pub(in crate::web::pages) async fn prepared(
     html_with(status, &page)
 }
 
+/// The page with what waits as it is given: a decision was refused there.
+pub(in crate::web::pages) async fn page_with_asks(
+    board: &Board,
+    caller: &Caller,
+    id: &SessionId,
+    read: &SessionPageData,
+    (status, asks): (StatusCode, Asks),
+) -> Result<Response, Rejection> {
+    let page = page(board, caller, id, &SessionQuery::default(), read).await?;
+    html_with(status, &Page { asks, ..page })
+}
+
+/// What is said of a message that became the next task although one runs.
+fn queued_words(why: WhyNextTask) -> String {
+    format!("Queued as the next task: {}.", why.sentence())
+}
+
 /// The text of a user's message, to be changed and sent again.
 async fn text_of_message(board: &Board, caller: &Caller, id: &SessionId, seq: u64) -> Result<String> {
     let before = Some(seq.saturating_add(1));
@@ -252,7 +289,7 @@ async fn text_of_message(board: &Board, caller: &Caller, id: &SessionId, seq: u6
     Ok(text.collect::<Vec<_>>().join("\n\n"))
 }
 
-/// `POST /t/{team}/sessions/{id}/messages`: the next task of the session.
+/// `POST /t/{team}/sessions/{id}/messages`: to the session's task while that has not ended, else its next task.
 pub async fn say(
     State(board): State<Board>,
     caller: AsOperator,
@@ -265,22 +302,36 @@ pub async fn say(
         goal: words.content.replace("\r\n", "\n"),
         session: Some(id.clone()),
         agent: chosen(&words.agent),
-        model: chosen(&words.model),
+        model: composer::model(&board, &caller.team.id, &id, &words.model).await?,
         payload: words.shows_files.as_ref().map(|_| json!({ "attachments": words.attached })),
-        once: once(&words.key, &[id.as_str(), &words.content, &words.agent, &words.model]),
+        once: once(&words.key, &[id.as_str(), &words.content, &words.agent, &words.model, words.mode.as_str()]),
         ..Default::default()
     };
-    let submitted = actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await;
+    let own_model = words.model == OWN_MODEL;
+    let said = actions::tasks::NewMessage { task: submit, mode: words.mode, own_model, ..Default::default() };
+    let submitted = actions::tasks::say(&board, &caller.team.id, &caller.by, said).await;
     if let (Ok(_), Some(operator)) = (&submitted, &caller.operator) {
         board.hub.has_sent(&caller.team.id, &id, &operator.id);
     }
+    // Whose agent takes no messages, the composer says all the time.
+    let (queued, collects) = match &submitted {
+        Ok(Said::Task(_, why)) => (why.filter(|why| *why != WhyNextTask::NoMessages), None),
+        Ok(Said::Message(message)) => (None, message.why.clone()),
+        Err(_) => (None, None),
+    };
     match submitted {
-        Ok(_) if wants == Wants::Page => Ok(Redirect::to(&urls::session(&caller.team.slug, &id)).into_response()),
+        Ok(_) if wants == Wants::Page => {
+            let place = urls::session(&caller.team.slug, &id);
+            let place = queued.map_or_else(|| place.clone(), |why| format!("{place}?queued={why}"));
+            Ok(Redirect::to(&place).into_response())
+        }
         Ok(_) => {
             let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
             let dock = StatusPanel::of(&conversation, &caller, board.clock.now()).out_of_band();
             let waiting = composer::waiting(&board, &caller.team.id, &id).await?;
-            let composer = Composer::of(&board, &conversation, &waiting, &caller);
+            let mut composer = Composer::of(&board, &conversation, &waiting, &caller);
+            let collects = collects.map(|why| format!("Told at the end of this turn: {why}."));
+            composer.notice = queued.map(queued_words).or(collects);
             Ok(html(&Sent { composer, dock })?.into_response())
         }
         Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
@@ -324,6 +375,36 @@ pub async fn retry(
     wants: Wants,
 ) -> Result<Response, Rejection> {
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
+    dock(&board, &caller, &task.session_id, wants).await
+}
+
+/// Where a task is held.
+#[derive(Debug, Default, Deserialize)]
+pub struct PauseForm {
+    #[serde(default)]
+    at: PausePoint,
+}
+
+/// `POST /t/{team}/tasks/{id}/pause`
+pub async fn pause(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<TaskId>,
+    wants: Wants,
+    Form(form): Form<PauseForm>,
+) -> Result<Response, Rejection> {
+    let task = actions::tasks::pause(&board, &caller.team.id, &caller.by, &id, form.at).await?;
+    dock(&board, &caller, &task.session_id, wants).await
+}
+
+/// `POST /t/{team}/tasks/{id}/resume`
+pub async fn resume(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<TaskId>,
+    wants: Wants,
+) -> Result<Response, Rejection> {
+    let task = actions::tasks::resume(&board, &caller.team.id, &caller.by, &id).await?;
     dock(&board, &caller, &task.session_id, wants).await
 }
 

@@ -1,18 +1,22 @@
 //! The status panel above the composer: the state of the session's task, since when and why, and the queue behind it.
 
+mod said;
+
 use askama::Template;
-use protocol::{ErrorCode, Instant, TaskError, UsageSource};
+use protocol::{ApprovalKind, Capability, ErrorCode, Instant, TaskError, UsageSource};
 
 use crate::{
     db::imports::ImportProgress,
-    domain::{ContactState, Delivery, Role, Task, TaskState, WaitingFor},
+    domain::{ContactState, Delivery, Role, Task, TaskState, Waiting, WaitingFor},
     web::pages::conversation::Conversation,
     web::{
         extract::Caller,
         urls,
-        view::{Badge, filters, message, time, timeline, truncate::truncate_escaped},
+        view::{Badge, call::Call, filters, message, time, timeline, truncate::truncate_escaped},
     },
 };
+
+pub use said::SaidView;
 
 /// The status panel: a region of the live stream.
 #[derive(Clone, Debug, Template)]
@@ -20,6 +24,8 @@ use crate::{
 pub struct StatusPanel {
     pub now: Instant,
     pub task: TaskView,
+    /// What was said meanwhile, in the order in which the agent is told, and what nobody was told.
+    pub said: Vec<SaidView>,
     pub queued: Vec<QueuedTask>,
     /// Tasks that wait behind those.
     pub more: usize,
@@ -41,9 +47,12 @@ pub struct TaskView {
     pub facts: String,
     pub failure: Option<FailureView>,
     pub stop: Option<String>,
+    /// Holds it before its next step; `None` when it cannot be held, or is.
+    pub pause: Option<String>,
+    pub resume: Option<String>,
     pub retry: Option<String>,
-    /// When it waits for an answer: where that is given.
-    pub review: Option<String>,
+    /// When it waits for people: where they decide, and what the link says.
+    pub review: Option<(String, String)>,
 }
 
 /// A piece of a sentence, with times that the page keeps current.
@@ -98,6 +107,7 @@ impl StatusPanel {
         Self {
             now,
             task: TaskView::of(conversation, caller),
+            said: SaidView::all(conversation, caller),
             queued: queued.collect(),
             more,
             taking: conversation.taking,
@@ -126,8 +136,9 @@ impl TaskView {
         let Some(task) = &conversation.current else { return Self::empty() };
         let viber = conversation.viber.as_ref().map_or("its viber, which was removed", |viber| viber.name.as_str());
         let verb = |verb| acts(caller).then(|| urls::task_verb(&caller.team.slug, &task.id, verb));
-        let asks = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Approval);
-        let review = asks && task.state == TaskState::Running;
+        let is_running = task.state == TaskState::Running;
+        let is_held = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Paused);
+        let can_hold = is_running && conversation.capabilities().contains(&Capability::Pause);
         let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && conversation.viber.is_some();
         Self {
             state: Some(task.state),
@@ -140,8 +151,10 @@ impl TaskView {
                 refused.unwrap_or_else(|| FailureView::of(error))
             }),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
+            pause: (can_hold && !is_held).then(|| verb("pause")).flatten(),
+            resume: (is_running && is_held).then(|| verb("resume")).flatten(),
             retry: again.then(|| verb("retry")).flatten(),
-            review: review.then(|| urls::pane(&caller.team.slug, &conversation.session.id, "plan")),
+            review: if is_running { review(conversation, &caller.team.slug) } else { None },
         }
     }
 
@@ -154,6 +167,8 @@ impl TaskView {
             facts: String::new(),
             failure: None,
             stop: None,
+            pause: None,
+            resume: None,
             retry: None,
             review: None,
         }
@@ -197,9 +212,7 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
             ]
         }
         TaskState::Running => match &task.waiting {
-            Some(waiting) if waiting.cause == WaitingFor::Approval => {
-                vec![words("The agent asks for an approval, and continues when somebody decides.")]
-            }
+            Some(waiting) if is_of_people(waiting.cause) => asked(waiting, conversation),
             Some(waiting) if waiting.cause == WaitingFor::RateLimit => match waiting.until {
                 Some(until) => vec![words("Waiting for the provider; next attempt in "), Cause::Left(until)],
                 None => vec![words("Waiting for the provider")],
@@ -229,6 +242,44 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
         }
         TaskState::Error => ended(task, "After "),
     }
+}
+
+/// Whether only a person ends such a wait.
+fn is_of_people(cause: WaitingFor) -> bool {
+    matches!(cause, WaitingFor::Approval | WaitingFor::Input | WaitingFor::Budget | WaitingFor::Paused)
+}
+
+/// What the agent waits with for people, and how long it has.
+fn asked(waiting: &Waiting, conversation: &Conversation) -> Vec<Cause> {
+    let said = match (conversation.asked.len(), waiting.cause) {
+        (_, WaitingFor::Paused) => match &waiting.next {
+            Some(next) => format!("Held before {}", Call::new(&next.call_id, &next.tool, &next.args, 0).in_words()),
+            None => "Held; it goes on when somebody resumes it.".to_owned(),
+        },
+        (0 | 1, WaitingFor::Input) => "The agent has a question".to_owned(),
+        (0 | 1, WaitingFor::Budget) => "A limit is reached; nothing runs".to_owned(),
+        (0 | 1, _) => "The agent asks for an approval, and continues when somebody decides.".to_owned(),
+        (n, _) => format!("{n} questions"),
+    };
+    match conversation.asked.first() {
+        Some(oldest) if conversation.asked.len() > 1 => {
+            vec![words(format!("{said}, the oldest ")), Cause::Ago(oldest.created_at)]
+        }
+        _ => vec![words(said)],
+    }
+}
+
+/// Where what waits is decided: a plan beside the conversation, anything else at its end.
+fn review(conversation: &Conversation, slug: &str) -> Option<(String, String)> {
+    let place = match conversation.asked.first()? {
+        asked if asked.kind == ApprovalKind::Plan => urls::pane(slug, &conversation.session.id, "plan"),
+        asked => format!("#ask-{}", asked.id),
+    };
+    let word = match conversation.asked.len() {
+        1 => "Review".to_owned(),
+        n => format!("Review {n}"),
+    };
+    Some((place, word))
 }
 
 fn ended(task: &Task, word: &str) -> Vec<Cause> {

@@ -140,6 +140,7 @@ fn markdown(parts: &[Part], is_last: bool) -> String {
                 Some(folded) => writeln!(text, "{}\n", fenced(folded)),
                 None => Ok(()),
             }),
+            Part::Message { name, text: said, .. } => writeln!(text, "**{name} said**\n\n{}\n", said.trim_end()),
             Part::Artifact { artifact } => writeln!(text, "Artifact: {artifact}\n"),
         };
     }
@@ -197,7 +198,10 @@ pub async fn part(
     let (message, _) = head(&mut tx, &id, seq).await?;
     let found = db::messages::some_parts(&mut tx, &message, None, (at, at.saturating_add(1)), 1).await?;
     let text = found.into_iter().find_map(|part| match part {
-        Part::Text { text, .. } | Part::Summary { text } | Part::Reasoning { text, .. } => Some(text),
+        Part::Text { text, .. }
+        | Part::Summary { text }
+        | Part::Reasoning { text, .. }
+        | Part::Message { text, .. } => Some(text),
         _ => None,
     });
     Ok(plain(text.ok_or(Error::NotFound)?))

@@ -35,7 +35,7 @@ pub fn answer(source: &str) -> Arc<str> {
 
 /// The line that stands for a suggestion. Its link is the page's own: a session shows its memory beside it.
 pub(super) fn finished() -> String {
-    line(r#" · <a class="link" href="?pane=memory">Review</a>"#)
+    line(r#" · <a class="link" href="?pane=memory#proposals">Review</a>"#)
 }
 
 /// The same while it is being written.

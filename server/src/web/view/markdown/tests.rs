@@ -24,7 +24,10 @@ fn what_is_suggested_for_the_memory_is_a_line_that_leads_there() {
         html.starts_with("<p>Done.</p>\n<p class=\"suggestion\">") && html.ends_with("<p>And <em>more</em>.</p>\n"),
         "{html}"
     );
-    assert!(html.contains("Suggests a note for memory · <a class=\"link\" href=\"?pane=memory\">Review</a>"), "{html}");
+    assert!(
+        html.contains("Suggests a note for memory · <a class=\"link\" href=\"?pane=memory#proposals\">Review</a>"),
+        "{html}"
+    );
     assert!(!html.contains("Thursdays") && !html.contains("memory_suggestion"), "{html}");
     let many = answer(&"a<memory_suggestion>b</memory_suggestion>".repeat(500));
     assert_eq!((many.matches("Review").count(), many.matches("<p>a</p>").count()), (20, 500));

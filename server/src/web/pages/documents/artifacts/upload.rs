@@ -40,18 +40,17 @@ pub async fn attach(
     let boundary = multer::parse_boundary(media).map_err(|_| Error::WrongMedia("multipart/form-data"))?;
     let limits = Constraints::new().allowed_fields(FORM_FIELDS.to_vec()).size_limit(SizeLimit::new());
     let mut form = Multipart::with_constraints(request.into_body().into_data_stream(), boundary, limits);
-    let mut kept = 0;
+    let mut kept = Vec::new();
     while let Some(field) = form.next_field().await.map_err(broken)? {
         let Some(name) = field.file_name().map(str::to_owned).filter(|name| !name.is_empty()) else { continue };
         let claimed = field.content_type().map(|kind| kind.essence_str().to_owned()).unwrap_or_default();
         let upload = NewAttachment { session: session.clone(), name, claimed };
-        artifacts::attach(&board, &caller.team.id, &caller.by, upload, field.boxed()).await?;
-        kept += 1;
+        kept.push(artifacts::attach(&board, &caller.team.id, &caller.by, upload, field.boxed()).await?.id);
     }
-    if kept == 0 {
+    if kept.is_empty() {
         return Err(Error::unacceptable("no_file", "choose a file first").into());
     }
-    back(&board, &caller, &session, wants).await
+    back(&board, &caller, &session, (&kept, wants)).await
 }
 
 fn broken(error: multer::Error) -> Error {
@@ -66,14 +65,19 @@ pub async fn withdraw(
     wants: Wants,
 ) -> Result<Response, Rejection> {
     let gone = artifacts::withdraw(&board, &caller.team.id, &caller.by, &id).await?;
-    back(&board, &caller, &gone.session_id, wants).await
+    back(&board, &caller, &gone.session_id, (&[], wants)).await
 }
 
-/// The files that wait now: those of the composer, or the tab that lists them.
-async fn back(board: &Board, caller: &Caller, session: &SessionId, wants: Wants) -> Result<Response, Rejection> {
+/// The files that wait now, with those that are new: the composer's, or the tab that lists them.
+async fn back(
+    board: &Board,
+    caller: &Caller,
+    session: &SessionId,
+    (new, wants): (&[ArtifactId], Wants),
+) -> Result<Response, Rejection> {
     if wants == Wants::Page {
         return Ok(Redirect::to(&urls::pane(&caller.team.slug, session, "artifacts")).into_response());
     }
     let waiting = composer::waiting(board, &caller.team.id, session).await?;
-    Ok(html(&AttachedFiles::of(&caller.team.slug, &waiting))?.into_response())
+    Ok(html(&AttachedFiles::of(&caller.team.slug, &waiting).with_new(new))?.into_response())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use protocol::{
-    ApprovalId, Policy,
+    ApprovalId, ApprovalKind, Policy,
     plan::{Document, PlanPiece, Status, Step},
 };
 
@@ -145,7 +145,8 @@ impl PlanPane {
             proposals.push(shown.about(version.clone()));
         }
         let edits = db::edits::of_file_query(viber, &path, None, MAX_SEARCHED_EDITS);
-        let (edits, approval) = tx.query_two(edits, db::approvals::pending_query(id)).await?;
+        let (edits, pending) = tx.query_two(edits, db::approvals::pending_of_session_query(id)).await?;
+        let approval = pending.into_iter().find(|asked| asked.kind == ApprovalKind::Plan);
         let conflict = match edits.iter().find(|edit| edit.state == EditState::Conflict) {
             Some(edit) => db::edits::load(tx, &edit.id).await?,
             None => None,
@@ -183,6 +184,11 @@ impl PlanPane {
 }
 
 impl PlanPane {
+    /// Whether an agent waits for somebody to approve the plan.
+    pub fn asks_about_itself(&self) -> bool {
+        self.approval.is_some()
+    }
+
     /// The plan's text, with a change that is under way.
     fn text(&self) -> &str {
         let queued = self.queued.as_ref().and_then(|edit| edit.content.as_deref());
@@ -285,7 +291,7 @@ impl<'a> PlanView<'a> {
 
     /// Whether the plan is all in the text that waits for approval, and so is shown there.
     fn is_asked_about(&self) -> bool {
-        let Some(asked) = self.data.approval.as_ref().filter(|asked| asked.tool == "plan") else { return false };
+        let Some(asked) = &self.data.approval else { return false };
         let steps = self.pieces.iter().filter_map(|piece| match piece {
             PlanSection::Steps(steps) => Some(steps),
             PlanSection::Text(_) => None,
@@ -295,7 +301,7 @@ impl<'a> PlanView<'a> {
 
     /// The files beside the plan; not the one that is shown because it waits for approval.
     fn beside(&self) -> impl Iterator<Item = &Beside> {
-        let asks = self.data.approval.as_ref().is_some_and(|asked| asked.tool == "plan");
+        let asks = self.data.asks_about_itself();
         self.data.beside.iter().filter(move |file| !asks || file.name != plan::COMPANION_FILES[0])
     }
 

@@ -10,6 +10,7 @@ use crate::{
     state::Board,
     web::{
         extract::Caller,
+        pages::nonce,
         urls,
         view::{diff, filters},
     },
@@ -31,6 +32,8 @@ pub struct Lines {
     /// The page without a form.
     back: String,
     may_comment: bool,
+    /// The idempotency key of the form that is open, if one is.
+    key: String,
     /// It stands among other differences: its lines have no names in the page.
     folded: bool,
 }
@@ -129,6 +132,7 @@ impl Lines {
             place,
             back: here.link(page, &at),
             may_comment: here.may_comment,
+            key: nonce(board),
             folded: false,
         })
     }

@@ -6,7 +6,11 @@ use super::SelectOption;
 use crate::domain::Viber;
 
 /// Models that are offered at once.
-const MAX_OFFERED_MODELS: usize = 50;
+pub const MAX_OFFERED_MODELS: usize = 50;
+
+/// What a session's form says for the model that the agent itself has.
+pub const OWN_MODEL: &str = "own";
+const OWN_MODEL_LABEL: &str = "Agent's own model";
 
 /// The choice of an agent and a model of one viber.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +30,7 @@ impl AgentOptions {
         let model = model.filter(|model| other.iter().any(|offered| offered == model));
         let mut models = Vec::new();
         if !other.is_empty() {
-            let label = "Agent's own model".to_owned();
+            let label = OWN_MODEL_LABEL.to_owned();
             models.push(SelectOption { value: String::new(), label, chosen: model.is_none() });
             models.extend(other.iter().map(|offered| SelectOption {
                 chosen: model == Some(offered),
@@ -46,9 +50,36 @@ impl AgentOptions {
         }
     }
 
+    /// The same for a session, where somebody else may choose meanwhile: unless its reader chooses, the agent and the model that
+    /// answered before answer again, whoever that is by then.
+    pub fn as_before(viber: &Viber, agent: Option<&AgentInfo>, model: Option<&str>) -> Self {
+        let own = agent.map_or("", |agent| agent.model.as_str());
+        let all: Vec<String> = viber.models().take(MAX_OFFERED_MODELS).collect();
+        let model = model.filter(|model| *model != own && all.iter().any(|offered| offered == model));
+        let option =
+            |value: &str, label: String| SelectOption { chosen: value.is_empty(), value: value.to_owned(), label };
+        let mut agents = Vec::new();
+        if !viber.agents.is_empty() {
+            agents.push(option(
+                "",
+                agent.map_or_else(|| "As before".to_owned(), |agent| format!("{}, as before", name(agent))),
+            ));
+            agents.extend(viber.agents.iter().map(|known| option(&known.id, named(name(known), &known.model))));
+        }
+        let mut models = Vec::new();
+        if all.iter().any(|offered| offered != own) {
+            let before = model.map_or(OWN_MODEL_LABEL, |model| model.split_once('/').map_or(model, |(_, model)| model));
+            models.push(option("", format!("{before}, as before")));
+            models.push(option(OWN_MODEL, OWN_MODEL_LABEL.to_owned()));
+            models.extend(all.iter().map(|offered| option(offered, offered.clone())));
+        }
+        let words = agent.map_or_else(String::new, |agent| named(name(agent), model.unwrap_or(own)));
+        Self { agents, models, words }
+    }
+
     /// Whether there is anything to choose.
     pub fn is_choice(&self) -> bool {
-        self.agents.len() > 1 || !self.models.is_empty()
+        self.agents.iter().filter(|agent| !agent.value.is_empty()).count() > 1 || !self.models.is_empty()
     }
 }
 

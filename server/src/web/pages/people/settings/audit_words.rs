@@ -3,6 +3,9 @@
 /// `revoked the viber`; an action that has no words is its own.
 pub fn words(action: &str) -> &str {
     match action {
+        "approval.answer" => "answered a question of an agent",
+        "approval.break_glass" => "decided past the team's settings",
+        "approval.rules" => "changed what agents may do without asking",
         "approval.allow" => "allowed a request of an agent",
         "approval.deny" => "denied a request of an agent",
         "artifact.attach" => "attached the file",
@@ -34,6 +37,9 @@ pub fn words(action: &str) -> &str {
         "session.import" => "imported the session",
         "session.policies" => "changed the policies of",
         "session.rename" => "renamed the session",
+        "task.message" => "said something to a task",
+        "task.pause" => "held a task in",
+        "task.resume" => "let a task go on in",
         "task.retry" => "retried a task in",
         "task.stop" => "stopped a task in",
         "task.submit" => "gave a task in",

@@ -166,9 +166,14 @@ pub(super) async fn state(
     let (open, newest) = (db::tasks::open_of_session_query(id), db::tasks::newest_of_session_query(id));
     let (found, open, newest) = tx.query_three(found, open, newest).await?;
     let (session, version) = found.ok_or(Error::NotFound)?;
-    let (names, taking) = tx.query_two(db::members::names_query(), db::imports::progress_query(id)).await?;
+    let (names, taking) = (db::members::names_query(), db::imports::progress_query(id));
+    let (names, taking, said) = tx.query_three(names, taking, db::tasks::messages::open_query(id)).await?;
     let viber = db::vibers::load(tx, &session.viber_id).await?;
     let current = open.first().cloned().or(newest);
+    let asked = match current.as_ref().is_some_and(|task| task.waiting.is_some()) {
+        true => tx.query(db::approvals::pending_of_session_query(id)).await?,
+        false => Vec::new(),
+    };
     let (mut growing, mut seq) = (None, 0);
     if grows && let Some(task) = &current {
         (growing, seq) = read_growing(tx, task, shown).await?;
@@ -182,6 +187,8 @@ pub(super) async fn state(
         behind: None,
         tasks: Vec::new(),
         open,
+        said,
+        asked,
         current,
         growing,
         seq,

@@ -3,8 +3,9 @@
 use axum::{Form, RequestExt as _, body::Body, extract::Request, http::header};
 use futures_util::StreamExt as _;
 use multer::{Constraints, Field, Multipart, SizeLimit};
-use protocol::{Policy, SessionId, ViberId};
+use protocol::{AgentMode, Policy, SessionId, TaskLimits, ViberId};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::HomeQuery;
 use crate::{
@@ -19,8 +20,9 @@ use crate::{
 };
 
 /// The form's fields; others are refused.
-const FORM_FIELDS: &[&str] =
-    &["key", "goal", "viber", "agent", "model", "find", "look", "first", "propose", FILE_FIELD];
+const FORM_FIELDS: &[&str] = &[
+    "key", "goal", "viber", "agent", "model", "find", "look", "first", "propose", "mode", "leash", "cost", FILE_FIELD,
+];
 /// Its files. They come last, because what they are attached to is made of the other fields.
 const FILE_FIELD: &str = "file";
 
@@ -46,6 +48,22 @@ pub struct GoalForm {
     pub(super) first: Option<String>,
     /// Its changes of the plan are proposed.
     pub(super) propose: Option<String>,
+    /// When the agent asks before it acts; empty: as its file says.
+    #[serde(default)]
+    pub(super) mode: String,
+    /// It checks in after so many calls of tools; empty: never.
+    #[serde(default)]
+    pub(super) leash: String,
+    /// USD that the task may cost; empty: as its agent's file says.
+    #[serde(default)]
+    pub(super) cost: String,
+}
+
+/// When the agent asks, checks in, and has used enough.
+pub(super) struct TaskControl {
+    pub mode: Option<AgentMode>,
+    pub leash: Option<u32>,
+    pub limits: TaskLimits,
 }
 
 /// A form that was sent.
@@ -72,6 +90,9 @@ impl GoalForm {
             find: Some(self.find),
             first: self.first,
             propose: self.propose,
+            mode: self.mode,
+            leash: self.leash,
+            cost: self.cost,
         }
     }
 
@@ -88,6 +109,21 @@ impl GoalForm {
 
     pub(super) fn model(&self) -> Option<String> {
         (!self.model.is_empty()).then(|| self.model.clone())
+    }
+
+    /// How people stay in control of the task.
+    pub(super) fn control(&self) -> Result<TaskControl> {
+        let bad = |_| Error::unacceptable("bad_mode", "choose when the agent asks from the list");
+        let mode = given(&self.mode).map(|word| serde_json::from_value(Value::from(word)).map_err(bad)).transpose()?;
+        let bad = |_| Error::unacceptable("bad_leash", "an agent checks in after a number of calls, such as 5");
+        let leash = given(&self.leash).map(|text| text.parse().map_err(bad)).transpose()?;
+        let bad = || Error::unacceptable("bad_limits", "what a task may cost is a number of dollars, such as 2.50");
+        let cost = given(&self.cost).map(|text| text.trim_start_matches('$').replace(',', ".").parse());
+        let cost_usd: Option<f64> = cost.transpose().map_err(|_| bad())?;
+        if cost_usd.is_some_and(|cost| !cost.is_finite() || cost <= 0.0) {
+            return Err(bad());
+        }
+        Ok(TaskControl { mode, leash, limits: TaskLimits { cost_usd, ..TaskLimits::default() } })
     }
 
     pub(super) fn policies(&self) -> PolicyChange {
@@ -120,6 +156,9 @@ impl GoalForm {
             "look" => self.look = Some(value),
             "first" => self.first = Some(value),
             "propose" => self.propose = Some(value),
+            "mode" => self.mode = value,
+            "leash" => self.leash = value,
+            "cost" => self.cost = value,
             _ => {}
         }
         Ok(())
@@ -169,6 +208,10 @@ impl ArrivingFiles {
         }
         Ok(())
     }
+}
+
+fn given(text: &str) -> Option<&str> {
+    Some(text.trim()).filter(|text| !text.is_empty())
 }
 
 async fn plain(request: Request<Body>) -> Result<GoalForm> {

@@ -18,6 +18,7 @@ use crate::{
     live::{self, Cursor, StreamEnd, StreamFrame},
     state::Board,
     web::pages::{
+        asks::Asks,
         conversation::{Conversation, MAX_CONVERSATION_BYTES, ShownConversation, place},
         patches::{self, OpenLane, RunPatch, SharedText, ViewedText},
         session::SessionHost,
@@ -88,6 +89,7 @@ struct OpenMessage {
 pub struct LookOutcome {
     pub log: Vec<Bytes>,
     pub dock: Option<StatusPanel>,
+    pub asks: Option<Asks>,
     pub place: Option<SessionHost>,
     /// The conversation as it was read for it.
     pub conversation: Option<Conversation>,
@@ -190,6 +192,7 @@ impl WatchedConversation {
         self.follow(board, caller, &conversation);
         self.note(&conversation, caller, &mut found);
         found.dock = Some(StatusPanel::of(&conversation, caller, board.clock.now()));
+        found.asks = Some(Asks::of(&conversation, caller, board.clock.now()));
         found.place = Some(SessionHost::of(&conversation, &caller.team.slug));
         found.read = self.mark_read(board, caller, &conversation).await?;
         found.conversation = Some(conversation);

@@ -1,63 +1,35 @@
 //! Pictures of what is attached and handed over, for somebody to look at: cards in the conversation, the composer of a
 //! session with files and with the choice of who answers, and a new task.
 
-use std::{fs, path::PathBuf};
-
 use board_tests::{
-    Browser, Engine, Fixture,
-    browser::{Screen, Scripts},
+    Engine, Fixture,
     fake_daemon::{completed, progress, text},
 };
-use protocol::{AgentInfo, ArtifactId, FromDaemon, ProviderInfo, ToDaemon, ViberState};
+use protocol::{ArtifactId, FromDaemon, ToDaemon};
 use reqwest::header;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use super::{Purpose, Shots};
+use crate::composer::answers::offers;
 
 const CHART: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 200 100\"><g fill=\"#0f766e\"><rect x=\"10\" y=\"60\" \
     width=\"30\" height=\"40\"/><rect x=\"50\" y=\"30\" width=\"30\" height=\"70\"/><rect x=\"90\" y=\"45\" width=\"30\" \
     height=\"55\"/><rect x=\"130\" y=\"10\" width=\"30\" height=\"90\"/></g></svg>";
 
-async fn take(browser: &Browser, name: &str, screen: &str, desk: Option<(u32, u32)>) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/shots");
-    fs::create_dir_all(&folder).expect("a folder");
-    for scheme in ["light", "dark"] {
-        browser.prefer(scheme, desk).await;
-        browser.screenshot(&folder.join(format!("{name}-{screen}-{scheme}.png"))).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cards_and_composers_have_their_pictures() {
     let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
-    let model = |name: &str| format!("anthropic/{name}");
-    let agent = |id: &str, name: &str, own: &str| AgentInfo {
-        id: id.into(),
-        name: name.into(),
-        model: model(own),
-        max_steps: 25,
-        ..AgentInfo::default()
-    };
-    let models = vec!["claude-sonnet-4-5".into(), "claude-opus-4-1".into()];
-    let provider = ProviderInfo {
-        id: "anthropic".into(),
-        api: "anthropic".into(),
-        has_key: true,
-        models,
-        ..ProviderInfo::default()
-    };
-    let agents = vec![agent("default", "Coder", "claude-sonnet-4-5"), agent("reviewer", "Reviewer", "claude-opus-4-1")];
-    let state = ViberState { agents: Some(agents), providers: Some(vec![provider]), ..ViberState::default() };
-    fixture.viber.send(&FromDaemon::State(Box::new(state))).await;
-    let screens = [(Screen::Desk, "desk", Some((1440, 900))), (Screen::Phone, "phone", None)];
-    let mut browsers = Vec::new();
-    for (screen, name, desk) in screens {
-        let browser = Browser::open_on(screen, Scripts::On).await;
+    offers(&mut fixture).await;
+    let purpose = Purpose::Pictures(super::folder());
+    let screens = Shots::on_each_screen(&purpose).await;
+    for shots in &screens {
+        let browser = &shots.browser;
         browser.sign_in(fixture.owner()).await;
         browser.go(&format!("{}/t/home", fixture.board.url)).await;
         browser.find(".examples a").await;
         browser.sees("#choice select[name=agent]", "Coder").await;
-        take(&browser, "home-examples", name, desk).await;
-        browsers.push((browser, name, desk));
+        shots.take("home-examples").await;
     }
 
     fixture.begin("Which shops sell fewer shoes since June, and why?").await;
@@ -84,7 +56,7 @@ async fn cards_and_composers_have_their_pictures() {
     }
     fixture.tell(vec![text("**Bergen** lost two thirds.\n\n"), completed("")]).await;
     let page = format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session());
-    browsers[0].0.go(&page).await;
+    screens[0].browser.go(&page).await;
     for _ in 0..3 {
         let offer = fixture.viber.until("an offer", |frame| match frame {
             ToDaemon::Request { id, method, params } if method == "artifact.offer" => Some((*id, params.clone())),
@@ -101,10 +73,11 @@ async fn cards_and_composers_have_their_pictures() {
             .header(header::CONTENT_LENGTH, bytes.len());
         assert_eq!(put.body(bytes.clone()).send().await.expect("an answer").status(), 201);
     }
-    for (browser, name, desk) in &browsers {
+    for shots in &screens {
+        let browser = &shots.browser;
         browser.go(&page).await;
         browser.sees(".cards", "Bergen").await;
-        take(browser, "session-cards", name, *desk).await;
+        shots.take("session-cards").await;
         let bring = "const held = new DataTransfer();
             const canvas = document.createElement('canvas');
             [canvas.width, canvas.height] = [80, 60];
@@ -119,11 +92,11 @@ async fn cards_and_composers_have_their_pictures() {
         browser.sees("#attached", "prices for July.csv").await;
         browser.click(".answerer summary").await;
         browser.fill("#content", "Compare it with this").await;
-        take(browser, "composer-files", name, *desk).await;
+        shots.take("composer-files").await;
         browser.go(&format!("{}/t/home", fixture.board.url)).await;
         browser.run(bring, Value::Null).await;
         browser.sees("#attaching", "prices for July.csv").await;
         browser.click(".composer-options summary").await;
-        take(browser, "home-files", name, *desk).await;
+        shots.take("home-files").await;
     }
 }

@@ -87,7 +87,7 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             "update_plan",
             "Keep the session's plan current; operators see it live. For work of several steps write the plan first, all \
              of it in `steps`. Then tick as you go, by `step` and `status`: `working` when you begin a step, `done` when it \
-             is finished. Send `steps` again when the plan itself changes.",
+             is finished. Send `steps` again when the plan itself changes. Its file is written by nothing else.",
             json!({
                 "goal": text("What is to be achieved, in a sentence."),
                 "steps": {
@@ -144,6 +144,37 @@ pub fn of(name: &str) -> Option<ToolSpec> {
                 "limit": { "type": "integer", "minimum": 1, "maximum": 20, "description": "How many passages; 8 when absent." },
             }),
             &["query"],
+        ),
+        "ask_operator" => (
+            "ask_operator",
+            "Ask the operators a question and wait for their answer. Only for what you cannot find out and what you should not \
+             decide: taste, cost, something that cannot be undone. Say everything that is needed to answer it. They choose one \
+             of the options, or answer in their own words; when nobody answers in time, you are told so.",
+            json!({
+                "question": text("The question, with what is needed to answer it."),
+                "options": {
+                    "type": "array",
+                    "minItems": 2,
+                    "maxItems": 4,
+                    "description": "Two to four answers to choose from, unless only words are asked for.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "label": text("The answer, in a few words."),
+                            "tradeOff": text("What speaks for and against it, in a sentence."),
+                        },
+                        "required": ["label", "tradeOff"],
+                        "additionalProperties": false,
+                    },
+                },
+                "recommended": text("The label of the option that you would take."),
+                "timeoutMinutes": {
+                    "type": "integer", "minimum": 1,
+                    "description": "How long to wait for an answer; as long as the team allows when absent."
+                },
+                "onTimeout": text("What you do when nobody answers, in a sentence; you take the recommended option when absent."),
+            }),
+            &["question"],
         ),
         _ => return None,
     };

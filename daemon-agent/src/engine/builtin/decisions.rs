@@ -1,0 +1,414 @@
+//! Calls that wait for a decision: asked together, made in their order, each as soon as it may be.
+//!
+//! Owns what a decision means for its call. It holds for exactly what was asked, and once: right before the call is made, what
+//! it would do is looked at again.
+
+use std::collections::{HashMap, HashSet};
+
+use protocol::{
+    ActivityState, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
+    DecisionScope, NoticeLevel, text::head_and_tail,
+};
+use serde_json::{Value, json};
+
+use super::{
+    AgentLoop, Halt,
+    ask_operator::{self, ASK_OPERATOR, OperatorQuestion},
+    gate::{AskedCall, CallVerdict, digest},
+    questions::{OpenQuestion, Reply, STEPPED_IN, span},
+    tool_calls::shown,
+};
+use crate::{
+    model::{FinishReason, ToolCall},
+    tools::{CallProposal, ProposalSubject, ToolOutcome},
+};
+
+/// Longest preview of a question, bytes of JSON: it fits an event.
+const MAX_PREVIEW_BYTES: usize = 40 * 1024;
+/// Longest note, and longest arguments, that are told to a model, bytes.
+const MAX_NOTE_BYTES: usize = 8 * 1024;
+/// What is said of a question about a call that has become another one.
+const CHANGED_CALL: &str = "what the call would do has changed since it was asked";
+
+/// The questions about the calls of one answer.
+#[derive(Default)]
+pub(super) struct AskedCalls {
+    open: HashMap<String, OpenQuestion>,
+    /// Calls that were reported, because a question about them was.
+    announced: HashSet<String>,
+}
+
+/// What becomes of a call whose turn it is.
+pub(super) enum Admission {
+    Run(AdmittedCall),
+    /// It is not made, and this is its result.
+    Settled(ToolOutcome),
+    /// Somebody steps in. The call is not decided.
+    Steered,
+}
+
+/// A call that may be made now.
+pub(super) struct AdmittedCall {
+    pub call: ToolCall,
+    /// What a person decided about it.
+    pub approval: Option<ApprovalId>,
+    /// What the model is told before the result.
+    pub preface: Option<String>,
+}
+
+/// What a call is, before anybody is asked.
+enum Considered {
+    /// It may be made.
+    Free,
+    Settled(ToolOutcome),
+    Asked {
+        request: Box<ApprovalRequest>,
+        minutes: Option<u32>,
+    },
+}
+
+impl AskedCalls {
+    /// Drops the question about a call, which is then not open any more.
+    pub fn take(&mut self, call_id: &str) -> Option<OpenQuestion> {
+        self.open.remove(call_id)
+    }
+}
+
+impl AgentLoop {
+    /// Asks about all calls of an answer that need it, so that people can decide about them together. A call is left for its
+    /// turn when an earlier one writes the same file, because only then is it known what it changes.
+    pub(super) async fn ask_ahead(&mut self, calls: &[ToolCall], finish: FinishReason) -> AskedCalls {
+        let mut asked = AskedCalls::default();
+        let mut written = HashSet::new();
+        for call in calls {
+            let Considered::Asked { request, minutes } = self.consider(call, finish).await else { continue };
+            let is_first = request.files.iter().all(|file| !written.contains(&file.path));
+            written.extend(request.files.iter().map(|file| file.path.clone()));
+            if is_first {
+                self.put(call, *request, minutes, &mut asked).await;
+            }
+        }
+        asked
+    }
+
+    /// Reports a call, unless that was done when it was asked about.
+    pub(super) async fn announce(&self, call: &ToolCall, asked: &mut AskedCalls) {
+        if asked.announced.insert(call.id.clone()) {
+            self.report_call(call).await;
+        }
+    }
+
+    /// Decides about the call whose turn it is, or lets people decide.
+    pub(super) async fn admit(
+        &mut self,
+        call: &ToolCall,
+        finish: FinishReason,
+        asked: &mut AskedCalls,
+    ) -> Result<Admission, Halt> {
+        loop {
+            // What a person decided already goes before what meanwhile frees or changes the call.
+            if let Some(mut question) = asked.take(&call.id) {
+                if let Some(response) = self.decided(&mut question).await {
+                    match self.obey(call, finish, &question, response).await? {
+                        Some(admission) => return Ok(admission),
+                        None => continue,
+                    }
+                }
+                asked.open.insert(call.id.clone(), question);
+            }
+            let (request, minutes) = match self.consider(call, finish).await {
+                Considered::Asked { request, minutes } => (*request, minutes),
+                Considered::Free => {
+                    self.withdraw(call, "the call is allowed by now", asked).await;
+                    let call = call.clone();
+                    return Ok(Admission::Run(AdmittedCall { call, approval: None, preface: None }));
+                }
+                Considered::Settled(outcome) => {
+                    self.withdraw(call, "the call cannot be made any more", asked).await;
+                    return Ok(Admission::Settled(outcome));
+                }
+            };
+            if asked.open.get(&call.id).is_some_and(|open| open.request.digest != request.digest) {
+                self.withdraw(call, CHANGED_CALL, asked).await;
+            }
+            if !asked.open.contains_key(&call.id) {
+                self.put(call, request, minutes, asked).await;
+            }
+            let Some(mut question) = asked.take(&call.id) else { continue };
+            match self.reply(&mut question, ActivityState::Tool).await? {
+                Reply::Steered => {
+                    asked.open.insert(call.id.clone(), question);
+                    return Ok(Admission::Steered);
+                }
+                Reply::Expired => return Ok(Admission::Settled(unanswered(&question))),
+                Reply::Decided(response) => {
+                    if let Some(admission) = self.obey(call, finish, &question, *response).await? {
+                        return Ok(admission);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows a decision, unless somebody steps in first. `None` if the call is to be asked again.
+    async fn obey(
+        &mut self,
+        call: &ToolCall,
+        finish: FinishReason,
+        question: &OpenQuestion,
+        response: ApprovalResponse,
+    ) -> Result<Option<Admission>, Halt> {
+        if response.decision == Decision::Allow {
+            // Somebody may have paused the task while it waited, and said something meanwhile.
+            self.begin_call(call).await?;
+            if self.steering_author().is_some() {
+                self.give_up(question, STEPPED_IN).await;
+                return Ok(Some(Admission::Steered));
+            }
+        }
+        Ok(self.follow(call, finish, question, response).await)
+    }
+
+    /// Puts a question about a call, which is reported first.
+    async fn put(&mut self, call: &ToolCall, request: ApprovalRequest, minutes: Option<u32>, asked: &mut AskedCalls) {
+        self.announce(call, asked).await;
+        let question = self.pose(request, minutes).await;
+        asked.open.insert(call.id.clone(), question);
+    }
+
+    /// Gives up the question about a call, if there is one, and says why.
+    async fn withdraw(&mut self, call: &ToolCall, why: &str, asked: &mut AskedCalls) {
+        let Some(question) = asked.take(&call.id) else { return };
+        self.give_up(&question, why).await;
+        if why == CHANGED_CALL {
+            self.ask_anew_notice(call).await;
+        }
+    }
+
+    async fn ask_anew_notice(&mut self, call: &ToolCall) {
+        let text =
+            format!("What `{}` would do has changed while it waited for a decision: it is asked again.", call.name);
+        self.notice(NoticeLevel::Info, text).await;
+    }
+
+    /// What a call is by the rules and the mode.
+    async fn consider(&self, call: &ToolCall, finish: FinishReason) -> Considered {
+        let Ok(args) = &call.args else { return Considered::Free };
+        // What is not carried out anyway says so by itself.
+        if finish == FinishReason::Length || !self.may_call(&call.name) || !self.tools.offers(&call.name) {
+            return Considered::Free;
+        }
+        if self.gate.lets_pass(&call.name) && call.name != ASK_OPERATOR {
+            return Considered::Free;
+        }
+        let proposal = match self.tools.propose(&call.name, args).await {
+            Ok(proposal) => proposal,
+            Err(why) => return Considered::Settled(ToolOutcome::refused(why)),
+        };
+        if call.name == ASK_OPERATOR {
+            return self.consider_question(call, args, &proposal);
+        }
+        let asked = match self.gate.judge(&call.name, args, &proposal) {
+            CallVerdict::Free => return Considered::Free,
+            CallVerdict::Denied(why) => return Considered::Settled(ToolOutcome::refused(why)),
+            CallVerdict::Asked(asked) => asked,
+        };
+        match self.call_question(call, args, proposal, asked) {
+            Ok(request) => Considered::Asked { request: Box::new(request), minutes: None },
+            Err(why) => Considered::Settled(ToolOutcome::refused(why)),
+        }
+    }
+
+    /// A question of the agent's own is asked in every mode; a rule may deny it.
+    fn consider_question(&self, call: &ToolCall, args: &Value, proposal: &CallProposal) -> Considered {
+        let question = match self.gate.denies(&call.name, proposal) {
+            Some(why) => return Considered::Settled(ToolOutcome::refused(why)),
+            None => OperatorQuestion::read(args),
+        };
+        let OperatorQuestion { question, minutes } = match question {
+            Ok(question) => question,
+            Err(why) => return Considered::Settled(ToolOutcome::refused(why)),
+        };
+        let request = ApprovalRequest {
+            digest: digest(&call.name, args, proposal),
+            args: shown(call),
+            call_id: Some(call.id.clone()),
+            cwd: proposal.cwd.display().to_string(),
+            preview: question.text.clone(),
+            question: Some(question),
+            ..self.question(ApprovalKind::Question, &call.name)
+        };
+        Considered::Asked { request: Box::new(request), minutes }
+    }
+
+    /// The question about a call; `Err` if a person could not see what they decide about.
+    fn call_question(
+        &self,
+        call: &ToolCall,
+        args: &Value,
+        proposal: CallProposal,
+        AskedCall { reason, risk, rule }: AskedCall,
+    ) -> Result<ApprovalRequest, String> {
+        let (preview, shown_args) = (fitting(&proposal.preview), shown(call));
+        if preview != proposal.preview || shown_args != *args {
+            let why = if matches!(proposal.subject, ProposalSubject::Command(_)) {
+                "Not run: a person has to allow this command, and it is too long to be shown in full. Write it to a file and \
+                 run that."
+            } else {
+                "Not run: a person has to allow this call, and it is too long to be shown in full. Write it in several calls."
+            };
+            return Err(why.to_owned());
+        }
+        Ok(ApprovalRequest {
+            digest: digest(&call.name, args, &proposal),
+            args: shown_args,
+            call_id: Some(call.id.clone()),
+            cwd: proposal.cwd.display().to_string(),
+            preview,
+            risk,
+            reason,
+            rule,
+            files: proposal.files,
+            ..self.question(ApprovalKind::Tool, &call.name)
+        })
+    }
+
+    /// Does with a call what a person decided. `None` if it has become another one meanwhile: then it is asked again.
+    async fn follow(
+        &mut self,
+        call: &ToolCall,
+        finish: FinishReason,
+        question: &OpenQuestion,
+        response: ApprovalResponse,
+    ) -> Option<Admission> {
+        if let Some(asked) = &question.request.question {
+            return Some(Admission::Settled(ask_operator::answered(asked, &response)));
+        }
+        if response.decision != Decision::Allow {
+            return Some(Admission::Settled(not_allowed(call, &response)));
+        }
+        if let Some(args) = response.args.clone().filter(|args| call.args.as_ref() != Ok(args)) {
+            let changed = ToolCall { args: Ok(args), ..call.clone() };
+            return Some(self.replace(changed, question, &response).await);
+        }
+        match self.consider(call, finish).await {
+            Considered::Asked { request, .. } if request.digest != question.request.digest => {
+                self.give_up(question, CHANGED_CALL).await;
+                self.ask_anew_notice(call).await;
+                return None;
+            }
+            Considered::Settled(outcome) => {
+                self.give_up(question, "the call cannot be made any more").await;
+                return Some(Admission::Settled(outcome));
+            }
+            Considered::Asked { .. } | Considered::Free => {}
+        }
+        self.remember(call, &response).await;
+        let approval = Some(question.request.approval_id.clone());
+        Some(Admission::Run(AdmittedCall { call: call.clone(), approval, preface: None }))
+    }
+
+    /// A person allowed this call in the place of the one that was asked about.
+    async fn replace(&mut self, call: ToolCall, question: &OpenQuestion, response: &ApprovalResponse) -> Admission {
+        let args = call.object();
+        let refused = |why: String| {
+            let by = &response.by;
+            ToolOutcome::refused(format!("{by} changed the arguments of this call to {}.\n{why}", args_text(&args)))
+        };
+        let proposal = match self.tools.propose(&call.name, &args).await {
+            Ok(proposal) => proposal,
+            Err(why) => {
+                self.give_up(question, &format!("the changed call cannot be made: {}", head_and_tail(&why, 300))).await;
+                return Admission::Settled(refused(why));
+            }
+        };
+        if let Some(why) = self.gate.denies(&call.name, &proposal) {
+            self.give_up(question, "a rule denies the changed call").await;
+            return Admission::Settled(refused(why));
+        }
+        let asked = AskedCall {
+            reason: format!("{} changed the arguments", response.by),
+            risk: question.request.risk.clone(),
+            rule: None,
+        };
+        let request = match self.call_question(&call, &args, proposal, asked) {
+            Ok(request) => request,
+            Err(why) => {
+                self.give_up(question, "the changed call is too long").await;
+                return Admission::Settled(refused(why));
+            }
+        };
+        let replaces = Some(question.request.approval_id.clone());
+        let request = ApprovalRequest { replaces, ..request };
+        self.announce_question(&request).await;
+        self.report_call(&call).await;
+        self.remember(&call, response).await;
+        let preface =
+            format!("{} changed the arguments of this call. It was made with {}", response.by, args_text(&args));
+        Admission::Run(AdmittedCall { call, approval: Some(request.approval_id), preface: Some(preface) })
+    }
+
+    /// Keeps a decision that holds for more than one call.
+    async fn remember(&mut self, call: &ToolCall, response: &ApprovalResponse) {
+        match (response.scope.unwrap_or_default(), &response.rule) {
+            (DecisionScope::Once, _) => {}
+            (DecisionScope::Task, _) => self.gate.allow_call(&call.name, &call.object()),
+            (DecisionScope::Rule, rule) => {
+                let rule = rule.as_deref().unwrap_or_default();
+                if let Err(why) = self.gate.allow_rule(rule, &response.by) {
+                    self.notice(NoticeLevel::Warning, format!("The call is allowed once: {why}.")).await;
+                }
+            }
+        }
+    }
+
+    /// Reports that a call which was decided about has been made.
+    pub(super) async fn report_outcome(&self, approval: Option<ApprovalId>, call_id: &str, ok: bool) {
+        if let Some(approval_id) = approval {
+            self.emit(AgentStreamEvent::ApprovalOutcome { approval_id, call_id: call_id.to_owned(), ok }).await;
+        }
+    }
+
+    /// Records that a call was not decided, because somebody stepped in.
+    pub(super) async fn step_over(&mut self, call: &ToolCall, note: &str, asked: &mut AskedCalls) {
+        if let Some(mut question) = asked.take(&call.id) {
+            self.overtake(&mut question, note).await;
+        }
+    }
+}
+
+fn not_allowed(call: &ToolCall, response: &ApprovalResponse) -> ToolOutcome {
+    let note = response.note.as_deref().unwrap_or_default().trim();
+    let note = head_and_tail(note, MAX_NOTE_BYTES);
+    let end = if note.is_empty() { ".".to_owned() } else { format!(": {note}") };
+    ToolOutcome::refused(format!("Not run: `{}` was not allowed by {}{end}", call.name, response.by))
+}
+
+fn unanswered(question: &OpenQuestion) -> ToolOutcome {
+    match &question.request.question {
+        Some(asked) => ask_operator::unanswered(asked, question.minutes),
+        None => ToolOutcome::refused(format!(
+            "Not run: a person has to allow this, and nobody answered within {}. Do what is possible without it, and say what \
+             is left.",
+            span(question.minutes)
+        )),
+    }
+}
+
+fn args_text(args: &Value) -> String {
+    head_and_tail(&args.to_string(), MAX_NOTE_BYTES)
+}
+
+/// The text, or its two ends if it would not fit a question.
+fn fitting(text: &str) -> String {
+    let mut room = MAX_PREVIEW_BYTES;
+    loop {
+        let short = head_and_tail(text, room);
+        // In JSON, some characters take six bytes.
+        let bytes = json!(short).to_string().len();
+        if bytes <= MAX_PREVIEW_BYTES || room < 256 {
+            return short;
+        }
+        room = room * MAX_PREVIEW_BYTES / (bytes + 1);
+    }
+}

@@ -1,0 +1,213 @@
+//! Which calls of tools a person is asked about: rules first, then the task's mode.
+//!
+//! Owns the verdict on a call and the words of the question. Does not ask (`decisions`), and does nothing to the machine.
+//! No model is called for it: the mode `viber_decides` goes by a table.
+
+mod digest;
+mod propose_rule;
+mod table;
+
+use std::collections::HashSet;
+
+use protocol::{
+    AgentMode, ErrorCode, TaskError,
+    rules::{ApprovalRules, CallSubject, ProposedCall, Rule, RuleSet, RuleVerdict, judge},
+};
+use serde_json::Value;
+
+use crate::{
+    config::expand_rule,
+    engine::EngineRun,
+    sandbox::Network,
+    tools::{CallProposal, ProposalSubject, is_read_only, speaks_to_people},
+};
+
+pub(super) use digest::digest;
+
+/// The rules and the mode of one task.
+#[derive(Debug)]
+pub(super) struct Gate {
+    mode: AgentMode,
+    /// Where the mode comes from, in words.
+    mode_origin: String,
+    sets: Vec<NamedRules>,
+    /// Calls that a person allowed until the task ends, whatever they then find: tools with their arguments.
+    allowed: HashSet<String>,
+    network: Network,
+}
+
+/// A set of rules, and where it stands.
+#[derive(Debug)]
+struct NamedRules {
+    origin: String,
+    rules: RuleSet,
+}
+
+/// What becomes of a call.
+#[derive(Debug)]
+pub(super) enum CallVerdict {
+    Free,
+    /// The sentence for the agent.
+    Denied(String),
+    Asked(AskedCall),
+}
+
+/// What a person reads about a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct AskedCall {
+    /// The mode, or the rule and where it stands.
+    pub reason: String,
+    pub risk: String,
+    /// A rule that would have allowed it.
+    pub rule: Option<String>,
+}
+
+impl Gate {
+    /// The gate for a task; an error if the rules that came with it cannot be read.
+    pub fn of(run: &EngineRun) -> Result<Self, TaskError> {
+        let (agent, policy) = (&run.agent, &run.config.policy);
+        let own = run.submit.mode.unwrap_or(agent.mode);
+        let bound = policy.max_mode.filter(|most| *most < own);
+        let team = team_rules(&run.submit.rules, bound.is_none()).map_err(|why| unreadable(&why))?;
+        let (mode, mode_origin) = match bound {
+            Some(most) => (most, "`maxMode` in policy.yaml".to_owned()),
+            None if run.submit.mode.is_some() => (own, "the task's mode".to_owned()),
+            None => (own, format!("the mode of the agent {}", agent.id)),
+        };
+        let named = |origin: &str, rules| NamedRules { origin: origin.to_owned(), rules };
+        let sets = vec![
+            named("policy.yaml", policy.rules.clone()),
+            named("the agent's file", RuleSet::clone(&agent.rules)),
+            named("the team's rules", team),
+        ];
+        Ok(Self { mode, mode_origin, sets, allowed: HashSet::new(), network: run.config.sandbox.network })
+    }
+
+    /// Whether calls of this tool are neither asked nor denied, whatever they say.
+    pub fn lets_pass(&self, tool: &str) -> bool {
+        let is_named = |rules: &[Rule]| rules.iter().any(|rule| rule.is_for(tool));
+        let is_restricted = self.sets.iter().any(|set| is_named(&set.rules.deny) || is_named(&set.rules.ask));
+        !is_restricted && !self.mode_could_ask(tool)
+    }
+
+    fn mode_could_ask(&self, tool: &str) -> bool {
+        self.mode != AgentMode::AlwaysExecute && !is_read_only(tool) && !speaks_to_people(tool)
+    }
+
+    /// What the rules, earlier decisions and the mode say of a call.
+    pub fn judge(&self, tool: &str, args: &Value, proposal: &CallProposal) -> CallVerdict {
+        let call = proposed(tool, proposal);
+        let ruled = judge(self.sets.iter().map(|set| &set.rules), &call);
+        let reason = match ruled {
+            Some(RuleVerdict::Deny(rule)) => return CallVerdict::Denied(self.denial(&rule, &call)),
+            _ if self.allowed.contains(&digest::arguments(tool, args)) => return CallVerdict::Free,
+            Some(RuleVerdict::Allow(_)) => return CallVerdict::Free,
+            Some(RuleVerdict::Ask(rule)) => {
+                let (reason, risk) = (self.asking(&rule, &call), table::risk(tool, proposal, self.network));
+                // A permission would not change it: the rule that asks goes first.
+                return CallVerdict::Asked(AskedCall { reason, risk, rule: None });
+            }
+            None if !self.mode_could_ask(tool) => return CallVerdict::Free,
+            None if self.mode == AgentMode::AlwaysAsk => String::new(),
+            None => match table::objection(tool, proposal) {
+                Some(why) => format!(": {why}"),
+                None => return CallVerdict::Free,
+            },
+        };
+        CallVerdict::Asked(AskedCall {
+            reason: format!("{} is {}{reason}", self.mode_origin, self.mode.as_str()),
+            risk: table::risk(tool, proposal, self.network),
+            rule: propose_rule::propose(tool, proposal),
+        })
+    }
+
+    /// Whether a rule denies the call, and the sentence for the agent.
+    pub fn denies(&self, tool: &str, proposal: &CallProposal) -> Option<String> {
+        let call = proposed(tool, proposal);
+        match judge(self.sets.iter().map(|set| &set.rules), &call) {
+            Some(RuleVerdict::Deny(rule)) => Some(self.denial(&rule, &call)),
+            _ => None,
+        }
+    }
+
+    /// Whether a rule denies what an answer does with this tool's means, without a call.
+    pub fn denies_words(&self, tool: &str) -> bool {
+        let call = ProposedCall { tool, subject: CallSubject::Other };
+        matches!(judge(self.sets.iter().map(|set| &set.rules), &call), Some(RuleVerdict::Deny(_)))
+    }
+
+    /// Lets this call pass until the task ends.
+    pub fn allow_call(&mut self, tool: &str, args: &Value) {
+        self.allowed.insert(digest::arguments(tool, args));
+    }
+
+    /// Lets everything pass that the rule allows, until the task ends; `Err` says why it does not.
+    pub fn allow_rule(&mut self, text: &str, by: &str) -> Result<(), String> {
+        let rule = Rule::read(text)?;
+        if let Some(why) = rule.is_too_wide() {
+            return Err(format!("“{}” is not allowed as a rule: {why}", rule.as_str()));
+        }
+        let rules = RuleSet { allow: vec![rule], ..RuleSet::default() };
+        self.sets.push(NamedRules { origin: format!("what {by} allowed"), rules });
+        Ok(())
+    }
+
+    fn denial(&self, rule: &str, call: &ProposedCall<'_>) -> String {
+        format!(
+            "Not run: the rule `{rule}` under `deny` of {} forbids it. Do not try to get around it: find another way, or say \
+             what you need.",
+            self.origin(call, |verdict| matches!(verdict, RuleVerdict::Deny(_)))
+        )
+    }
+
+    fn asking(&self, rule: &str, call: &ProposedCall<'_>) -> String {
+        let origin = self.origin(call, |verdict| matches!(verdict, RuleVerdict::Ask(_)));
+        let is_ask = |set: &NamedRules| set.rules.ask.iter().any(|known| known.as_str() == rule);
+        if self.sets.iter().any(is_ask) {
+            format!("the rule `{rule}` under `ask` of {origin}")
+        } else {
+            format!("the rule `{rule}` under `deny` of {origin} could be meant: the command's name is not written out")
+        }
+    }
+
+    /// Where the rule stands that decides like this.
+    fn origin(&self, call: &ProposedCall<'_>, like: impl Fn(&RuleVerdict) -> bool) -> &str {
+        let decides = |set: &&NamedRules| judge([&set.rules], call).as_ref().is_some_and(&like);
+        self.sets.iter().find(decides).map_or("the rules", |set| &set.origin)
+    }
+}
+
+/// The team's rules as they hold on this machine. What they allow counts only if it is narrow, and not where the machine bounds
+/// the mode (`may_allow` is false): the Board cannot loosen that. Only there may a rule name a tool that does not exist here.
+fn team_rules(written: &ApprovalRules, may_allow: bool) -> Result<RuleSet, String> {
+    let RuleSet { deny, ask, allow } = written.read()?;
+    let expanded = |name: &str, rules: Vec<Rule>| {
+        let all: Result<Vec<_>, _> = rules.into_iter().map(expand_rule).collect();
+        all.map(|rules| rules.concat()).map_err(|why| format!("{name}: {why}"))
+    };
+    let known = allow.into_iter().filter(|_| may_allow).filter_map(|rule| expand_rule(rule).ok()).flatten();
+    let allow = known.filter(|rule| rule.is_too_wide().is_none()).collect();
+    Ok(RuleSet { deny: expanded("deny", deny)?, ask: expanded("ask", ask)?, allow })
+}
+
+fn proposed<'a>(tool: &'a str, proposal: &'a CallProposal) -> ProposedCall<'a> {
+    let subject = match &proposal.subject {
+        ProposalSubject::Command(line) => CallSubject::Command(line),
+        ProposalSubject::File(file) => CallSubject::Path { inside: file.inside.as_deref(), absolute: &file.absolute },
+        ProposalSubject::Other => CallSubject::Other,
+    };
+    ProposedCall { tool, subject }
+}
+
+fn unreadable(why: &str) -> TaskError {
+    TaskError {
+        code: ErrorCode::BadRequest,
+        message: format!("The team's rules cannot be read by this viber: {why}."),
+        retryable: false,
+        suggestion: Some("Correct the rules in the team's settings, or update daemon-agent.".to_owned()),
+        details: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

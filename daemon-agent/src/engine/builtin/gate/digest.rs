@@ -1,0 +1,56 @@
+//! What names a call exactly: a decision about another digest is none.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::tools::CallProposal;
+
+/// SHA-256 in hex of the canonical JSON of what would run: tool, arguments, folder, names of variables, files as they are.
+pub fn digest(tool: &str, args: &Value, proposal: &CallProposal) -> String {
+    let subject = json!({
+        "tool": tool,
+        "args": args,
+        "cwd": proposal.cwd.display().to_string(),
+        "env": proposal.variables,
+        "files": proposal.files.iter().map(|file| json!({ "path": file.path, "hash": file.hash })).collect::<Vec<_>>(),
+    });
+    hex(&canonical(&subject))
+}
+
+/// Names a tool with its arguments.
+pub fn arguments(tool: &str, args: &Value) -> String {
+    canonical(&json!([tool, args]))
+}
+
+/// JSON without spaces, keys sorted by their bytes.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
+            let fields = sorted.into_iter().map(|(key, value)| format!("{}:{}", json!(key), canonical(value)));
+            format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
+}
+
+fn hex(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_in_another_order_has_the_same_name() {
+        let (one, other) = (r#"{"b":[1,{"y":2,"x":"\n"}],"a":null}"#, r#"{"a":null,"b":[1,{"x":"\n","y":2}]}"#);
+        let read = |text: &str| canonical(&serde_json::from_str(text).expect("JSON"));
+        assert_eq!(read(one), r#"{"a":null,"b":[1,{"x":"\n","y":2}]}"#);
+        assert_eq!(read(one), read(other));
+        assert_ne!(arguments("shell", &json!({"a": 1})), arguments("shell", &json!({"a": "1"})));
+    }
+}

@@ -1,0 +1,232 @@
+//! Questions of agents that wait for a person, and what people decide.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{command::TaskLimits, ids::ApprovalId, instant::Instant};
+
+/// What a question is about. One of a later version is `Unknown`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum ApprovalKind {
+    /// Whether the agent may begin to carry out its plan.
+    #[default]
+    Plan,
+    /// Whether a tool may be called.
+    Tool,
+    /// What the agent asks by itself.
+    Question,
+    /// Whether the task may use more than its limit.
+    Budget,
+    #[serde(other)]
+    Unknown,
+}
+
+impl ApprovalKind {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Tool => "tool",
+            Self::Question => "question",
+            Self::Budget => "budget",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A question that an agent waits with. Its digest names exactly what is asked: a decision about another one is none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalRequest {
+    pub approval_id: ApprovalId,
+    #[serde(default)]
+    pub kind: ApprovalKind,
+    /// SHA-256 in hex of what would run or is asked.
+    pub digest: String,
+    /// The tool to be called; `plan`, `ask_operator` or `budget` where none is.
+    #[serde(default)]
+    pub tool: String,
+    /// The call's arguments. Long ones are shortened where the preview has them in full.
+    #[serde(default)]
+    pub args: Value,
+    /// The call that waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub call_id: Option<String>,
+    /// The folder that it would run in.
+    #[serde(default)]
+    pub cwd: String,
+    /// What a person reads before they decide: the plan, the command, the changes of a file as a diff.
+    #[serde(default)]
+    pub preview: String,
+    /// What could go wrong, one sentence.
+    #[serde(default)]
+    pub risk: String,
+    /// Why it is asked: the mode, or the rule and where it stands.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub reason: String,
+    /// A rule that would allow calls like this one, for a person to change and to write down.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<String>,
+    /// Files that the call would write, as they are now.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub files: Vec<AffectedFile>,
+    /// With `ApprovalKind::Question`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub question: Option<AgentQuestion>,
+    /// With `ApprovalKind::Budget`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<ReachedLimit>,
+    /// The approval that this one was made of, when a person allowed other arguments: it is decided with it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub replaces: Option<ApprovalId>,
+    /// When it counts as denied.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_at: Option<Instant>,
+}
+
+/// A file that a call would write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct AffectedFile {
+    /// Absolute.
+    pub path: String,
+    /// SHA-256 in hex of its bytes; absent for a file that is not there.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hash: Option<String>,
+}
+
+/// What an agent asks by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct AgentQuestion {
+    pub text: String,
+    /// Two to four; none when only words are asked for.
+    pub options: Vec<AnswerOption>,
+    /// The index of the option that the agent would take, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recommended: Option<u32>,
+    /// What the agent does when nobody answers in time, one sentence.
+    pub on_timeout: String,
+}
+
+/// One of the answers that an agent offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct AnswerOption {
+    pub label: String,
+    /// What speaks for and against it.
+    pub trade_off: String,
+}
+
+/// A limit that a task has reached.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ReachedLimit {
+    /// The key in the limits, such as `costUsd`, or `leash`.
+    pub name: String,
+    pub allowed: f64,
+    pub used: f64,
+}
+
+/// What a person decided. `digest` names what they saw: for anything else it is no answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalResponse {
+    pub approval_id: ApprovalId,
+    pub digest: String,
+    pub decision: Decision,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub scope: Option<DecisionScope>,
+    /// With `DecisionScope::Rule`: what is allowed from now on, as in [`crate::rules`]. The Board keeps it for later tasks.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<String>,
+    /// What they say to the agent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub note: Option<String>,
+    /// Arguments to call the tool with instead.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub args: Option<Value>,
+    /// With `Decision::Answer`: the label of an option, or their own words.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answer: Option<String>,
+    /// How much more than until now the task may use.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub grant: Option<TaskLimits>,
+    /// The name of whoever decided.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub by: String,
+}
+
+impl ApprovalResponse {
+    /// A decision about the content with this digest, and nothing else.
+    pub fn new(approval_id: ApprovalId, digest: String, decision: Decision) -> Self {
+        let by = String::new();
+        Self {
+            approval_id,
+            digest,
+            decision,
+            scope: None,
+            rule: None,
+            note: None,
+            args: None,
+            answer: None,
+            grant: None,
+            by,
+        }
+    }
+}
+
+/// Whether the agent may proceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalDecision))]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    Allow,
+    Deny,
+    /// To a question.
+    Answer,
+}
+
+/// How far a decision reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ApprovalScope))]
+#[serde(rename_all = "kebab-case")]
+pub enum DecisionScope {
+    #[default]
+    Once,
+    /// To every call of the same tool with the same arguments, until the task ends.
+    Task,
+    /// To every call that the rule matches.
+    Rule,
+}
+
+impl DecisionScope {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Task => "task",
+            Self::Rule => "rule",
+        }
+    }
+}
+
+/// What a model's tokens cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ModelPrice {
+    /// `provider/model`.
+    pub model: String,
+    /// USD for a million tokens.
+    pub input: f64,
+    pub output: f64,
+    /// Of input that the provider had kept; like other input when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<f64>,
+}

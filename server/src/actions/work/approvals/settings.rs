@@ -1,0 +1,96 @@
+//! What a team decides beforehand: rules for calls of tools, who decides the rest, and how long a question waits.
+
+use protocol::{
+    TeamId,
+    rules::{ApprovalRules, MAX_RULES},
+};
+use serde_json::json;
+
+use crate::{
+    db::{self, Change, audit::Entry},
+    domain::{
+        ApprovalSettings, By, Role,
+        approval::{MAX_EXPIRY_MINUTES, MIN_EXPIRY_MINUTES},
+    },
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Largest rules of a team, bytes of JSON: they go with each task.
+const MAX_RULES_BYTES: usize = 32 * 1024;
+
+/// Replaces the team's settings; tasks that are sent from now on carry them.
+pub async fn change(board: &Board, team: &TeamId, by: &By, settings: ApprovalSettings) -> Result<ApprovalSettings> {
+    let settings = check(settings)?;
+    let new = settings.clone();
+    let stored = board.change(team, by, move |tx| {
+        let settings = new.clone();
+        Box::pin(async move {
+            // Two changes at once would lose one of them.
+            db::teams::lock(tx).await?;
+            let before = db::approvals::settings::load(tx).await?;
+            store(tx, &before, &settings).await
+        })
+    });
+    stored.await?;
+    Ok(settings)
+}
+
+/// Adds a rule to what the team allows, unless it is there.
+pub(super) async fn allow(tx: &mut Change<'_>, before: ApprovalSettings, rule: &str) -> Result<()> {
+    if before.rules.allow.iter().any(|known| known == rule) {
+        return Ok(());
+    }
+    let mut settings = before.clone();
+    settings.rules.allow.push(rule.to_owned());
+    if settings.rules.allow.len() > MAX_RULES || size(&settings.rules) > MAX_RULES_BYTES {
+        return Err(Error::conflict("too_many_rules", "the team has too many rules; remove some in its settings"));
+    }
+    store(tx, &before, &settings).await
+}
+
+async fn store(tx: &mut Change<'_>, before: &ApprovalSettings, now: &ApprovalSettings) -> Result<()> {
+    db::approvals::settings::store(tx, now).await?;
+    let team = tx.team.clone();
+    let (before, now) = (text(before), text(now));
+    let entry = Entry::new("approval.rules", team.as_str()).before(before.as_str()).after(now.as_str());
+    Ok(db::audit::append(tx, entry).await?)
+}
+
+/// The settings in their canonical form; a refusal names what is wrong.
+fn check(settings: ApprovalSettings) -> Result<ApprovalSettings> {
+    let rules = settings.rules.read().map_err(|why| Error::unacceptable("bad_rule", why))?;
+    if let Some((rule, why)) = rules.allow.iter().find_map(|rule| Some((rule, rule.is_too_wide()?))) {
+        let message = format!("allow: “{}” is not written from here: {why}", rule.as_str());
+        return Err(Error::unacceptable("rule_too_wide", message));
+    }
+    let list = |rules: &[protocol::rules::Rule]| {
+        let mut texts: Vec<String> = Vec::with_capacity(rules.len());
+        for rule in rules {
+            if !texts.iter().any(|known| known == rule.as_str()) {
+                texts.push(rule.as_str().to_owned());
+            }
+        }
+        texts
+    };
+    let rules = ApprovalRules { deny: list(&rules.deny), ask: list(&rules.ask), allow: list(&rules.allow) };
+    if size(&rules) > MAX_RULES_BYTES {
+        return Err(Error::unacceptable("rules_too_large", "all rules together have at most 32 KiB"));
+    }
+    if !(MIN_EXPIRY_MINUTES..=MAX_EXPIRY_MINUTES).contains(&settings.expiry_minutes) {
+        let message = format!("a question waits {MIN_EXPIRY_MINUTES} to {MAX_EXPIRY_MINUTES} minutes");
+        return Err(Error::unacceptable("bad_expiry", message));
+    }
+    // Viewers decide nothing.
+    Ok(ApprovalSettings { rules, min_role: settings.min_role.max(Role::Operator), ..settings })
+}
+
+fn size(rules: &ApprovalRules) -> usize {
+    serde_json::to_string(rules).map_or(usize::MAX, |json| json.len())
+}
+
+fn text(settings: &ApprovalSettings) -> String {
+    let ApprovalSettings { rules, min_role, not_requester, expiry_minutes } = settings;
+    json!({ "rules": rules, "minRole": min_role, "notRequester": not_requester, "expiryMinutes": expiry_minutes })
+        .to_string()
+}

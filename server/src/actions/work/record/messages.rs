@@ -1,0 +1,134 @@
+//! What a viber reports of messages to its tasks and of what it asks people: how far each message has come, where its agent
+//! was told, and which questions that leaves.
+
+use protocol::{AgentStreamEvent, InjectionPoint, Instant, MessageId, MessageProgress, TaskId, text::head};
+
+use super::{Recording, effects::stream_event};
+use crate::{
+    db::{self, TeamTx, tasks::messages::TellingPlace},
+    domain::{Part, Report, TaskMessage, TaskMessageState},
+    error::Result,
+};
+
+/// Longest note of a denied question, bytes: the words that were said instead of an answer.
+const MAX_NOTE_BYTES: usize = 8 * 1024;
+
+/// What a report says of one version of a message.
+#[derive(Clone, Copy, Debug)]
+struct MessageReport<'a> {
+    seq: u64,
+    id: &'a MessageId,
+    rev: u32,
+    state: MessageProgress,
+    turn: Option<u32>,
+}
+
+impl Recording<'_, '_> {
+    /// Stores what the run asks people and what becomes of it, and moves the task's messages as it says, in the order of the
+    /// events: what somebody steered with denies what was asked before. Reports about messages of other tasks, of an attempt that is not the
+    /// newest, or that come too late, change nothing.
+    pub(super) async fn record_talk(&mut self) -> Result<()> {
+        let run = self.run;
+        let mut waiting = match self.is_newest() && run.reports.iter().any(|report| progress(report).is_some()) {
+            true => {
+                // What is read behind the session's lock is not old.
+                db::sessions::lock(self.tx, &self.held.session_id).await?;
+                db::tasks::messages::open_of_task(self.tx, self.task).await?
+            }
+            false => Vec::new(),
+        };
+        for report in &run.reports {
+            if let Some(told) = progress(report) {
+                self.record_progress(told, &mut waiting).await?;
+            } else if let Some(event) = stream_event(report) {
+                self.record_question(report.seq, event).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves one of the messages that wait.
+    async fn record_progress(&mut self, report: MessageReport<'_>, waiting: &mut Vec<TaskMessage>) -> Result<()> {
+        let MessageReport { seq, id, rev, state, turn } = report;
+        let Some(at) = waiting.iter().position(|message| message.id == *id) else { return Ok(()) };
+        match state {
+            MessageProgress::Delivered => {
+                db::tasks::messages::deliver(self.tx, self.task, id, rev).await?;
+            }
+            MessageProgress::Consumed => {
+                let newest = waiting.remove(at);
+                let told = as_told(newest.clone(), rev);
+                let place = TellingPlace { attempt: self.attempt, seq, turn };
+                db::tasks::messages::consume(self.tx, &told, place).await?;
+                if told.content != newest.content && !newest.withdrawing {
+                    db::tasks::messages::insert(self.tx, &held_copy(newest, self.tx.now)).await?;
+                }
+                if told.mode == InjectionPoint::Steer {
+                    // It was said instead of an answer.
+                    let note = head(&told.content, MAX_NOTE_BYTES);
+                    db::approvals::deny_all(self.tx, (self.task, self.attempt), &told.author, note).await?;
+                }
+            }
+            MessageProgress::Withdrawn if waiting[at].withdrawing && waiting[at].rev == rev => {
+                let gone = waiting.remove(at);
+                db::tasks::messages::close(self.tx, &gone.id, TaskMessageState::Withdrawn).await?;
+            }
+            // What its task does not tell is handled when the task ends.
+            MessageProgress::Withdrawn | MessageProgress::Discarded | MessageProgress::Unknown => return Ok(()),
+        }
+        self.book.after.task(&self.held.session_id, self.task);
+        Ok(())
+    }
+}
+
+/// Fills in what messages say that were told in an attempt. One that the Board does not know, or that was told before, is
+/// left out.
+pub(in crate::actions) async fn fill_messages(
+    tx: &mut TeamTx<'_>,
+    attempt: (&TaskId, u32),
+    parts: Vec<Part>,
+) -> Result<Vec<Part>> {
+    let mut filled = Vec::with_capacity(parts.len());
+    for part in parts {
+        let Part::Message { id, seq, .. } = &part else {
+            filled.push(part);
+            continue;
+        };
+        let told = db::tasks::messages::told_at(tx, attempt, *seq).await?;
+        if let Some(told) = told.filter(|told| told.id == *id) {
+            let TaskMessage { id, author, author_name: name, mode, content: text, .. } = told;
+            filled.push(Part::Message { id, author, name, mode, text, seq: *seq });
+        }
+    }
+    Ok(filled)
+}
+
+/// How far which version of which message has come.
+fn progress(report: &Report) -> Option<MessageReport<'_>> {
+    match stream_event(report)? {
+        AgentStreamEvent::MessageState { message_id: id, rev, state, turn } => {
+            Some(MessageReport { seq: report.seq, id, rev: *rev, state: *state, turn: *turn })
+        }
+        _ => None,
+    }
+}
+
+/// What an edit said that came too late: a person decides what becomes of it.
+fn held_copy(message: TaskMessage, now: Instant) -> TaskMessage {
+    TaskMessage {
+        id: MessageId::new(now.0),
+        late_for: Some(message.id),
+        rev: 1,
+        state: TaskMessageState::Held,
+        created_at: now,
+        ..message
+    }
+}
+
+/// The version of a message that was told.
+fn as_told(message: TaskMessage, rev: u32) -> TaskMessage {
+    match message.earlier.iter().find(|version| version.rev == rev).cloned() {
+        Some(version) => TaskMessage { rev, content: version.content, mode: version.mode, ..message },
+        None => message,
+    }
+}

@@ -1,0 +1,144 @@
+//! What a team decides beforehand: its rules, who decides, and how long a question waits.
+
+use super::*;
+
+crate::on_both_databases!(
+    rules_go_with_every_task,
+    a_rule_is_written_by_an_admin_for_what_was_asked,
+    the_team_says_who_decides,
+);
+
+const RULES: &str = "/api/v1/approval-rules";
+
+async fn rules_go_with_every_task(engine: Engine) {
+    let (mut fixture, task, submit) = asking(engine).await;
+    assert!(submit.rules.is_empty());
+    assert_eq!(submit.approval_minutes, Some(1440));
+    let admin = fixture.board.token("home", "admin").await;
+    let kept = fixture.operator.get(RULES).await.expect(200).json();
+    let defaults = json!({ "deny": [], "ask": [], "allow": [], "minRole": "operator", "notRequester": false, "expiryMinutes": 1440 });
+    assert_eq!(kept, defaults);
+    let rules =
+        json!({ "deny": ["shell(git push **)", "shell(git push **)"], "allow": ["read_file"], "expiryMinutes": 30 });
+    fixture.operator.put(RULES, &rules).await.expect(403);
+    let stored = admin.put(RULES, &rules).await.expect(200).json();
+    assert_eq!((&stored["deny"], &stored["expiryMinutes"]), (&json!(["shell(git push **)"]), &json!(30)));
+    assert_eq!(fixture.operator.get(RULES).await.expect(200).json(), stored);
+    for (rules, code) in [
+        (json!({ "ask": ["shell(("] }), "bad_rule"),
+        (json!({ "allow": ["shell"] }), "rule_too_wide"),
+        (json!({ "allow": ["shell(sudo **)"] }), "rule_too_wide"),
+        (json!({ "expiryMinutes": 0 }), "bad_expiry"),
+        (
+            json!({ "deny": (0..160).map(|n| format!("write_file({n}/{})", "x".repeat(400))).collect::<Vec<_>>() }),
+            "rules_too_large",
+        ),
+    ] {
+        let refused = admin.put(RULES, &rules).await.expect(422);
+        assert_eq!(refused.code(), code, "{}", refused.body);
+    }
+    let named = admin.put(RULES, &json!({ "ask": ["shell(("] })).await.expect(422).body;
+    assert!(named.contains("shell(("), "{named}");
+
+    // Also with a session's first task, which is sent without reading anything back.
+    fixture.viber.report(&submit.task_id, 1, 4, vec![completed("done")]).await;
+    let viber_id = fixture.viber_id.clone();
+    fixture.operator.submit(&viber_id, "Something else").await;
+    let first = fixture.viber.submitted().await;
+    fixture.operator.follow_up(&task, "Go on").await;
+    let next = fixture.viber.submitted().await;
+    for submit in [first, next] {
+        assert_eq!(
+            (submit.rules.deny.as_slice(), submit.approval_minutes),
+            (&["shell(git push **)".to_owned()][..], Some(30))
+        );
+    }
+    let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;
+    assert!(audit.contains("approval.rules"), "{audit}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_rule_is_written_by_an_admin_for_what_was_asked(engine: Engine) {
+    let (mut fixture, task, submit) = asking(engine).await;
+    let (first, second, file) = (named(1), named(2), named(3));
+    let mut writes = command(&file, "x");
+    writes["tool"] = json!("write_file");
+    writes["args"] = json!({ "path": "src/main.rs", "content": "" });
+    writes["files"] = json!([{ "path": "/srv/app/src/main.rs" }]);
+    writes["rule"] = json!("write_file(src/**)");
+    let all = [command(&first, "cargo test -p app"), command(&second, "ls; rm x"), writes];
+    ask(&mut fixture, &submit, 4, &all).await;
+    let admin = fixture.board.token("home", "admin").await;
+    let word = |digest: &str, rule: Option<&str>| {
+        let mut word = json!({ "decision": "allow", "digest": digest, "scope": "rule" });
+        if let Some(rule) = rule {
+            word["rule"] = json!(rule);
+        }
+        word
+    };
+    let test = "digest of cargo test -p app";
+    for (approval_id, digest, rule, code) in [
+        (&first, test, Some("shell"), "rule_too_wide"),
+        (&first, test, Some("shell(env **)"), "rule_too_wide"),
+        (&first, test, Some("shell(cargo build **)"), "other_call"),
+        (&first, test, Some("write_file(**)"), "rule_too_wide"),
+        (&first, test, Some("write_file(docs/**)"), "other_call"),
+        (&first, test, Some("shell(cargo"), "bad_rule"),
+        (&second, "digest of ls; rm x", Some("shell(ls)"), "other_call"),
+        (&file, "digest of x", Some("write_file(docs/**)"), "other_call"),
+    ] {
+        assert_eq!(decide(&admin, approval_id, word(digest, rule)).await.expect(422).code(), code, "{rule:?}");
+    }
+    let mine = word(test, Some("shell(cargo test **)"));
+    decide(&fixture.operator, &first, mine.clone()).await.expect(403);
+    assert_eq!(fixture.operator.get(RULES).await.expect(200).json()["allow"], json!([]), "nothing of it was done");
+    let allowed = decide(&admin, &first, mine).await.expect(200).json();
+    assert_eq!((&allowed["scope"], &allowed["rule"]), (&json!("rule"), &json!("shell(cargo test **)")));
+    assert_eq!(fixture.viber.decided().await.rule.as_deref(), Some("shell(cargo test **)"));
+    decide(&admin, &file, word("digest of x", None)).await.expect(200);
+    assert_eq!(fixture.viber.decided().await.rule.as_deref(), Some("write_file(src/**)"), "as it was proposed");
+    let allow = json!(["shell(cargo test **)", "write_file(src/**)"]);
+    assert_eq!(fixture.operator.get(RULES).await.expect(200).json()["allow"], allow);
+
+    fixture.viber.report(&submit.task_id, 1, 7, vec![completed("done")]).await;
+    fixture.operator.follow_up(&task, "Go on").await;
+    assert_eq!(json!(fixture.viber.submitted().await.rules.allow), allow);
+    fixture.board.assert_invariants().await;
+}
+
+async fn the_team_says_who_decides(engine: Engine) {
+    let (mut fixture, _task, submit) = asking(engine).await;
+    let (first, second, third, asked) = (named(1), named(2), named(3), named(4));
+    let all = [command(&first, "a"), command(&second, "b"), command(&third, "c"), question(&asked)];
+    ask(&mut fixture, &submit, 4, &all).await;
+    let admin = fixture.board.token("home", "admin").await;
+    let allow = |digest: &str| json!({ "decision": "allow", "digest": digest, "reason": "It burns" });
+    admin.put(RULES, &json!({ "minRole": "admin" })).await.expect(200);
+    decide(&fixture.operator, &first, allow("digest of a")).await.expect(403);
+    let decided = decide(&admin, &first, allow("digest of a")).await.expect(200).json();
+    assert_eq!(decided["breakGlass"], Value::Null, "it was not needed");
+
+    // Who gave the task does not decide, with whatever token of theirs.
+    fixture.viber.report(&submit.task_id, 1, 8, vec![completed("done")]).await;
+    let viber_id = fixture.viber_id.clone();
+    fixture.owner().submit(&viber_id, "Mine").await;
+    let submit = fixture.viber.submitted().await;
+    let (first, second, asked) = (named(21), named(22), named(24));
+    let all = [command(&first, "a"), command(&second, "b"), question(&asked)];
+    let events = all.iter().map(progress);
+    fixture.viber.report(&submit.task_id, 1, 1, [accepted(), started()].into_iter().chain(events).collect()).await;
+    admin.put(RULES, &json!({ "notRequester": true })).await.expect(200);
+    let token =
+        fixture.owner().post("/api/v1/tokens", &json!({ "name": "mine", "role": "admin" })).await.expect(201).json();
+    let mine = Person::with_token(&fixture.board.url, id(&token, "token"));
+    decide(&mine, &first, allow("digest of a")).await.expect(403);
+    decide(fixture.owner(), &first, json!({ "decision": "allow", "digest": "digest of a" })).await.expect(403);
+    decide(fixture.owner(), &asked, json!({ "decision": "answer", "digest": "q", "answer": "A" })).await.expect(200);
+    decide(&fixture.operator, &second, allow("digest of b")).await.expect(200);
+    let broken = decide(fixture.owner(), &first, allow("digest of a")).await.expect(200).json();
+    assert_eq!((&broken["breakGlass"], &broken["state"]), (&json!("It burns"), &json!("allowed")));
+    let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;
+    assert!(audit.contains("approval.break_glass") && audit.contains("It burns"), "{audit}");
+    assert!(audit.contains("does not decide what it asks"), "who was refused is noted");
+    fixture.board.assert_invariants().await;
+}
