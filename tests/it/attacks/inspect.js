@@ -60,9 +60,10 @@ for (const el of document.querySelectorAll("*")) {
   if (spells(own(el)) && !el.matches(TEXTS)) say("a foreign text where none belongs", el);
   if (tag === "script" && (!el.src || el.textContent)) say("a script that is not ours", el);
 }
-const ids = [...document.querySelectorAll("[id]")].map((el) => el.id);
-for (const id of new Set(ids)) {
-  if (ids.filter((other) => other === id).length > 1) wrong.push(`two elements are called ${id}`);
+const ids = new Set();
+for (const { id } of document.querySelectorAll("[id]")) {
+  if (ids.has(id)) wrong.push(`two elements are called ${id}`);
+  ids.add(id);
 }
 for (const el of document.querySelectorAll("form, img, embed, object, iframe")) {
   for (const name of [el.getAttribute("name"), el.id]) if (name && name in Document.prototype) say(`hides document.${name}`, el);

@@ -113,6 +113,11 @@ impl<'t> TeamTx<'t> {
         self.without_team().is_full()
     }
 
+    /// Counts rows that triggers wrote along with a statement's own.
+    pub fn also_wrote(&mut self, rows: u64) {
+        self.without_team().also_wrote(rows);
+    }
+
     async fn answer(&mut self, sql: &'static str, args: &[Arg]) -> Result<Answer, DbError> {
         let [answer] = self.answers(|team| [BoundStatement::of(team, sql, args)]).await?;
         Ok(answer)

@@ -179,6 +179,11 @@ impl Tx {
         self.spent.is_enough()
     }
 
+    /// Counts rows that triggers wrote along with a statement's own.
+    pub fn also_wrote(&mut self, rows: u64) {
+        self.spent.add("", rows);
+    }
+
     /// Makes it a transaction for changes, which may add to the audit.
     pub(in crate::db) fn writing(self, chain: &Arc<AuditChain>) -> Self {
         Self { chain: chain.clone(), ..self }

@@ -66,15 +66,20 @@ pub async fn is_session_deleted(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<b
     Ok(tx.row(sql, args![id]).await?.is_some())
 }
 
+/// Removes a session's texts from the index of their words, as the statements below do.
+const INDEXED_TEXTS_SQL: &str =
+    "DELETE FROM indexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT i.message_id, i.idx FROM \
+     (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
+     JOIN indexed_texts i ON i.team_id = m.team_id AND i.message_id = m.message_id LIMIT $3 + 0)";
+/// Rows that go with a row of `indexed_texts`: itself, and those of its words on SQLite.
+const INDEXED_TEXT_ROWS: u64 = 5;
+
 /// Statements that remove what a session owns, in order. Each removes at most `$3` rows that nothing references any more.
 /// Only the first messages and tasks are considered, so that no statement becomes slow.
 const SESSION_ROWS_SQL: &[&str] = &[
     "DELETE FROM unindexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT u.message_id, u.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN unindexed_texts u ON u.team_id = m.team_id AND u.message_id = m.message_id LIMIT $3 + 0)",
-    "DELETE FROM indexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT i.message_id, i.idx FROM \
-     (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
-     JOIN indexed_texts i ON i.team_id = m.team_id AND i.message_id = m.message_id LIMIT $3 + 0)",
     "DELETE FROM parts WHERE team_id = $1 AND (message_id, idx) IN (SELECT p.message_id, p.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id LIMIT $3 + 0)",
@@ -120,8 +125,10 @@ const SESSION_ROWS_SQL: &[&str] = &[
 pub async fn session(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<bool, DbError> {
     loop {
         let mut gone = 0;
-        for sql in SESSION_ROWS_SQL {
-            let some = tx.execute(sql, args![id, DELETE_BATCH_ROWS]).await?;
+        let texts = [(INDEXED_TEXTS_SQL, INDEXED_TEXT_ROWS)];
+        for (sql, weight) in texts.into_iter().chain(SESSION_ROWS_SQL.iter().map(|sql| (*sql, 1))) {
+            let some = tx.execute(sql, args![id, DELETE_BATCH_ROWS / weight]).await?;
+            tx.also_wrote(some * (weight - 1));
             gone += some;
             // Checked only after something was removed, so that every piece makes progress however slow it is.
             if some > 0 && tx.is_full() {

@@ -51,6 +51,11 @@ async fn f78_a_long_session_is_deleted_at_once_and_to_its_end(engine: Engine) {
     fixture.viber.come_back().await;
     fixture.take_over().await;
     assert_eq!(rows(&fixture.board, "SELECT COUNT(*) AS n FROM tasks").await, 700);
+    // The index of words is complete: it goes with the rest, in changes as short as before.
+    within(LONG_WORK_TIMEOUT, "every text is in the index", || async {
+        (rows(&fixture.board, "SELECT COUNT(*) AS n FROM unindexed_texts").await == 0).then_some(())
+    })
+    .await;
     fixture.operator.delete(&address).await.expect(204);
     within(LONG_WORK_TIMEOUT, "nothing is left", || async { (rows(&fixture.board, left).await == 0).then_some(()) })
         .await;
