@@ -28,7 +28,7 @@ const NAMELESS_JS: &str = "const words = (el) => { if (!el) return ''; if (el.ge
       || (el.getAttribute('aria-labelledby') || '').split(' ').map((id) => words(document.getElementById(id))).join('') \
       || words(el) || [...(el.labels || [])].map(words).join('') || (el.type === 'submit' && el.value); \
     const all = document.querySelectorAll('a[href], button, summary, input:not([type=hidden]), select, textarea, [role=button]'); \
-    return [...all].filter((el) => !String(named(el) || '').trim()).map((el) => el.outerHTML.slice(0, 160));";
+    return [...all].filter((el) => !el.hidden && !String(named(el) || '').trim()).map((el) => el.outerHTML.slice(0, 160));";
 /// Marks of the current page that a reader of the strip hears.
 const CURRENT_JS: &str = "return [...document.querySelectorAll('#tabs [aria-current]')] \
     .filter((el) => el.checkVisibility()).map((el) => el.textContent.trim());";

@@ -71,8 +71,8 @@ const INDEXED_TEXTS_SQL: &str =
     "DELETE FROM indexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT i.message_id, i.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN indexed_texts i ON i.team_id = m.team_id AND i.message_id = m.message_id LIMIT $3 + 0)";
-/// Rows that go with a row of `indexed_texts`: itself, and those of its words on SQLite.
-const INDEXED_TEXT_ROWS: u64 = 5;
+/// Rows that go with a row of `indexed_texts` on SQLite: itself, and about eleven that FTS5 keeps its words in.
+const INDEXED_TEXT_ROWS: u64 = 12;
 
 /// Statements that remove what a session owns, in order. Each removes at most `$3` rows that nothing references any more.
 /// Only the first messages and tasks are considered, so that no statement becomes slow.
@@ -82,7 +82,8 @@ const SESSION_ROWS_SQL: &[&str] = &[
      JOIN unindexed_texts u ON u.team_id = m.team_id AND u.message_id = m.message_id LIMIT $3 + 0)",
     "DELETE FROM parts WHERE team_id = $1 AND (message_id, idx) IN (SELECT p.message_id, p.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
-     JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id LIMIT $3 + 0)",
+     JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id WHERE NOT EXISTS (SELECT 1 FROM indexed_texts i \
+     WHERE i.team_id = p.team_id AND i.message_id = p.message_id AND i.idx = p.idx) LIMIT $3 + 0)",
     "DELETE FROM messages WHERE team_id = $1 AND session_id = $2 AND seq IN (SELECT m.seq FROM messages m \
      WHERE m.team_id = $1 AND m.session_id = $2 ORDER BY m.seq LIMIT $3 + 0) AND NOT EXISTS (SELECT 1 FROM parts p \
      WHERE p.team_id = messages.team_id AND p.message_id = messages.message_id)",
