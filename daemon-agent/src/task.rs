@@ -173,7 +173,9 @@ async fn recorded(
     context.inbox.close();
     let closing = async {
         match &mut outcome {
-            Some(EngineOutcome::Completed(result)) => collector.finish(result, |path| readable.open(path)).await,
+            Some(EngineOutcome::Completed(result)) => {
+                collector.finish(result, |path| readable.open(path).map_err(|failure| failure.message)).await
+            }
             _ => collector.look().await,
         }
     };

@@ -11,7 +11,8 @@ use std::{
 };
 
 use protocol::TaskId;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -39,9 +40,14 @@ mod truncate;
 
 pub use self::{
     args::CallArgs,
-    proposal::{CallProposal, FileArea, ProposalSubject, ProposedFile},
+    proposal::{CallBounds, CallProposal, FileArea, ProposalSubject, ProposedFile},
 };
 use self::{args::specs, paths::Roots, shell::Scratch, timeout::CallDeadline};
+
+/// What is said of a tool that panicked.
+const INTERNAL_FAILURE: &str = "the tool failed internally; the daemon's log says why";
+/// What is said of a file system that hangs.
+const NO_RESPONSE: &str = "the file system does not respond";
 
 /// The result of a call. A failure is reported to the model and does not fail the task.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +56,9 @@ pub struct ToolOutcome {
     /// For the model and the log: at most 64 KiB as JSON, head and tail. A string for all tools except `shell`, whose
     /// result is `{exitCode | signal, output, omitted?, file?, bytes?, lines?, timedOut?, stopped?, note?}`: a long `output`
     /// has `omitted` bytes cut from its middle, and `file` then contains all of its `bytes` and `lines`.
+    ///
+    /// What failed by itself is `{output, error: {type, recoverable, suggestion?}}` instead ([`ToolErrorKind`] is the type);
+    /// a command that took too long has `error` beside the rest.
     pub result: Value,
     /// Processes that had to be killed for it.
     pub killed: u32,
@@ -60,6 +69,7 @@ impl ToolOutcome {
     pub fn text(&self) -> String {
         match &self.result {
             Value::String(text) => text.clone(),
+            Value::Object(fields) if fields.contains_key("error") => failure_text(fields),
             Value::Object(fields) if fields.contains_key("output") => shell::text(fields),
             other => other.to_string(),
         }
@@ -71,9 +81,82 @@ impl ToolOutcome {
     }
 
     /// A call that did nothing.
-    pub fn refused(why: impl Into<String>) -> Self {
+    pub fn refused(why: impl Into<ToolFailure>) -> Self {
+        let ToolFailure { kind, message } = why.into();
+        Self { ok: false, result: json!({ "output": message, "error": kind.described() }), killed: 0 }
+    }
+
+    /// A call that was ended, or not begun, by no fault of its own.
+    pub fn ended(why: impl Into<String>) -> Self {
         Self { ok: false, result: Value::String(why.into()), killed: 0 }
     }
+}
+
+/// Why a call failed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ToolFailure {
+    pub kind: ToolErrorKind,
+    /// For the model.
+    pub message: String,
+}
+
+/// What kind of failure it is, as it is written in a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolErrorKind {
+    Timeout,
+    Permission,
+    NotFound,
+    Validation,
+    Unknown,
+}
+
+impl ToolErrorKind {
+    /// With the message: a failure of this kind.
+    pub fn because(self, message: impl Into<String>) -> ToolFailure {
+        ToolFailure { kind: self, message: message.into() }
+    }
+
+    /// Whether another call can succeed, and what to do about it.
+    fn described(self) -> Value {
+        let (recoverable, suggestion) = match self {
+            Self::Timeout => (true, Some("Do less in one call, or give it more time.")),
+            // Whoever does not allow it says why, and what to do instead.
+            Self::Permission => (false, None),
+            Self::NotFound => (true, Some("Look for it with list_files or glob.")),
+            Self::Validation => (true, Some("Correct the arguments, then call it again.")),
+            Self::Unknown => (false, None),
+        };
+        let mut error = json!({ "type": self, "recoverable": recoverable });
+        if let Some(suggestion) = suggestion {
+            error["suggestion"] = suggestion.into();
+        }
+        error
+    }
+}
+
+/// A sentence about the arguments.
+impl From<String> for ToolFailure {
+    fn from(message: String) -> Self {
+        ToolErrorKind::Validation.because(message)
+    }
+}
+
+impl From<&str> for ToolFailure {
+    fn from(message: &str) -> Self {
+        message.to_owned().into()
+    }
+}
+
+/// A failed call as a model reads it: what happened, what kind of failure it is, and what to do about it.
+fn failure_text(fields: &Map<String, Value>) -> String {
+    let said = match fields.get("output").and_then(Value::as_str) {
+        Some(message) if fields.len() == 2 => message.to_owned(),
+        _ => shell::text(fields),
+    };
+    let word = |name: &str| fields["error"].get(name).and_then(Value::as_str).unwrap_or_default();
+    let (kind, suggestion) = (word("type"), word("suggestion"));
+    if suggestion.is_empty() { said } else { format!("{said}\n[{kind}: {suggestion}]") }
 }
 
 /// What the tools of one attempt may touch, and where they report.
@@ -161,16 +244,16 @@ impl Toolbox {
         ALL_TOOLS.iter().filter(|name| self.offers(name)).filter_map(|name| specs::of(name)).collect()
     }
 
-    /// Runs a call to its end. After `stop` it returns soon, with everything dead that it started; dropping the future
-    /// has the same effect, but nothing is returned.
-    pub async fn call(&self, call_id: &str, name: &str, args: &Value) -> ToolOutcome {
+    /// Runs a call to its end, within `bounds` if it was looked at before. After `stop` it returns soon, with everything dead
+    /// that it started; dropping the future has the same effect, but nothing is returned.
+    pub async fn call(&self, call_id: &str, name: &str, args: &Value, bounds: Option<&CallBounds>) -> ToolOutcome {
         if !self.offers(name) {
             let mine: Vec<_> = ALL_TOOLS.iter().filter(|tool| self.offers(tool)).copied().collect();
             return ToolOutcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
         }
         match name {
             "shell" => {
-                let done = shell::run(self, call_id, args).await;
+                let done = shell::run(self, call_id, args, bounds).await;
                 self.context.collector.look().await;
                 return done;
             }
@@ -182,7 +265,7 @@ impl Toolbox {
                 "remember" => return memory::remember(memory, args).await,
                 "search_memory" => {
                     let found = self.context.stop.run_until_cancelled(memory::search(memory, args)).await;
-                    return found.unwrap_or_else(|| ToolOutcome::refused(self.why_ended("stopped")));
+                    return found.unwrap_or_else(|| ToolOutcome::ended(self.why_ended("stopped")));
                 }
                 _ => {}
             }
@@ -192,9 +275,10 @@ impl Toolbox {
         }
         let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
-        let protected = self.protected_paths();
+        let (protected, bounds) = (self.protected_paths(), bounds.cloned());
+        let time = deadline.clone();
         let running = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context).with_protected_paths(protected);
+            let roots = roots(&context).with_protected_paths(protected).with_bounds(bounds);
             match name.as_str() {
                 "read_file" => read::run(&roots, &args, &deadline),
                 "write_file" => edit::write(&roots, &args),
@@ -202,7 +286,7 @@ impl Toolbox {
                 "list_files" => search::list(&roots, &args, &deadline),
                 "glob" => search::glob(&roots, &args, &deadline),
                 "grep" => search::grep(&roots, &args, &deadline),
-                _ => Err(format!("there is no tool {name:?}")),
+                _ => Err(format!("there is no tool {name:?}").into()),
             }
         });
         // The work checks its own limits; a file system that does not respond cannot.
@@ -211,11 +295,13 @@ impl Toolbox {
             biased;
             done = running => match done {
                 Ok(Ok(text)) => ToolOutcome::done(text),
-                Ok(Err(why)) => ToolOutcome::refused(self.why_ended(&why)),
-                Err(_) => ToolOutcome::refused("the tool failed internally; the daemon's log says why"),
+                Ok(Err(why)) if self.context.stop.is_cancelled() => ToolOutcome::ended(self.why_ended(&why.message)),
+                Ok(Err(why)) if time.is_over() => ToolOutcome::refused(ToolErrorKind::Timeout.because(why.message)),
+                Ok(Err(why)) => ToolOutcome::refused(why),
+                Err(_) => ToolOutcome::refused(ToolErrorKind::Unknown.because(INTERNAL_FAILURE)),
             },
-            () = self.context.stop.cancelled() => ToolOutcome::refused(self.why_ended("stopped")),
-            () = tokio::time::sleep(bound) => ToolOutcome::refused("the file system does not respond"),
+            () = self.context.stop.cancelled() => ToolOutcome::ended(self.why_ended("stopped")),
+            () = tokio::time::sleep(bound) => ToolOutcome::refused(ToolErrorKind::Timeout.because(NO_RESPONSE)),
         }
     }
 
@@ -271,7 +357,7 @@ impl ReadableFiles {
     }
 
     /// Opens a regular file, and returns the name it has.
-    pub fn open(&self, path: &str) -> Result<(std::fs::File, String), String> {
+    pub fn open(&self, path: &str) -> Result<(std::fs::File, String), ToolFailure> {
         let roots = Roots::open(&self.agent, &self.home);
         let (file, found) = roots.read(path)?;
         Ok((file, found.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))

@@ -4,7 +4,11 @@
 //! one asks is asked: a rule more in `deny` or `ask` never frees anything. An allow matches only what can be read
 //! without doubt, a deny whatever might be meant.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+
+use crate::text;
 
 mod command;
 mod lexer;
@@ -21,8 +25,7 @@ pub const MAX_RULES: usize = 200;
 
 /// The rules of an agent, a team or a machine, as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(default, deny_unknown_fields)]
+#[serde(from = "WrittenRules")]
 pub struct ApprovalRules {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
@@ -30,16 +33,40 @@ pub struct ApprovalRules {
     pub ask: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// Names of lists that this version does not know: such rules cannot be read, because one could restrict something.
+    #[serde(skip_serializing)]
+    pub unknown: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct WrittenRules {
+    #[serde(default)]
+    deny: Vec<String>,
+    #[serde(default)]
+    ask: Vec<String>,
+    #[serde(default)]
+    allow: Vec<String>,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, IgnoredAny>,
+}
+
+impl From<WrittenRules> for ApprovalRules {
+    fn from(WrittenRules { deny, ask, allow, unknown }: WrittenRules) -> Self {
+        Self { deny, ask, allow, unknown: unknown.into_keys().map(|name| text::head(&name, 64).to_owned()).collect() }
+    }
 }
 
 impl ApprovalRules {
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
-        self.deny.is_empty() && self.ask.is_empty() && self.allow.is_empty()
+        self.deny.is_empty() && self.ask.is_empty() && self.allow.is_empty() && self.unknown.is_empty()
     }
 
     /// The rules ready to be asked; `Err` is a sentence that names the first that cannot be read.
     pub fn read(&self) -> Result<RuleSet, String> {
+        if let Some(name) = self.unknown.first() {
+            return Err(format!("{name} is no list of rules that this version knows"));
+        }
         let list = |name: &str, texts: &[String]| {
             if texts.len() > MAX_RULES {
                 return Err(format!("{name} has more than {MAX_RULES} rules"));

@@ -58,7 +58,7 @@ pub fn read(home: &Home) -> MachinePolicy {
 
 fn read_file(home: &Home) -> Result<MachinePolicy, ConfigError> {
     let Some(source) = YamlFile::read(&home.policy(), POLICY_FILE)? else { return Ok(MachinePolicy::default()) };
-    if source.text().trim().is_empty() {
+    if source.text().lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         // It may have been cut by accident, and what it denied is not known any more.
         let message = "is empty: write `ask: []`, or delete the file, to restrict nothing".to_owned();
         return Err(ConfigError { file: POLICY_FILE.to_owned(), line: 0, message });

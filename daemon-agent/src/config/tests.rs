@@ -187,6 +187,7 @@ fn a_policy_that_cannot_be_read_stops_every_agent() {
         ("deny: [\n", 0, ""),
         ("just words\n", 0, ""),
         ("\n", 0, "is empty"),
+        ("# deny: [shell]\n\n", 0, "is empty"),
     ] {
         let read = fixture.file("policy.yaml", text).read();
         let error = read.agent("a").expect("there").expect_err(text);

@@ -242,6 +242,7 @@ impl AgentLoop {
             self.take_suggestions(&answer.message.text).await;
             self.request.messages.push(Message::Assistant(answer.message.clone()));
             self.perform(answer).await?;
+            self.ask_if_stuck().await?;
             self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
         }
     }

@@ -147,7 +147,7 @@ async fn shell(run: &EngineRun, n: usize, command: &str, log: &mut SessionLog) -
     let call = AgentStreamEvent::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args: args.clone() };
     run.sink.emit(call).await;
     let begun = Instant::now();
-    let done = tools.call(&call_id, &tool, &args).await;
+    let done = tools.call(&call_id, &tool, &args, None).await;
     let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     run.collector.look().await;
     let (ok, result) = (done.ok, done.result);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{ReadableFiles, ToolContext, ToolOutcome, args::CallArgs};
+use super::{ReadableFiles, ToolContext, ToolFailure, ToolOutcome, args::CallArgs};
 use crate::artifacts::{ArtifactSource, NewArtifact};
 
 /// Runs a call.
@@ -13,7 +13,7 @@ pub(super) async fn run(context: &ToolContext, args: &Value) -> ToolOutcome {
     }
 }
 
-async fn add(context: &ToolContext, args: &Value) -> Result<String, String> {
+async fn add(context: &ToolContext, args: &Value) -> Result<String, ToolFailure> {
     let args = CallArgs::new(args, &["id", "title", "type", "content", "path", "ref"])?;
     let from = match (args.optional_text("content")?, args.optional_text("path")?, args.optional_text("ref")?) {
         (Some(text), None, None) => ArtifactSource::Content(text.to_owned()),
@@ -22,7 +22,7 @@ async fn add(context: &ToolContext, args: &Value) -> Result<String, String> {
             ArtifactSource::File(file, name)
         }
         (None, None, Some(reference)) => ArtifactSource::Reference(reference.to_owned()),
-        _ => return Err("give one of content, path and ref".to_owned()),
+        _ => return Err("give one of content, path and ref".into()),
     };
     let own = |name| Ok::<_, String>(args.optional_text(name)?.map(str::to_owned));
     let new = NewArtifact { id: args.text("id")?.to_owned(), title: own("title")?, kind: own("type")?, from };
@@ -32,9 +32,9 @@ async fn add(context: &ToolContext, args: &Value) -> Result<String, String> {
 }
 
 /// Opens a file that the agent may read, or one in the task's own folder.
-fn open(context: &ToolContext, path: &str) -> Result<(std::fs::File, String), String> {
+fn open(context: &ToolContext, path: &str) -> Result<(std::fs::File, String), ToolFailure> {
     if let Some(opened) = context.collector.open(path) {
-        return opened;
+        return opened.map_err(ToolFailure::from);
     }
     ReadableFiles::of(&context.agent, &context.home).open(path)
 }

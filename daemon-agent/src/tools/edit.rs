@@ -5,6 +5,7 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::{
+    ToolErrorKind, ToolFailure,
     args::CallArgs,
     paths::{FoundPath, Roots},
     truncate,
@@ -22,7 +23,7 @@ const CONTEXT_LINES: usize = 3;
 const MAX_SHOWN_BYTES: usize = 4_000;
 
 /// Creates or replaces a file.
-pub fn write(roots: &Roots, args: &Value) -> Result<String, String> {
+pub fn write(roots: &Roots, args: &Value) -> Result<String, ToolFailure> {
     let (path, content) = new_content(args)?;
     let target = roots.target(path)?;
     roots.put(&target, content.as_bytes())?;
@@ -57,7 +58,7 @@ struct EditedText<'a> {
 }
 
 /// Makes the replacements of a call of `edit_file`; nothing is written.
-fn edited<'a>(roots: &Roots, args: &'a Value) -> Result<EditedText<'a>, String> {
+fn edited<'a>(roots: &Roots, args: &'a Value) -> Result<EditedText<'a>, ToolFailure> {
     let args = CallArgs::new(args, &["path", "oldText", "newText", "all"])?;
     let (path, old, new) = (args.text("path")?, args.text("oldText")?, args.text("newText")?);
     let all = args.flag("all")?;
@@ -69,24 +70,26 @@ fn edited<'a>(roots: &Roots, args: &'a Value) -> Result<EditedText<'a>, String> 
     }
     let (file, found) = roots.read(path)?;
     if found.stat.st_size as u64 > MAX_FILE_BYTES as u64 {
-        return Err(format!("{path} has {} bytes; at most {MAX_FILE_BYTES} can be edited", found.stat.st_size));
+        return Err(format!("{path} has {} bytes; at most {MAX_FILE_BYTES} can be edited", found.stat.st_size).into());
     }
     let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| format!("{path}: {error}"))?;
+    file.take(MAX_FILE_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| ToolErrorKind::Unknown.because(format!("{path}: {error}")))?;
     let before = String::from_utf8(bytes).map_err(|_| format!("{path} is not UTF-8 text"))?;
     let (after, first, count) = replace(&before, old, new, all).map_err(|why| format!("{path}: {why}"))?;
     if after.len() > MAX_FILE_BYTES {
-        return Err(format!("{path} would have {} bytes; at most {MAX_FILE_BYTES} can be written", after.len()));
+        return Err(format!("{path} would have {} bytes; at most {MAX_FILE_BYTES} can be written", after.len()).into());
     }
     Ok(EditedText { path, found, before, after, first, new, count })
 }
 
 /// Replaces text in a file.
-pub fn edit(roots: &Roots, args: &Value) -> Result<String, String> {
+pub fn edit(roots: &Roots, args: &Value) -> Result<String, ToolFailure> {
     let EditedText { path, found, after: changed, first, new, count, .. } = edited(roots, args)?;
     let target = roots.target(path)?;
     if !target.is_unchanged(&found.stat) {
-        return Err(format!("{path} was changed by another writer meanwhile: read it again"));
+        return Err(format!("{path} was changed by another writer meanwhile: read it again").into());
     }
     roots.put(&target, changed.as_bytes())?;
     // The Board reads the line from here, to number what it shows of the change.

@@ -22,6 +22,7 @@ use crate::{
     home::Home,
     memory::CURATED_NAMES,
     sandbox::{Grants, PRIVATE_NAMES, secrets},
+    tools::{CallBounds, ToolErrorKind, ToolFailure},
     workspace::{ProtectedPaths, Workspace},
 };
 
@@ -48,6 +49,8 @@ pub struct Roots {
     /// What must not be written in the workspace, and the real path of the workspace.
     protected: ProtectedPaths,
     workspace: PathBuf,
+    /// What the call that uses them is bound to.
+    bounds: Option<CallBounds>,
 }
 
 #[derive(Debug)]
@@ -121,6 +124,7 @@ impl Roots {
             starts: true,
             write_listener: None,
             protected: ProtectedPaths::default(),
+            bounds: None,
             workspace: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
         };
         let spaces = spaces.iter().map(|space| (space.as_path(), grants.real(space)));
@@ -146,6 +150,11 @@ impl Roots {
     /// Refuses writing to these paths of the workspace.
     pub fn with_protected_paths(self, protected: ProtectedPaths) -> Self {
         Self { protected, ..self }
+    }
+
+    /// Refuses whatever the call was not looked at for.
+    pub fn with_bounds(self, bounds: Option<CallBounds>) -> Self {
+        Self { bounds, ..self }
     }
 
     /// The folder where relative paths start.
@@ -176,9 +185,22 @@ impl Roots {
     }
 
     /// Examines what `path` leads to.
-    pub fn find(&self, path: &str) -> Result<FoundPath, String> {
+    pub fn find(&self, path: &str) -> Result<FoundPath, ToolFailure> {
         let place = self.place(path)?;
-        self.look(&place, LinkPolicy::Follow).map_err(|error| self.explain(path, &error))
+        let found = self.look(&place, LinkPolicy::Follow).map_err(|error| self.explain(path, &error))?;
+        self.check_path(&found.path)?;
+        Ok(found)
+    }
+
+    /// Refuses a path that is not the one which the call was looked at for.
+    fn check_path(&self, found: &Path) -> Result<(), ToolFailure> {
+        let meant = self.bounds.as_ref().and_then(|bounds| bounds.path.as_deref());
+        if meant.is_none_or(|meant| meant == found) {
+            return Ok(());
+        }
+        let shown = self.show(found);
+        Err(ToolErrorKind::Permission
+            .because(format!("nothing was done: the path leads to {shown} by now, which nobody decided about")))
     }
 
     /// Like [`Roots::find`], for a real path that was found by walking: follows no link, and returns `None` if the path
@@ -204,15 +226,15 @@ impl Roots {
     }
 
     /// Opens the regular file at `path` for reading.
-    pub fn read(&self, path: &str) -> Result<(File, FoundPath), String> {
+    pub fn read(&self, path: &str) -> Result<(File, FoundPath), ToolFailure> {
         let found = self.find(path)?;
         match found.kind() {
             FileType::RegularFile => {
                 let file = found.open().map_err(|error| self.explain(path, &error))?;
                 Ok((file, found))
             }
-            FileType::Directory => Err(format!("{path} is a folder; use list_files")),
-            _ => Err(format!("{path} is not a regular file")),
+            FileType::Directory => Err(format!("{path} is a folder; use list_files").into()),
+            _ => Err(format!("{path} is not a regular file").into()),
         }
     }
 
@@ -226,7 +248,7 @@ impl Roots {
         Some((path.strip_prefix(&root.path).ok()?.to_owned(), kind))
     }
 
-    fn place(&self, path: &str) -> Result<RootedPath, String> {
+    fn place(&self, path: &str) -> Result<RootedPath, ToolFailure> {
         if path.is_empty() {
             return Err("the path is empty".into());
         }
@@ -234,7 +256,7 @@ impl Roots {
             return Err("the path contains a NUL character".into());
         }
         if path.len() > MAX_PATH_BYTES {
-            return Err(format!("the path is longer than {MAX_PATH_BYTES} bytes"));
+            return Err(format!("the path is longer than {MAX_PATH_BYTES} bytes").into());
         }
         let path = Path::new(path);
         if path.is_relative() {
@@ -316,21 +338,29 @@ impl Roots {
         })
     }
 
-    fn outside(&self, path: &str) -> String {
+    fn outside(&self, path: &str) -> ToolFailure {
         let roots: Vec<_> = self.paths().map(|path| path.display().to_string()).collect();
-        format!("forbidden path: {path} lies outside of {}", roots.join(" and "))
+        let message = format!("forbidden path: {path} lies outside of {}", roots.join(" and "));
+        ToolErrorKind::Permission.because(message)
     }
 
-    fn explain(&self, path: &str, error: &io::Error) -> String {
-        match Errno::from_io_error(error) {
-            Some(Errno::XDEV | Errno::LOOP) => self.outside(path),
-            Some(Errno::NOENT) => format!("{path} does not exist"),
-            Some(Errno::NOTDIR) => format!("{path} does not exist: a part of it is not a folder"),
-            Some(Errno::ACCESS | Errno::PERM) => format!("{path} cannot be accessed: permission denied"),
-            Some(Errno::NAMETOOLONG) => format!("{path}: the name is too long"),
-            Some(Errno::NOSPC | Errno::DQUOT) => format!("{path} could not be written: the disk is full"),
-            _ => format!("{path}: {error}"),
-        }
+    fn explain(&self, path: &str, error: &io::Error) -> ToolFailure {
+        let (kind, message) = match Errno::from_io_error(error) {
+            Some(Errno::XDEV | Errno::LOOP) => return self.outside(path),
+            Some(Errno::NOENT) => (ToolErrorKind::NotFound, format!("{path} does not exist")),
+            Some(Errno::NOTDIR) => {
+                (ToolErrorKind::NotFound, format!("{path} does not exist: a part of it is not a folder"))
+            }
+            Some(Errno::ACCESS | Errno::PERM) => {
+                (ToolErrorKind::Permission, format!("{path} cannot be accessed: permission denied"))
+            }
+            Some(Errno::NAMETOOLONG) => (ToolErrorKind::Validation, format!("{path}: the name is too long")),
+            Some(Errno::NOSPC | Errno::DQUOT) => {
+                (ToolErrorKind::Unknown, format!("{path} could not be written: the disk is full"))
+            }
+            _ => (ToolErrorKind::Unknown, format!("{path}: {error}")),
+        };
+        kind.because(message)
     }
 }
 

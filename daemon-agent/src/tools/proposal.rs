@@ -6,7 +6,7 @@ use protocol::AffectedFile;
 use serde_json::Value;
 
 use super::{
-    Toolbox, edit,
+    INTERNAL_FAILURE, NO_RESPONSE, ToolErrorKind, ToolFailure, Toolbox, edit,
     paths::{RootKind, Roots},
     roots, shell,
 };
@@ -23,6 +23,28 @@ pub struct CallProposal {
     pub files: Vec<AffectedFile>,
     /// The command in full, or the changes of a file as a diff; empty for other tools.
     pub preview: String,
+}
+
+/// What a call was looked at for: it does nothing in another folder, to another path or to other files.
+#[derive(Clone, Debug)]
+pub struct CallBounds {
+    /// The folder that it runs in.
+    pub cwd: PathBuf,
+    /// The path that it names, without links.
+    pub path: Option<PathBuf>,
+    /// The files that it may write, if they still are as they were.
+    pub files: Vec<AffectedFile>,
+}
+
+impl CallProposal {
+    /// What the call is bound to, when it is made.
+    pub fn bounds(&self) -> CallBounds {
+        let path = match &self.subject {
+            ProposalSubject::File(file) => Some(PathBuf::from(&file.absolute)),
+            ProposalSubject::Command(_) | ProposalSubject::Other => None,
+        };
+        CallBounds { cwd: self.cwd.clone(), path, files: self.files.clone() }
+    }
 }
 
 /// What rules can say something about.
@@ -54,7 +76,7 @@ pub enum FileArea {
 
 impl Toolbox {
     /// What the call is about; `Err` is what the call itself would fail with.
-    pub async fn propose(&self, tool: &str, args: &Value) -> Result<CallProposal, String> {
+    pub async fn propose(&self, tool: &str, args: &Value) -> Result<CallProposal, ToolFailure> {
         if tool == "shell" {
             let command = shell::propose(self, args)?;
             return Ok(CallProposal {
@@ -75,14 +97,14 @@ impl Toolbox {
         let bound = Duration::from_secs(self.context.agent.timeouts.default + 5);
         tokio::select! {
             biased;
-            found = looking => found.unwrap_or_else(|_| Err("the tool failed internally; the daemon's log says why".to_owned())),
-            () = self.context.stop.cancelled() => Err(self.why_ended("stopped")),
-            () = tokio::time::sleep(bound) => Err("the file system does not respond".to_owned()),
+            found = looking => found.unwrap_or_else(|_| Err(ToolErrorKind::Unknown.because(INTERNAL_FAILURE))),
+            () = self.context.stop.cancelled() => Err(ToolErrorKind::Unknown.because(self.why_ended("stopped"))),
+            () = tokio::time::sleep(bound) => Err(ToolErrorKind::Timeout.because(NO_RESPONSE)),
         }
     }
 }
 
-fn look(roots: &Roots, session: Option<&str>, tool: &str, args: &Value) -> Result<CallProposal, String> {
+fn look(roots: &Roots, session: Option<&str>, tool: &str, args: &Value) -> Result<CallProposal, ToolFailure> {
     let cwd = roots.working_directory().map(PathBuf::from).unwrap_or_default();
     let mut found = CallProposal {
         cwd,
@@ -120,6 +142,6 @@ fn look(roots: &Roots, session: Option<&str>, tool: &str, args: &Value) -> Resul
 }
 
 /// Rules are about text: a name that is none could be taken for another.
-fn text(path: PathBuf) -> Result<String, String> {
-    path.into_os_string().into_string().map_err(|name| format!("{} is no UTF-8 text", name.display()))
+fn text(path: PathBuf) -> Result<String, ToolFailure> {
+    path.into_os_string().into_string().map_err(|name| format!("{} is no UTF-8 text", name.display()).into())
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use serde_json::Value;
 
 use super::{
+    ToolErrorKind, ToolFailure,
     args::CallArgs,
     paths::Roots,
     timeout::{CallDeadline, DeadlineReader},
@@ -19,19 +20,19 @@ const MAX_LINE_BYTES: usize = 4_000;
 const SNIFFED_BYTES: u64 = 8_192;
 
 /// Reads the file that `args` name.
-pub fn run(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+pub fn run(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, ToolFailure> {
     let args = CallArgs::new(args, &["path", "offset", "limit"])?;
     let path = args.text("path")?;
     let first = args.count("offset")?.unwrap_or(1);
     let limit = args.count("limit")?.unwrap_or(MAX_LINES).min(MAX_LINES);
-    let explain = |error: io::Error| format!("{path}: {error}");
+    let explain = |error: io::Error| ToolErrorKind::Unknown.because(format!("{path}: {error}"));
 
     let (file, found) = roots.read(path)?;
     let mut file = DeadlineReader { inner: file, deadline };
     let mut start = Vec::new();
     file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut start).map_err(explain)?;
     if start.contains(&0) {
-        return Err(format!("{path} is a binary file of {} bytes", found.stat.st_size));
+        return Err(format!("{path} is a binary file of {} bytes", found.stat.st_size).into());
     }
     let mut reader = BufReader::with_capacity(64 * 1024, start.chain(file));
     let mut shown = TruncatedLines::default();
@@ -48,7 +49,7 @@ pub fn run(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<Strin
     }
     match (number, shown.is_empty()) {
         (0, _) => Ok("(the file is empty)".into()),
-        (_, true) => Err(format!("{path} has only {number} lines; argument \"offset\" is {first}")),
+        (_, true) => Err(format!("{path} has only {number} lines; argument \"offset\" is {first}").into()),
         (_, false) => Ok(shown.end(None)),
     }
 }

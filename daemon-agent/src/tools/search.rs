@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 use serde_json::Value;
 
 use super::{
+    ToolFailure,
     args::{CallArgs, wrong},
     paths::{FoundPath, Roots},
     timeout::{CallDeadline, DeadlineReader},
@@ -31,11 +32,11 @@ const MAX_DEPTH: u64 = 10;
 const MAX_SEARCH_MEMORY_BYTES: usize = 16 * 1024 * 1024;
 
 /// Lists a folder.
-pub fn list(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+pub fn list(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, ToolFailure> {
     let args = CallArgs::new(args, &["path", "depth"])?;
     let depth = args.count("depth")?.unwrap_or(1);
     if depth > MAX_DEPTH {
-        return Err(wrong("depth", "at most 10", &depth.into()));
+        return Err(wrong("depth", "at most 10", &depth.into()).into());
     }
     let path = args.optional_text("path")?.unwrap_or(".");
     let start = folder(roots, path)?;
@@ -50,7 +51,7 @@ pub fn list(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<Stri
             deadline.go_on()?;
             let handle = match roots.open_folder(&folder) {
                 Ok(handle) => handle,
-                Err(error) if folder == start.path => return Err(format!("{path}: {error}")),
+                Err(error) if folder == start.path => return Err(format!("{path}: {error}").into()),
                 Err(_) => continue,
             };
             for entry in walk::entries(&handle, &folder) {
@@ -81,7 +82,7 @@ pub fn list(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<Stri
 }
 
 /// Finds files by name.
-pub fn glob(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+pub fn glob(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, ToolFailure> {
     let args = CallArgs::new(args, &["pattern", "path"])?;
     let wanted = pattern("pattern", args.text("pattern")?)?;
     let start = folder(roots, args.optional_text("path")?.unwrap_or("."))?;
@@ -105,7 +106,7 @@ pub fn glob(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<Stri
 }
 
 /// Searches the content of files.
-pub fn grep(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, String> {
+pub fn grep(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<String, ToolFailure> {
     let args = CallArgs::new(args, &["pattern", "path", "glob", "ignoreCase"])?;
     let expression = args.text("pattern")?;
     pattern_limits::check_expression(expression).map_err(|why| unusable("pattern", &why))?;
@@ -149,7 +150,7 @@ pub fn grep(roots: &Roots, args: &Value, deadline: &CallDeadline) -> Result<Stri
             full = file.is_some_and(|file| search(&file));
             if full { WalkStep::End } else { WalkStep::GoOn }
         }),
-        _ => return Err(format!("{path} is neither a file nor a folder")),
+        _ => return Err(format!("{path} is neither a file nor a folder").into()),
     };
     ended(shown, walked, full, "no line matches", "[more lines match: narrow the pattern, path or glob]")
 }
@@ -172,9 +173,9 @@ fn search_file(
     let _ = searcher.search_reader(matcher, DeadlineReader { inner: content, deadline }, sink);
 }
 
-fn folder(roots: &Roots, path: &str) -> Result<FoundPath, String> {
+fn folder(roots: &Roots, path: &str) -> Result<FoundPath, ToolFailure> {
     let found = roots.find(path)?;
-    if found.kind() == FileType::Directory { Ok(found) } else { Err(format!("{path} is not a folder")) }
+    if found.kind() == FileType::Directory { Ok(found) } else { Err(format!("{path} is not a folder").into()) }
 }
 
 /// A glob on paths relative to the start; without a slash it matches names at any depth.
@@ -198,9 +199,9 @@ fn ended(
     full: bool,
     none: &str,
     more: &str,
-) -> Result<String, String> {
+) -> Result<String, ToolFailure> {
     match walked {
-        Err(why) if shown.is_empty() => Err(format!("{none} so far: {why}")),
+        Err(why) if shown.is_empty() => Err(format!("{none} so far: {why}").into()),
         Err(why) => Ok(shown.end(Some(&format!("[not everything was searched: {why}]")))),
         Ok(()) if full => Ok(shown.end(Some(more))),
         Ok(()) if shown.is_empty() => Ok(none.into()),

@@ -14,7 +14,7 @@ use tokio::{io::AsyncReadExt, net::unix::pipe, time::timeout};
 
 use self::{live_output::LiveOutput, output::CommandOutput};
 use super::{
-    ToolOutcome, Toolbox,
+    CallBounds, NO_RESPONSE, ToolErrorKind, ToolFailure, ToolOutcome, Toolbox,
     args::{CallArgs, wrong},
     paths::Roots,
 };
@@ -56,25 +56,30 @@ enum EarlyEnd {
 }
 
 /// Runs the command that `args` describe.
-pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome {
+pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value, bounds: Option<&CallBounds>) -> ToolOutcome {
     let call = match check(toolbox, args) {
         Ok(call) => call,
         Err(why) => return ToolOutcome::refused(why),
     };
+    if bounds.is_some_and(|bounds| bounds.cwd != call.cwd) {
+        let now = call.cwd.display();
+        let why = format!("not run: it would run in {now} by now, which nobody decided about");
+        return ToolOutcome::refused(ToolErrorKind::Permission.because(why));
+    }
     if toolbox.context.stop.is_cancelled() {
-        return ToolOutcome::refused(toolbox.why_ended("stopped before it was started"));
+        return ToolOutcome::ended(toolbox.why_ended("stopped before it was started"));
     }
     let seconds = call.seconds;
     // First, because this repairs what an earlier command left where this one must not write.
     let protection = match protection::keep(toolbox).await {
         Ok(protection) => protection,
-        Err(why) => return ToolOutcome::refused(why),
+        Err(why) => return ToolOutcome::refused(ToolErrorKind::Unknown.because(why)),
     };
     let command = match prepare(toolbox, call) {
         Ok(command) => command,
         Err(why) => {
             protection.release();
-            return ToolOutcome::refused(why);
+            return ToolOutcome::refused(ToolErrorKind::Unknown.because(why));
         }
     };
     // A stop in the meantime is handled afterwards: only what was started can be ended.
@@ -82,9 +87,12 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
         Ok(Ok(started)) => started,
         Ok(Err(error)) => {
             protection.put_back(toolbox).await;
-            return ToolOutcome::refused(error.to_string());
+            return ToolOutcome::refused(ToolErrorKind::Unknown.because(error.to_string()));
         }
-        Err(_) => return ToolOutcome::refused("the command could not be started: the file system does not respond"),
+        Err(_) => {
+            let why = format!("the command could not be started: {NO_RESPONSE}");
+            return ToolOutcome::refused(ToolErrorKind::Timeout.because(why));
+        }
     };
     let mut output = {
         let room = toolbox.context.collector.output_room();
@@ -128,6 +136,9 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value) -> ToolOutcome 
             tracing::warn!(path = %path.display(), "a command made this accessible to others; its permissions are restored");
         }
     }
+    if cut == Some(EarlyEnd::TimedOut) {
+        fields.insert("error".into(), ToolErrorKind::Timeout.described());
+    }
     let ok = cut.is_none() && ended.code == Some(0);
     let (fields, kept) = output.finish(fields).await;
     if let Some(kept) = kept {
@@ -161,7 +172,7 @@ async fn pump(mut pipe: pipe::Receiver, output: &mut CommandOutput, live: &mut L
     live.end(output.tail(), output.place()).await;
 }
 
-fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {
+fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, ToolFailure> {
     let args = CallArgs::new(args, &["command", "cwd", "timeout"])?;
     let command = args.value("command").ok_or("argument \"command\" is missing")?;
     let argv: Vec<String> = match command {
@@ -170,7 +181,7 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {
             let words: Option<Vec<_>> = words.iter().map(|word| word.as_str().map(str::to_owned)).collect();
             words.ok_or_else(|| wrong("command", "a string or a list of strings", command))?
         }
-        _ => return Err(wrong("command", "a command line", command)),
+        _ => return Err(wrong("command", "a command line", command).into()),
     };
     if argv.iter().any(|word| word.contains('\0')) {
         return Err("argument \"command\" contains a NUL character".into());
@@ -181,7 +192,7 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {
     let most = MAX_TIMEOUT_SECONDS.max(toolbox.context.agent.timeouts.shell);
     let seconds = args.count("timeout")?.unwrap_or(toolbox.context.agent.timeouts.shell);
     if seconds > most {
-        return Err(wrong("timeout", &format!("at most {most} seconds"), &seconds.into()));
+        return Err(wrong("timeout", &format!("at most {most} seconds"), &seconds.into()).into());
     }
     let roots = toolbox.roots();
     let cwd = match args.optional_text("cwd")? {
@@ -189,7 +200,7 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, String> {
         Some(path) => {
             let found = roots.find(path)?;
             if found.kind() != FileType::Directory {
-                return Err(format!("argument \"cwd\": {path} is not a folder"));
+                return Err(format!("argument \"cwd\": {path} is not a folder").into());
             }
             found.path
         }

@@ -21,12 +21,17 @@ impl CallDeadline {
         Self { until: Instant::now() + Duration::from_secs(seconds), seconds, stop }
     }
 
+    /// Whether the time is over.
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
     /// `Err` with the reason if the work has to end.
     pub fn go_on(&self) -> Result<(), String> {
         if self.stop.is_cancelled() {
             return Err("stopped".into());
         }
-        if Instant::now() >= self.until {
+        if self.is_over() {
             return Err(format!("it took longer than {} seconds", self.seconds));
         }
         Ok(())

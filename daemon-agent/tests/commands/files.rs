@@ -30,6 +30,52 @@ async fn a_file_is_written_read_in_parts_and_edited() {
 }
 
 #[tokio::test]
+async fn a_call_does_what_it_was_looked_at_for_or_nothing() {
+    let machine = Machine::new();
+    let at = |name: &str| machine.at("space").join(name);
+    std::fs::write(at("kept"), "old").expect("written");
+    std::fs::create_dir(at("one")).expect("a folder");
+    std::fs::create_dir(at("two")).expect("a folder");
+    std::fs::write(at("two/secret"), "pin").expect("written");
+    std::fs::write(at("one/secret"), "public").expect("written");
+    std::os::unix::fs::symlink("one", at("way")).expect("a link");
+    // Each call as it is looked at, then what somebody does meanwhile, and then the call.
+    let calls = [
+        ("write_file", json!({ "path": "new", "content": "mine" })),
+        ("write_file", json!({ "path": "kept", "content": "mine" })),
+        ("edit_file", json!({ "path": "kept", "oldText": "old", "newText": "new" })),
+        ("write_file", json!({ "path": "way/file", "content": "mine" })),
+        ("read_file", json!({ "path": "way/secret" })),
+        ("list_files", json!({ "path": "way" })),
+        ("shell", json!({ "command": "touch here", "cwd": "way" })),
+    ];
+    let mut looked_at = Vec::new();
+    for (tool, args) in &calls {
+        looked_at.push(machine.tools.propose(tool, args).await.expect("possible").bounds());
+    }
+    std::fs::write(at("new"), "theirs").expect("written");
+    std::fs::write(at("kept"), "old, and theirs").expect("written");
+    std::fs::remove_file(at("way")).expect("removed");
+    std::os::unix::fs::symlink("two", at("way")).expect("a link");
+    for ((tool, args), bounds) in calls.iter().zip(&looked_at) {
+        let why = bad(machine.tools.call("call_1", tool, args, Some(bounds)).await);
+        assert!(why.contains("meanwhile") || why.contains("nobody decided about"), "{tool} {args}: {why}");
+        assert!(!why.contains("pin"), "{why}");
+    }
+    assert_eq!(std::fs::read_to_string(at("new")).expect("there"), "theirs");
+    assert_eq!(std::fs::read_to_string(at("kept")).expect("there"), "old, and theirs");
+    let names = |folder: &str| std::fs::read_dir(at(folder)).expect("a folder").count();
+    assert_eq!((names("one"), names("two"), names(".")), (1, 1, 5), "nothing is left behind");
+    // Looked at again, each is made.
+    // The last first: what is edited is still there.
+    for (tool, args) in calls.iter().rev() {
+        let bounds = machine.tools.propose(tool, args).await.expect("possible").bounds();
+        let done = machine.tools.call("call_1", tool, args, Some(&bounds)).await;
+        assert!(done.ok, "{tool} {args}: {done:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_said() {
     let machine = Machine::new();
     std::fs::write(machine.at("space/binary"), b"\x7fELF\0\0").expect("written");

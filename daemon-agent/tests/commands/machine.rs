@@ -148,7 +148,7 @@ impl Machine {
     }
 
     pub async fn call(&self, tool: &str, args: Value) -> ToolOutcome {
-        self.tools.call("call_1", tool, &args).await
+        self.tools.call("call_1", tool, &args, None).await
     }
 
     pub async fn shell(&self, command: &str) -> ToolOutcome {
@@ -164,8 +164,8 @@ pub fn good(outcome: ToolOutcome) -> String {
 
 /// A file tool's error message.
 pub fn bad(outcome: ToolOutcome) -> String {
-    assert!(!outcome.ok, "{}", outcome.result);
-    outcome.result.as_str().expect("text").to_owned()
+    assert!(!outcome.ok && outcome.result["error"]["type"].is_string(), "{}", outcome.result);
+    outcome.result["output"].as_str().expect("text").to_owned()
 }
 
 /// The process id that a process sees for itself.

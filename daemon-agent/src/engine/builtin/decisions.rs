@@ -6,8 +6,8 @@
 use std::collections::{HashMap, HashSet};
 
 use protocol::{
-    ActivityState, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
-    DecisionScope, NoticeLevel, text::head_and_tail,
+    ActivityState, AffectedFile, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse,
+    Decision, DecisionScope, NoticeLevel, text::head_and_tail,
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     model::{FinishReason, ToolCall},
-    tools::{CallProposal, ProposalSubject, ToolOutcome},
+    tools::{CallBounds, CallProposal, ProposalSubject, ToolErrorKind, ToolFailure, ToolOutcome},
 };
 
 /// Longest preview of a question, bytes of JSON: it fits an event.
@@ -50,6 +50,8 @@ pub(super) enum Admission {
 /// A call that may be made now.
 pub(super) struct AdmittedCall {
     pub call: ToolCall,
+    /// What it was looked at for; `None` if nobody and no rule had to decide.
+    pub bounds: Option<CallBounds>,
     /// What a person decided about it.
     pub approval: Option<ApprovalId>,
     /// What the model is told before the result.
@@ -58,11 +60,12 @@ pub(super) struct AdmittedCall {
 
 /// What a call is, before anybody is asked.
 enum Considered {
-    /// It may be made.
-    Free,
+    /// It may be made, within these bounds if it was looked at.
+    Free(Option<CallBounds>),
     Settled(ToolOutcome),
     Asked {
         request: Box<ApprovalRequest>,
+        bounds: CallBounds,
         minutes: Option<u32>,
     },
 }
@@ -81,7 +84,7 @@ impl AgentLoop {
         let mut asked = AskedCalls::default();
         let mut written = HashSet::new();
         for call in calls {
-            let Considered::Asked { request, minutes } = self.consider(call, finish).await else { continue };
+            let Considered::Asked { request, minutes, .. } = self.consider(call, finish).await else { continue };
             let is_first = request.files.iter().all(|file| !written.contains(&file.path));
             written.extend(request.files.iter().map(|file| file.path.clone()));
             if is_first {
@@ -117,11 +120,11 @@ impl AgentLoop {
                 asked.open.insert(call.id.clone(), question);
             }
             let (request, minutes) = match self.consider(call, finish).await {
-                Considered::Asked { request, minutes } => (*request, minutes),
-                Considered::Free => {
+                Considered::Asked { request, minutes, .. } => (*request, minutes),
+                Considered::Free(bounds) => {
                     self.withdraw(call, "the call is allowed by now", asked).await;
                     let call = call.clone();
-                    return Ok(Admission::Run(AdmittedCall { call, approval: None, preface: None }));
+                    return Ok(Admission::Run(AdmittedCall { call, bounds, approval: None, preface: None }));
                 }
                 Considered::Settled(outcome) => {
                     self.withdraw(call, "the call cannot be made any more", asked).await;
@@ -193,13 +196,13 @@ impl AgentLoop {
 
     /// What a call is by the rules and the mode.
     async fn consider(&self, call: &ToolCall, finish: FinishReason) -> Considered {
-        let Ok(args) = &call.args else { return Considered::Free };
+        let Ok(args) = &call.args else { return Considered::Free(None) };
         // What is not carried out anyway says so by itself.
         if finish == FinishReason::Length || !self.may_call(&call.name) || !self.tools.offers(&call.name) {
-            return Considered::Free;
+            return Considered::Free(None);
         }
         if self.gate.lets_pass(&call.name) && call.name != ASK_OPERATOR {
-            return Considered::Free;
+            return Considered::Free(None);
         }
         let proposal = match self.tools.propose(&call.name, args).await {
             Ok(proposal) => proposal,
@@ -208,13 +211,14 @@ impl AgentLoop {
         if call.name == ASK_OPERATOR {
             return self.consider_question(call, args, &proposal);
         }
+        let bounds = proposal.bounds();
         let asked = match self.gate.judge(&call.name, args, &proposal) {
-            CallVerdict::Free => return Considered::Free,
-            CallVerdict::Denied(why) => return Considered::Settled(ToolOutcome::refused(why)),
+            CallVerdict::Free => return Considered::Free(Some(bounds)),
+            CallVerdict::Denied(why) => return Considered::Settled(forbidden(why)),
             CallVerdict::Asked(asked) => asked,
         };
         match self.call_question(call, args, proposal, asked) {
-            Ok(request) => Considered::Asked { request: Box::new(request), minutes: None },
+            Ok(request) => Considered::Asked { request: Box::new(request), bounds, minutes: None },
             Err(why) => Considered::Settled(ToolOutcome::refused(why)),
         }
     }
@@ -222,7 +226,7 @@ impl AgentLoop {
     /// A question of the agent's own is asked in every mode; a rule may deny it.
     fn consider_question(&self, call: &ToolCall, args: &Value, proposal: &CallProposal) -> Considered {
         let question = match self.gate.denies(&call.name, proposal) {
-            Some(why) => return Considered::Settled(ToolOutcome::refused(why)),
+            Some(why) => return Considered::Settled(forbidden(why)),
             None => OperatorQuestion::read(args),
         };
         let OperatorQuestion { question, minutes } = match question {
@@ -238,7 +242,7 @@ impl AgentLoop {
             question: Some(question),
             ..self.question(ApprovalKind::Question, &call.name)
         };
-        Considered::Asked { request: Box::new(request), minutes }
+        Considered::Asked { request: Box::new(request), bounds: proposal.bounds(), minutes }
     }
 
     /// The question about a call; `Err` if a person could not see what they decide about.
@@ -289,43 +293,65 @@ impl AgentLoop {
         }
         if let Some(args) = response.args.clone().filter(|args| call.args.as_ref() != Ok(args)) {
             let changed = ToolCall { args: Ok(args), ..call.clone() };
-            return Some(self.replace(changed, question, &response).await);
+            return self.replace(changed, question, &response).await;
         }
-        match self.consider(call, finish).await {
+        let bounds = match self.consider(call, finish).await {
             Considered::Asked { request, .. } if request.digest != question.request.digest => {
-                self.give_up(question, CHANGED_CALL).await;
-                self.ask_anew_notice(call).await;
-                return None;
+                return self.ask_anew(call, question).await;
             }
             Considered::Settled(outcome) => {
                 self.give_up(question, "the call cannot be made any more").await;
                 return Some(Admission::Settled(outcome));
             }
-            Considered::Asked { .. } | Considered::Free => {}
-        }
+            Considered::Asked { bounds, .. } => Some(bounds),
+            Considered::Free(bounds) => bounds,
+        };
         self.remember(call, &response).await;
         let approval = Some(question.request.approval_id.clone());
-        Some(Admission::Run(AdmittedCall { call: call.clone(), approval, preface: None }))
+        Some(Admission::Run(AdmittedCall { call: call.clone(), bounds, approval, preface: None }))
     }
 
-    /// A person allowed this call in the place of the one that was asked about.
-    async fn replace(&mut self, call: ToolCall, question: &OpenQuestion, response: &ApprovalResponse) -> Admission {
+    /// Gives up a decided question whose call has become another one; `None`, as [`AgentLoop::follow`] answers then.
+    async fn ask_anew(&mut self, call: &ToolCall, question: &OpenQuestion) -> Option<Admission> {
+        self.give_up(question, CHANGED_CALL).await;
+        self.ask_anew_notice(call).await;
+        None
+    }
+
+    /// A person allowed this call in the place of the one that was asked about. `None` if a file that it writes is not any
+    /// more what they saw.
+    async fn replace(
+        &mut self,
+        call: ToolCall,
+        question: &OpenQuestion,
+        response: &ApprovalResponse,
+    ) -> Option<Admission> {
         let args = call.object();
-        let refused = |why: String| {
+        let refused = |why: ToolFailure| {
             let by = &response.by;
-            ToolOutcome::refused(format!("{by} changed the arguments of this call to {}.\n{why}", args_text(&args)))
+            let message = format!("{by} changed the arguments of this call to {}.\n{}", args_text(&args), why.message);
+            ToolOutcome::refused(ToolFailure { message, ..why })
         };
         let proposal = match self.tools.propose(&call.name, &args).await {
             Ok(proposal) => proposal,
             Err(why) => {
-                self.give_up(question, &format!("the changed call cannot be made: {}", head_and_tail(&why, 300))).await;
-                return Admission::Settled(refused(why));
+                self.give_up(
+                    question,
+                    &format!("the changed call cannot be made: {}", head_and_tail(&why.message, 300)),
+                )
+                .await;
+                return Some(Admission::Settled(refused(why)));
             }
         };
         if let Some(why) = self.gate.denies(&call.name, &proposal) {
             self.give_up(question, "a rule denies the changed call").await;
-            return Admission::Settled(refused(why));
+            return Some(Admission::Settled(refused(ToolErrorKind::Permission.because(why))));
         }
+        let seen = |file: &AffectedFile| question.request.files.iter().find(|seen| seen.path == file.path).cloned();
+        if proposal.files.iter().any(|file| seen(file).is_some_and(|seen| seen.hash != file.hash)) {
+            return self.ask_anew(&call, question).await;
+        }
+        let bounds = Some(proposal.bounds());
         let asked = AskedCall {
             reason: format!("{} changed the arguments", response.by),
             risk: question.request.risk.clone(),
@@ -335,7 +361,7 @@ impl AgentLoop {
             Ok(request) => request,
             Err(why) => {
                 self.give_up(question, "the changed call is too long").await;
-                return Admission::Settled(refused(why));
+                return Some(Admission::Settled(refused(why.into())));
             }
         };
         let replaces = Some(question.request.approval_id.clone());
@@ -345,7 +371,8 @@ impl AgentLoop {
         self.remember(&call, response).await;
         let preface =
             format!("{} changed the arguments of this call. It was made with {}", response.by, args_text(&args));
-        Admission::Run(AdmittedCall { call, approval: Some(request.approval_id), preface: Some(preface) })
+        let approval = Some(request.approval_id);
+        Some(Admission::Run(AdmittedCall { call, bounds, approval, preface: Some(preface) }))
     }
 
     /// Keeps a decision that holds for more than one call.
@@ -377,17 +404,22 @@ impl AgentLoop {
     }
 }
 
+/// A call that a rule or a person does not allow.
+fn forbidden(why: String) -> ToolOutcome {
+    ToolOutcome::refused(ToolErrorKind::Permission.because(why))
+}
+
 fn not_allowed(call: &ToolCall, response: &ApprovalResponse) -> ToolOutcome {
     let note = response.note.as_deref().unwrap_or_default().trim();
     let note = head_and_tail(note, MAX_NOTE_BYTES);
     let end = if note.is_empty() { ".".to_owned() } else { format!(": {note}") };
-    ToolOutcome::refused(format!("Not run: `{}` was not allowed by {}{end}", call.name, response.by))
+    forbidden(format!("Not run: `{}` was not allowed by {}{end}", call.name, response.by))
 }
 
 fn unanswered(question: &OpenQuestion) -> ToolOutcome {
     match &question.request.question {
         Some(asked) => ask_operator::unanswered(asked, question.minutes),
-        None => ToolOutcome::refused(format!(
+        None => forbidden(format!(
             "Not run: a person has to allow this, and nobody answered within {}. Do what is possible without it, and say what \
              is left.",
             span(question.minutes)

@@ -151,7 +151,8 @@ impl Fixture {
     fn results(&self) -> Vec<(String, bool, String)> {
         let results = self.events().into_iter().filter_map(|event| match event {
             AgentStreamEvent::ToolResult { tool, ok, result, .. } => {
-                Some((tool, ok, result.as_str().unwrap_or_default().to_owned()))
+                let said = result.as_str().or(result["output"].as_str()).unwrap_or_default();
+                Some((tool, ok, said.to_owned()))
             }
             _ => None,
         });

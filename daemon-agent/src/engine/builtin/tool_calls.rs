@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     model::{Answer, FinishReason, Message, ToolCall},
-    tools::{self, ToolOutcome},
+    tools::{self, CallBounds, ToolErrorKind, ToolOutcome},
 };
 
 /// Most calls of one answer that are executed: an answer with more calls is considered broken.
@@ -90,8 +90,9 @@ impl AgentLoop {
     }
 
     /// Performs a call that was reported.
-    async fn perform_admitted(&mut self, AdmittedCall { call, approval, preface }: AdmittedCall, finish: FinishReason) {
-        let outcome = self.finished_or_steered(self.carry_out(&call, finish)).await;
+    async fn perform_admitted(&mut self, admitted: AdmittedCall, finish: FinishReason) {
+        let AdmittedCall { call, bounds, approval, preface } = admitted;
+        let outcome = self.finished_or_steered(self.carry_out(&call, bounds.as_ref(), finish)).await;
         self.report_outcome(approval, &call.id, outcome.ok).await;
         self.took(&call, outcome, preface).await;
     }
@@ -112,11 +113,11 @@ impl AgentLoop {
 
     async fn report_and_carry_out(&self, call: &ToolCall, finish: FinishReason) -> ToolOutcome {
         self.report_call(call).await;
-        self.carry_out(call, finish).await
+        self.carry_out(call, None, finish).await
     }
 
     /// Performs one call and reports its result. The tool itself notices a stop, ends what it started and returns.
-    async fn carry_out(&self, call: &ToolCall, finish: FinishReason) -> ToolOutcome {
+    async fn carry_out(&self, call: &ToolCall, bounds: Option<&CallBounds>, finish: FinishReason) -> ToolOutcome {
         let (call_id, tool) = (call.id.clone(), call.name.clone());
         let begun = Instant::now();
         let outcome = match (&call.args, finish) {
@@ -128,9 +129,10 @@ impl AgentLoop {
                 "Nothing was executed: the arguments are not a JSON object. Send the call again with valid arguments.",
             ),
             (Ok(_), _) if !self.may_call(&call.name) => ToolOutcome::refused(
-                "Nothing was executed: no plan is approved yet. Look around, then answer with the plan.",
+                ToolErrorKind::Permission
+                    .because("Nothing was executed: no plan is approved yet. Look around, then answer with the plan."),
             ),
-            (Ok(args), _) => self.tools.call(&call.id, &call.name, args).await,
+            (Ok(args), _) => self.tools.call(&call.id, &call.name, args, bounds).await,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (result, ok) = (outcome.result.clone(), outcome.ok);
@@ -142,7 +144,7 @@ impl AgentLoop {
     async fn pass_over(&mut self, call: &ToolCall, author: &str, asked: &mut AskedCalls) {
         let why = format!("not run: {author} stepped in");
         self.step_over(call, &why, asked).await;
-        self.settle(call, ToolOutcome::refused(why), asked).await;
+        self.settle(call, ToolOutcome::ended(why), asked).await;
     }
 
     /// Records a result and adds it to the conversation, behind what the model is to know of it.
@@ -151,7 +153,7 @@ impl AgentLoop {
         self.log.part("tool-call", json!({ "callId": call.id, "tool": call.name, "args": shown(call) })).await;
         let line = json!({ "callId": call.id, "tool": call.name, "result": outcome.result, "ok": outcome.ok });
         self.log.part("tool-result", line).await;
-        let text = self.failed_calls.remark(call, outcome.ok, outcome.text());
+        let text = self.failed_calls.remark(self.step, call, outcome.ok, outcome.text());
         let content = preface.map_or(text.clone(), |preface| format!("{preface}\n\n{text}"));
         // One result takes at most a quarter of the window (a token is about four bytes).
         let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT_BYTES);

@@ -11,7 +11,10 @@ use similar::TextDiff;
 
 use super::{MAX_FILE_BYTES, edited, new_content};
 use crate::{
-    tools::paths::{FoundPath, Roots},
+    tools::{
+        ToolErrorKind, ToolFailure,
+        paths::{FoundPath, Roots},
+    },
     workspace::{hash_of, hex},
 };
 
@@ -34,12 +37,12 @@ pub struct ProposedWrite {
 }
 
 /// What the call would write.
-pub fn propose(roots: &Roots, tool: &str, args: &Value) -> Result<ProposedWrite, String> {
+pub fn propose(roots: &Roots, tool: &str, args: &Value) -> Result<ProposedWrite, ToolFailure> {
     if tool == "edit_file" {
         let edit = edited(roots, args)?;
         let (path, _) = roots.destination(edit.path)?;
         if path != edit.found.path {
-            return Err(format!("{} was replaced by another writer meanwhile: read it again", edit.path));
+            return Err(format!("{} was replaced by another writer meanwhile: read it again", edit.path).into());
         }
         let diff = unified(&roots.show(&path), Some(&edit.before), &edit.after);
         return Ok(ProposedWrite { path, hash: Some(hex(edit.before.as_bytes())), diff });
@@ -50,7 +53,7 @@ pub fn propose(roots: &Roots, tool: &str, args: &Value) -> Result<ProposedWrite,
     let Some(found) = found else {
         return Ok(ProposedWrite { path: real, hash: None, diff: unified(&shown, None, content) });
     };
-    let (bytes, hash) = read(&found).map_err(|error| format!("{path}: {error}"))?;
+    let (bytes, hash) = read(&found).map_err(|error| ToolErrorKind::Unknown.because(format!("{path}: {error}")))?;
     let diff = match bytes.map(String::from_utf8) {
         Some(Ok(before)) => unified(&shown, Some(&before), content),
         _ => replaced(&shown, found.stat.st_size as u64, content),

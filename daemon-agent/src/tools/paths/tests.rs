@@ -53,7 +53,7 @@ impl Fixture {
 }
 
 fn content(roots: &Roots, path: &str) -> Result<String, String> {
-    let (mut file, _) = roots.read(path)?;
+    let (mut file, _) = roots.read(path).map_err(|failure| failure.message)?;
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|error| error.to_string())?;
     Ok(text)

@@ -2,8 +2,10 @@
 
 use std::{fs::File, io::Write};
 
+use rustix::fs::RenameFlags;
+
 use super::*;
-use crate::leftovers;
+use crate::{leftovers, workspace::hash_of};
 
 /// A file to create or replace: its folder, held open, and its name there.
 #[derive(Debug)]
@@ -18,30 +20,33 @@ pub struct WriteTarget {
 
 impl Roots {
     /// The file at `path`, which need not exist; missing folders on the way are created.
-    pub fn target(&self, path: &str) -> Result<WriteTarget, String> {
+    pub fn target(&self, path: &str) -> Result<WriteTarget, ToolFailure> {
         if path.ends_with('/') {
-            return Err(format!("{path} names a folder, not a file"));
+            return Err(format!("{path} names a folder, not a file").into());
         }
         let place = self.place(path)?;
         self.target_at(path, &place, LinkPolicy::Follow)
     }
 
     /// Where a file written at `path` would lie, and what is there now. Nothing is created.
-    pub fn destination(&self, path: &str) -> Result<(PathBuf, Option<FoundPath>), String> {
+    pub fn destination(&self, path: &str) -> Result<(PathBuf, Option<FoundPath>), ToolFailure> {
         let explain = |error: io::Error| self.explain(path, &error);
         if path.ends_with('/') {
-            return Err(format!("{path} names a folder, not a file"));
+            return Err(format!("{path} names a folder, not a file").into());
         }
         let (real, found) = self.landing(&self.place(path)?).map_err(explain)?;
         match found.as_ref().map(FoundPath::kind) {
             None | Some(FileType::RegularFile) => {}
-            Some(FileType::Directory) => return Err(format!("{path} is a folder")),
-            Some(_) => return Err(format!("{path} is not a regular file")),
+            Some(FileType::Directory) => return Err(format!("{path} is a folder").into()),
+            Some(_) => return Err(format!("{path} is not a regular file").into()),
         }
         if !self.writable(&real) {
             return Err(explain(Errno::ACCESS.into()));
         }
-        self.write_refusal(&real).map_or(Ok((real, found)), Err)
+        match self.write_refusal(&real) {
+            Some(why) => Err(ToolErrorKind::Permission.because(why)),
+            None => Ok((real, found)),
+        }
     }
 
     /// Follows a path as far as it exists.
@@ -57,7 +62,7 @@ impl Roots {
         }
     }
 
-    fn target_at(&self, path: &str, place: &RootedPath, links: LinkPolicy) -> Result<WriteTarget, String> {
+    fn target_at(&self, path: &str, place: &RootedPath, links: LinkPolicy) -> Result<WriteTarget, ToolFailure> {
         let explain = |error: io::Error| self.explain(path, &error);
         let name = place.way.file_name().ok_or_else(|| format!("{path} names a folder, not a file"))?.to_owned();
         let parent = place.way.parent().unwrap_or(Path::new(""));
@@ -76,15 +81,15 @@ impl Roots {
                 let place = self.beneath(&found.path).ok_or_else(|| self.outside(path))?;
                 return self.target_at(path, &place, LinkPolicy::Refuse);
             }
-            Some(FileType::Directory) => return Err(format!("{path} is a folder")),
-            Some(_) => return Err(format!("{path} is not a regular file")),
+            Some(FileType::Directory) => return Err(format!("{path} is a folder").into()),
+            Some(_) => return Err(format!("{path} is not a regular file").into()),
         }
         let real = self.readable(&folder).map_err(explain)?.join(&name);
         if !self.writable(&real) {
             return Err(explain(Errno::ACCESS.into()));
         }
         if let Some(why) = self.write_refusal(&real) {
-            return Err(why);
+            return Err(ToolErrorKind::Permission.because(why));
         }
         Ok(WriteTarget { folder, name, existing, path: real })
     }
@@ -111,19 +116,52 @@ impl Roots {
 
     /// Puts `content` in the target's place in one step, with the mode of what was there. A reader sees either the old
     /// file or the new one; if anything fails, the old one stays.
-    pub fn put(&self, target: &WriteTarget, content: &[u8]) -> Result<(), String> {
+    pub fn put(&self, target: &WriteTarget, content: &[u8]) -> Result<(), ToolFailure> {
         let draft = format!(".viber-{}.tmp", uuid::Uuid::now_v7().simple());
         let _note = leftovers::note_in(&target.folder, &draft);
+        let explain = |error: io::Error| self.explain(&self.show(&target.path), &error);
         let done = write_draft(target, &draft, content)
-            .and_then(|()| Ok(rustix::fs::renameat(&target.folder, &draft, &target.folder, &target.name)?));
-        if let (Ok(()), Some(workspace)) = (&done, &self.write_listener) {
-            workspace.noted(&target.path, content);
-        }
-        done.map_err(|error| {
+            .map_err(explain)
+            .and_then(|()| self.check_write(target))
+            .and_then(|flags| {
+                let renamed = rustix::fs::renameat_with(&target.folder, &draft, &target.folder, &target.name, flags);
+                renamed.map_err(|error| match error {
+                    Errno::EXIST => self.changed(target),
+                    other => explain(other.into()),
+                })
+            });
+        match (&done, &self.write_listener) {
+            (Ok(()), Some(workspace)) => workspace.noted(&target.path, content),
+            (Ok(()), None) => {}
             // If the draft exists, this call created it.
-            let _ = rustix::fs::unlinkat(&target.folder, &draft, AtFlags::empty());
-            self.explain(&self.show(&target.path), &error)
-        })
+            (Err(_), _) => drop(rustix::fs::unlinkat(&target.folder, &draft, AtFlags::empty())),
+        }
+        done
+    }
+
+    /// Refuses to write what the call was not looked at for, or what has changed since. Returns how the file is put in its
+    /// place: one that is to be new replaces none.
+    fn check_write(&self, target: &WriteTarget) -> Result<RenameFlags, ToolFailure> {
+        let Some(bounds) = &self.bounds else { return Ok(RenameFlags::empty()) };
+        self.check_path(&target.path)?;
+        let path = target.path.to_string_lossy();
+        let Some(known) = bounds.files.iter().find(|file| file.path == path) else { return Ok(RenameFlags::empty()) };
+        if known.hash.is_none() {
+            return Ok(RenameFlags::NOREPLACE);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&target.folder, &target.name, flags, Mode::empty());
+        let file = file.map_err(|_| self.changed(target))?;
+        let stat = rustix::fs::fstat(&file).map_err(|_| self.changed(target))?;
+        let hash = hash_of(File::from(file)).map_err(|_| self.changed(target))?.0;
+        if known.hash.as_deref() == Some(hash.as_str()) && target.is_unchanged(&stat) {
+            return Ok(RenameFlags::empty());
+        }
+        Err(self.changed(target))
+    }
+
+    fn changed(&self, target: &WriteTarget) -> ToolFailure {
+        format!("{} was changed by another writer meanwhile: read it again", self.show(&target.path)).into()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{ARTIFACTS_VARIABLE, ATTEMPT_VARIABLE, TASK_VARIABLE, check, environment};
-use crate::tools::Toolbox;
+use crate::tools::{ToolFailure, Toolbox};
 
 /// A command that was not run.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct ProposedCommand {
 }
 
 /// What the call would run.
-pub fn propose(toolbox: &Toolbox, args: &Value) -> Result<ProposedCommand, String> {
+pub fn propose(toolbox: &Toolbox, args: &Value) -> Result<ProposedCommand, ToolFailure> {
     let call = check(toolbox, args)?;
     let line = match args["command"].as_str() {
         Some(line) => line.to_owned(),

@@ -67,8 +67,7 @@ pub async fn is_session_deleted(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<b
 }
 
 /// Removes a session's texts from the index of their words, as the statements below do.
-const INDEXED_TEXTS_SQL: &str =
-    "DELETE FROM indexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT i.message_id, i.idx FROM \
+const INDEXED_TEXTS_SQL: &str = "DELETE FROM indexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT i.message_id, i.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN indexed_texts i ON i.team_id = m.team_id AND i.message_id = m.message_id LIMIT $3 + 0)";
 /// Rows that go with a row of `indexed_texts` on SQLite: itself, and about eleven that FTS5 keeps its words in.

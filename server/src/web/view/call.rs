@@ -293,11 +293,14 @@ fn cause(result: &Value, output: &str, about: &str) -> String {
         (None, Some(Value::Number(signal))) => format!("signal {signal}"),
         _ => String::new(),
     };
+    let sentence = |why: &str| {
+        words::first_line(why)
+            .map(|line| words::short(line.strip_prefix(about).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line)))
+    };
     let why = match result {
+        Value::Object(fields) if fields.contains_key("error") && ended.is_empty() => sentence(output),
         Value::Object(fields) if fields.contains_key("output") => words::telling_line(output),
-        Value::String(why) => words::first_line(why).map(|line| {
-            words::short(line.strip_prefix(about).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(line))
-        }),
+        Value::String(why) => sentence(why),
         _ => None,
     };
     [Some(ended).filter(|ended| !ended.is_empty()), why].into_iter().flatten().collect::<Vec<_>>().join(": ")

@@ -7,14 +7,17 @@ use sha2::{Digest, Sha256};
 
 use crate::tools::CallProposal;
 
-/// SHA-256 in hex of the canonical JSON of what would run: tool, arguments, folder, names of variables, files as they are.
+/// SHA-256 in hex of the canonical JSON of what would run: tool, arguments, folder, the path that is meant, names of
+/// variables, files as they are.
 pub fn digest(tool: &str, args: &Value, proposal: &CallProposal) -> String {
+    let bounds = proposal.bounds();
     let subject = json!({
         "tool": tool,
         "args": args,
-        "cwd": proposal.cwd.display().to_string(),
+        "cwd": bounds.cwd.display().to_string(),
+        "path": bounds.path.map(|path| path.display().to_string()),
         "env": proposal.variables,
-        "files": proposal.files.iter().map(|file| json!({ "path": file.path, "hash": file.hash })).collect::<Vec<_>>(),
+        "files": bounds.files.iter().map(|file| json!({ "path": file.path, "hash": file.hash })).collect::<Vec<_>>(),
     });
     hex(&canonical(&subject))
 }

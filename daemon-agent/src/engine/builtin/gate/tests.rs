@@ -10,7 +10,8 @@ use crate::tools::{FileArea, ProposedFile};
 fn gate(mode: AgentMode, sets: &[(&str, &[&str], &[&str], &[&str])]) -> Gate {
     let owned = |list: &[&str]| list.iter().map(|rule| (*rule).to_owned()).collect();
     let sets = sets.iter().map(|(origin, deny, ask, allow)| {
-        let rules = ApprovalRules { deny: owned(deny), ask: owned(ask), allow: owned(allow) };
+        let rules =
+            ApprovalRules { deny: owned(deny), ask: owned(ask), allow: owned(allow), ..ApprovalRules::default() };
         NamedRules { origin: (*origin).to_owned(), rules: rules.read().expect("rules") }
     });
     Gate {
@@ -181,6 +182,7 @@ fn rules_of_the_team_are_expanded_and_only_allow_what_is_narrow() {
             "launch_rocket",
             "write_file(src/**)",
         ]),
+        ..ApprovalRules::default()
     };
     let texts = |rules: &[Rule]| rules.iter().map(|rule| rule.as_str().to_owned()).collect::<Vec<_>>();
     let team = team_rules(&written, true).expect("readable");

@@ -18,7 +18,12 @@ impl Fixture {
     }
 
     /// Sends Ada's decision about a question, changed by `more`.
-    fn respond(&self, question: &ApprovalRequest, decision: Decision, more: impl FnOnce(&mut ApprovalResponse)) {
+    pub(super) fn respond(
+        &self,
+        question: &ApprovalRequest,
+        decision: Decision,
+        more: impl FnOnce(&mut ApprovalResponse),
+    ) {
         let mut response = ApprovalResponse::new(question.approval_id.clone(), question.digest.clone(), decision);
         response.by = "Ada".to_owned();
         more(&mut response);
@@ -341,7 +346,12 @@ async fn what_is_denied_by_a_rule_is_neither_asked_nor_run() {
     fixture.put("b.txt", "b");
     let rules = |deny: &[&str], ask: &[&str]| {
         let owned = |list: &[&str]| list.iter().map(|rule| (*rule).to_owned()).collect();
-        ApprovalRules { deny: owned(deny), ask: owned(ask), allow: vec!["write_file".to_owned()] }
+        ApprovalRules {
+            deny: owned(deny),
+            ask: owned(ask),
+            allow: vec!["write_file".to_owned()],
+            ..ApprovalRules::default()
+        }
     };
     fixture.config.policy.rules = rules(&["write_file(secret/**)"], &[]).read().expect("rules");
     let mut asking = fixture.run("x");

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use protocol::{PauseCause, TaskLimits};
+use protocol::{Decision, PauseCause, TaskLimits};
 
 use super::{
     limits::{ended, with_clock},
@@ -92,4 +92,32 @@ async fn the_other_model_is_not_used_for_other_failures_or_without_its_price() {
         assert_eq!(error(run(asked).await).code, code);
     }
     assert!(other.seen().is_empty());
+}
+
+#[tokio::test]
+async fn people_are_asked_about_a_call_that_fails_five_times_and_the_model_reads_what_they_say() {
+    let failing = || calls(&[("read_file", r#"{"path":"nowhere.txt"}"#)]);
+    let endpoint = ScriptedProvider::start((0..5).map(|_| failing()).chain([says("Done.")]).collect()).await;
+    let fixture = Fixture::new(&endpoint);
+    let mut stubborn = fixture.run("x");
+    Arc::make_mut(&mut stubborn.agent).max_steps = 9;
+    let running = tokio::spawn(run(stubborn));
+    let asked = fixture.question(1).await;
+    assert_eq!(fixture.waits().pop().expect("it waits").cause, PauseCause::Input);
+    assert_eq!(endpoint.seen().len(), 5, "no model is called while people are asked");
+    let question = asked.question.clone().expect("a question");
+    assert!(question.text.contains("nowhere.txt") && question.options.len() == 2, "{question:?}");
+    fixture.respond(&asked, Decision::Answer, |word| word.answer = Some("Try it again".to_owned()));
+    assert_eq!(result(ended(running).await).text, "Done.");
+    let told = endpoint.seen()[5].body.to_string();
+    assert!(told.contains("chose “Try it again”") && told.contains("failed 5 times"), "{told}");
+
+    // Nobody can be asked about a task that began on this machine.
+    let endpoint = ScriptedProvider::start((0..5).map(|_| failing()).chain([says("Done.")]).collect()).await;
+    let fixture = Fixture::new(&endpoint);
+    let mut local = fixture.run("x");
+    local.local = true;
+    Arc::make_mut(&mut local.agent).max_steps = 9;
+    assert_eq!(result(run(local).await).text, "Done.");
+    assert!(fixture.waits().is_empty());
 }

@@ -272,7 +272,7 @@ async fn a_tool_that_goes_on_is_ended_after_two_seconds_but_not_when_the_message
     timeout(Duration::from_secs(20), calls).await.expect("ended");
     assert!(begun.elapsed() >= Duration::from_secs(2));
     assert!(!fixture.stop.is_cancelled(), "the task goes on");
-    let refused = agent_loop.tools.call("c1", "shell", &json!({ "command": "true" })).await;
+    let refused = agent_loop.tools.call("c1", "shell", &json!({ "command": "true" }), None).await;
     assert_eq!(refused.result, "ended 2 s after Bo stepped in");
 }
 

@@ -73,7 +73,8 @@ fn check(settings: ApprovalSettings) -> Result<ApprovalSettings> {
         }
         texts
     };
-    let rules = ApprovalRules { deny: list(&rules.deny), ask: list(&rules.ask), allow: list(&rules.allow) };
+    let (deny, ask, allow) = (list(&rules.deny), list(&rules.ask), list(&rules.allow));
+    let rules = ApprovalRules { deny, ask, allow, ..ApprovalRules::default() };
     if size(&rules) > MAX_RULES_BYTES {
         return Err(Error::unacceptable("rules_too_large", "all rules together have at most 32 KiB"));
     }

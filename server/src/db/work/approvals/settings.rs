@@ -21,7 +21,12 @@ pub fn load_query() -> Query<ApprovalSettings> {
         let Some(row) = answer.row() else { return Ok(ApprovalSettings::default()) };
         let minutes = row.count("expiry_minutes")?;
         Ok(ApprovalSettings {
-            rules: ApprovalRules { deny: row.json("deny")?, ask: row.json("ask")?, allow: row.json("allow")? },
+            rules: ApprovalRules {
+                deny: row.json("deny")?,
+                ask: row.json("ask")?,
+                allow: row.json("allow")?,
+                ..ApprovalRules::default()
+            },
             min_role: row.parse("min_role")?,
             not_requester: row.flag("not_requester")?,
             expiry_minutes: u32::try_from(minutes)
@@ -36,7 +41,7 @@ pub async fn store(tx: &mut Change<'_>, settings: &ApprovalSettings) -> Result<(
                VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (team_id) DO UPDATE SET deny = excluded.deny, \
                ask = excluded.ask, allow = excluded.allow, min_role = excluded.min_role, \
                not_requester = excluded.not_requester, expiry_minutes = excluded.expiry_minutes";
-    let ApprovalRules { deny, ask, allow } = &settings.rules;
+    let ApprovalRules { deny, ask, allow, .. } = &settings.rules;
     let args = args![
         json(deny)?,
         json(ask)?,

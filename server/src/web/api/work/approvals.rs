@@ -276,7 +276,7 @@ impl From<ApprovalRulesResource> for ApprovalSettings {
             DecidingRole::Owner => Role::Owner,
         };
         Self {
-            rules: ApprovalRules { deny: said.deny, ask: said.ask, allow: said.allow },
+            rules: ApprovalRules { deny: said.deny, ask: said.ask, allow: said.allow, ..ApprovalRules::default() },
             min_role,
             not_requester: said.not_requester,
             expiry_minutes: said.expiry_minutes,

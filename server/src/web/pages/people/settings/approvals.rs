@@ -79,7 +79,7 @@ pub(super) struct ApprovalsQuery {
 
 impl ApprovalsForm {
     fn of(settings: ApprovalSettings) -> Self {
-        let ApprovalRules { deny, ask, allow } = settings.rules;
+        let ApprovalRules { deny, ask, allow, .. } = settings.rules;
         Self {
             deny: deny.join("\n"),
             ask: ask.join("\n"),
@@ -95,7 +95,12 @@ impl ApprovalsForm {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         };
         ApprovalSettings {
-            rules: ApprovalRules { deny: lines(&self.deny), ask: lines(&self.ask), allow: lines(&self.allow) },
+            rules: ApprovalRules {
+                deny: lines(&self.deny),
+                ask: lines(&self.ask),
+                allow: lines(&self.allow),
+                ..ApprovalRules::default()
+            },
             min_role: self.min_role,
             not_requester: self.not_requester.is_some(),
             expiry_minutes: self.expiry_minutes,
