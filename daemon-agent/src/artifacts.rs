@@ -9,7 +9,7 @@ mod read_limits;
 mod reference;
 mod versions;
 
-pub use collector::{ArtifactSource, Collector, NewArtifact};
+pub use collector::{ArtifactSource, Collector, NewArtifact, ReportedArtifacts};
 pub use fenced_blocks::{FencedSource, deltas};
 pub use reference::{FileDigest, find, measure};
 

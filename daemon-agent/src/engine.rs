@@ -3,8 +3,9 @@
 pub mod builtin;
 pub mod echo;
 pub mod limits;
+pub mod waiting;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use protocol::TaskSubmit;
 use tokio_util::sync::CancellationToken;
@@ -14,8 +15,9 @@ use crate::{
     config::{Agent, Config},
     home::Home,
     memory::Memory,
-    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Sink},
+    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Rest, Sink, activity::ActivityRecorder},
 };
+use waiting::Resumed;
 
 /// Everything that an engine needs for one attempt.
 pub struct EngineRun {
@@ -37,6 +39,14 @@ pub struct EngineRun {
     pub inbox: Inbox,
     /// Where people want the task to be held, if they do.
     pub pause: PauseSwitch,
+    /// Whether it is at rest while it only waits.
+    pub rest: Rest,
+    /// Where a former process left it; `None` if it begins.
+    pub resumed: Option<Box<Resumed>>,
+    /// A folder that the person at this machine named for the task.
+    pub space: Option<PathBuf>,
+    /// What it did, for its summary.
+    pub activity: ActivityRecorder,
     /// How long the task has worked; the engine holds it while it waits for a person.
     pub active_time: ActiveTime,
     /// Whether the task began on this machine rather than on the Board.

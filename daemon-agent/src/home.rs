@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use protocol::AttemptRef;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 
 pub use self::edited_text::replace_text;
@@ -137,6 +138,16 @@ impl Home {
         self.state().join(DAMAGED_FOLDER)
     }
 
+    /// Attempts that only wait: what each needs to go on (0600).
+    pub fn waiting(&self) -> PathBuf {
+        self.state().join("waiting")
+    }
+
+    /// The record of one of them.
+    pub fn waiting_record(&self, attempt: &AttemptRef) -> PathBuf {
+        self.waiting().join(format!("{}.{}", attempt.task_id, attempt.attempt))
+    }
+
     /// The commits at which a session's work in the spaces began.
     pub fn heads(&self, session: &str) -> PathBuf {
         self.state().join("heads").join(format!("{session}.json"))
@@ -224,6 +235,16 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, path)?;
     fs::File::open(folder)?.sync_all()
+}
+
+/// Removes the file at `path`; after a crash it does not come back. One that is not there is removed.
+pub fn remove_private(path: &Path) -> io::Result<()> {
+    match (fs::remove_file(path), path.parent()) {
+        (Ok(()), Some(folder)) => fs::File::open(folder)?.sync_all(),
+        (Ok(()), None) => Ok(()),
+        (Err(error), _) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// What was found; `None` if there is nothing.

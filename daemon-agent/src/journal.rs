@@ -21,7 +21,7 @@ use crate::{
     outbox::{FileSpan, Record, encode, is_torn, salvage},
 };
 use state::JournalEntry;
-pub use state::{JournalState, PendingAttempt, PendingMessage, PendingWrite};
+pub use state::{JournalState, PendingAttempt, PendingMessage, PendingWrite, RecentCommand};
 
 /// Bytes by which the file may grow before it is rewritten.
 const COMPACT_AFTER_BYTES: u64 = 4 * 1024 * 1024;
@@ -246,6 +246,9 @@ fn rewrite(path: &Path, held: &JournalState) -> io::Result<(File, u64)> {
         if attempt.begun {
             put(&JournalEntry::Begun(AttemptRef { task_id, attempt: number }), &mut bytes)?;
         }
+    }
+    for recent in &held.recent {
+        put(&JournalEntry::Command(NumberedCommand::clone(&recent.numbered)), &mut bytes)?;
     }
     for PendingWrite { cmd_seq, write } in &held.writes {
         let command = Command::Write(write.clone());

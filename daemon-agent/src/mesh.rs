@@ -11,6 +11,8 @@ mod local;
 mod messages;
 mod pauses;
 mod recover;
+mod standing;
+mod waiting;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,7 +21,6 @@ use std::{
     path::PathBuf,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
 use protocol::{
@@ -32,18 +33,19 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
-    config::{ConfigSnapshot, OnDisconnect},
+    config::ConfigSnapshot,
     home::Home,
     journal::{Journal, JournalError},
     memory::{Memory, TaskSummary},
     outbox::Outbox,
-    report::{Approvals, Inbox, PauseSwitch},
+    report::{Approvals, Inbox, PauseSwitch, Rest},
     task::StopSwitch,
     workspace::{CommandOwner, Violation, Workspace},
 };
 
 pub use crate::task::StopCause;
 pub use local::LocalTask;
+pub use standing::BoardStatus;
 
 /// Fetches a payload that was too large for a frame, by its path below the Board's address.
 pub type FetchPayload =
@@ -95,17 +97,6 @@ struct Shared {
     memory: Memory,
 }
 
-/// The connection to the Board, as `status` shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BoardStatus {
-    pub connected: bool,
-    /// Since when this has been the case.
-    pub since: Option<String>,
-    /// Why it is disconnected, or a problem to fix.
-    pub detail: Option<String>,
-}
-
 /// A task that runs, as `status` shows it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -135,6 +126,8 @@ struct MeshState {
     ending: BTreeSet<AttemptRef>,
     /// Violations by commands of attempts from before this start, to be reported in these attempts' logs.
     undone: BTreeMap<AttemptRef, (CommandOwner, Vec<Violation>)>,
+    /// Attempts at rest that could go on, the first one first.
+    wanting: VecDeque<AttemptRef>,
     drained: bool,
     closing: bool,
     /// Another machine uses this viber's identity: nothing new is started.
@@ -152,10 +145,9 @@ struct LiveAttempt {
     title: String,
     since: Instant,
     stop: StopSwitch,
+    rest: Rest,
     /// Started on this machine: the Board did not assign it, and a disconnect does not end it.
     local: bool,
-    /// The folder that it works in, before the agent's own spaces.
-    space: Option<PathBuf>,
 }
 
 impl Mesh {
@@ -200,11 +192,6 @@ impl Mesh {
     /// The machine's clock.
     pub fn clock(&self) -> &Clock {
         &self.shared.context.clock
-    }
-
-    /// The connection to the Board.
-    pub fn standing(&self) -> BoardStatus {
-        self.shared.standing.borrow().clone()
     }
 
     /// The number of the last command on disk.
@@ -345,6 +332,7 @@ impl Mesh {
         self.outbox().end(attempt, ending).await;
         self.add_daily_log_entry(task_summary).await;
         self.settle(attempt).await;
+        self.remove_record(attempt).await;
         {
             let mut state = self.state();
             state.running.remove(attempt);
@@ -402,7 +390,7 @@ impl Mesh {
         all
     }
 
-    /// How many attempts run, and how many wait.
+    /// How many attempts run, those at rest among them, and how many wait for their turn.
     pub fn load(&self) -> (usize, usize) {
         let state = self.state();
         (state.running.len(), state.queue.len())
@@ -422,37 +410,6 @@ impl Mesh {
     pub fn pause(&self, paused: bool) {
         self.state().paused = paused;
         self.pump();
-    }
-
-    /// Records the state of the connection to the Board, and applies the policy for being disconnected.
-    pub fn contact(&self, standing: BoardStatus) {
-        let connected = standing.connected;
-        let before = self.shared.standing.send_replace(standing).connected;
-        let mut state = self.state();
-        if connected {
-            if let Some(pending) = state.disconnect_stop.take() {
-                pending.cancel();
-            }
-        } else if (before || state.disconnect_stop.is_none())
-            && let OnDisconnect::StopAfter(seconds) = self.shared.context.files.borrow().config.on_disconnect
-        {
-            let back = CancellationToken::new();
-            state.disconnect_stop = Some(back.clone());
-            drop(state);
-            let mesh = self.clone();
-            self.shared.tracker.spawn(async move {
-                let wait = tokio::time::sleep(Duration::from_secs(seconds));
-                if back.run_until_cancelled(wait).await.is_some() {
-                    let cause = StopCause::Stop(format!("disconnected from the Board for {seconds} s"));
-                    let local = mesh.local();
-                    mesh.stop(&cause, |attempt, _| !local.contains(attempt));
-                }
-            });
-        }
-    }
-
-    fn local(&self) -> BTreeSet<AttemptRef> {
-        self.state().running.iter().filter(|(_, live)| live.local).map(|(attempt, _)| attempt.clone()).collect()
     }
 
     async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&Journal) -> T + Send + 'static) -> io::Result<T> {

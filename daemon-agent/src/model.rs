@@ -4,6 +4,7 @@
 //! and policy.
 
 use protocol::{Usage, tokens};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod anthropic;
@@ -54,7 +55,7 @@ impl ModelRequest {
 }
 
 /// One message of the conversation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     User(String),
     Assistant(AssistantMessage),
@@ -81,7 +82,7 @@ impl Message {
 }
 
 /// What a model said in one call, in the form in which it must be sent back.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AssistantMessage {
     pub text: String,
     pub calls: Vec<ToolCall>,
@@ -90,7 +91,7 @@ pub struct AssistantMessage {
 }
 
 /// A complete tool call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
@@ -126,7 +127,7 @@ pub enum Delta {
 }
 
 /// A complete answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
     pub message: AssistantMessage,
     pub finish: FinishReason,
@@ -134,7 +135,7 @@ pub struct Answer {
 }
 
 /// Why the model stopped. Whether tools are called depends only on whether there are calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FinishReason {
     Stop,
     /// Cut off by `max_tokens` or the window: calls in such an answer are never executed.

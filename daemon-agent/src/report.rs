@@ -13,12 +13,14 @@ mod outcome;
 mod pause;
 pub mod plan;
 mod reporter;
+mod rest;
 mod sink;
 
 pub use active_time::ActiveTime;
-pub use approval::{Approvals, Question};
-pub use inbox::{Inbox, NextMessages};
+pub use approval::{Approvals, PendingAnswer, Question};
+pub use inbox::{Inbox, MessageQueue, NextMessages};
 pub use outcome::EngineOutcome;
 pub use pause::PauseSwitch;
 pub use reporter::Reporter;
+pub use rest::{Place, Rest};
 pub use sink::Sink;

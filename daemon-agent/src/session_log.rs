@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AttemptRef, TaskSubmit, Turn, TurnPart, TurnRole};
+use protocol::{AttemptRef, Instant, TaskSubmit, Turn, TurnPart, TurnRole};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Map, Value, json};
 
@@ -100,9 +100,14 @@ impl SessionLog {
     }
 }
 
-/// Whether a line near the end of the log at `path` belongs to this attempt. Tasks of a session run one after another,
-/// so the newest attempt's lines are there. Blocks.
+/// Whether a line near the end of the log at `path` belongs to this attempt. Blocks.
 pub fn names(path: &Path, attempt: &AttemptRef) -> bool {
+    !lines_of(path, attempt).is_empty()
+}
+
+/// The attempt's lines near the end of the log at `path`. Tasks of a session run one after another, so the newest attempt's
+/// lines are there.
+fn lines_of(path: &Path, attempt: &AttemptRef) -> Vec<Value> {
     let mut bytes = Vec::new();
     let read = open_plain(path, OFlags::NOFOLLOW).and_then(|mut file| {
         let size = file.metadata()?.len();
@@ -116,10 +121,15 @@ pub fn names(path: &Path, attempt: &AttemptRef) -> bool {
     }
     let id = attempt.task_id.as_str();
     let of_task = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-    of_task.filter(|line| line.contains(id)).any(|line| {
-        let line: Value = serde_json::from_str(line).unwrap_or_default();
-        line["taskId"] == id && line["attempt"] == attempt.attempt
-    })
+    let lines = of_task.filter(|line| line.contains(id)).map(|line| serde_json::from_str(line).unwrap_or_default());
+    lines.filter(|line: &Value| line["taskId"] == id && line["attempt"] == attempt.attempt).collect()
+}
+
+/// Whether the attempt did more after `at` than ask people and hear them: an old copy of `state/` does not know. Blocks.
+pub fn shows_work_after(path: &Path, attempt: &AttemptRef, at: Instant) -> bool {
+    let is_work = |line: &Value| !matches!(line["type"].as_str(), Some("approval-required" | "approval" | "notice"));
+    let is_later = |line: &Value| serde_json::from_value(line["at"].clone()).is_ok_and(|then: Instant| then > at);
+    lines_of(path, attempt).iter().any(|line| is_work(line) && is_later(line))
 }
 
 /// What was said in the session of the log at `path`, the oldest first, as the history of its next task: goals and

@@ -2,6 +2,8 @@
 //!
 //! Owns an attempt from *begun* to its ending. Does not decide which attempt runs when: that is up to `mesh`.
 
+mod resume;
+
 use std::{panic::AssertUnwindSafe, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
@@ -16,11 +18,11 @@ use crate::{
     artifacts::Collector,
     clock::Clock,
     config::{Agent, ConfigSnapshot},
-    engine::{self, Engine, EngineRun, limits},
+    engine::{self, Engine, EngineRun, limits, waiting::Resumed},
     home::Home,
     memory::{Memory, TaskSummary},
     outbox::{EventFitter, Outbox},
-    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Reporter, activity::ActivityRecorder},
+    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Reporter, Rest, activity::ActivityRecorder},
     space, tools,
 };
 
@@ -103,47 +105,85 @@ pub struct RunContext {
     pub inbox: Inbox,
     /// Where people want it to be held, if they do.
     pub pause: PauseSwitch,
+    /// Whether it is at rest.
+    pub rest: Rest,
     /// Whether it began on this machine.
     pub local: bool,
     /// A folder that the person at this machine named for the task.
     pub space: Option<PathBuf>,
 }
 
+/// What an attempt begins with.
+pub enum Work {
+    New(Box<TaskSubmit>),
+    /// It waited when a former process ended.
+    Waiting(Box<Resumed>),
+}
+
+impl Work {
+    /// What was requested.
+    pub fn submit(&self) -> &TaskSubmit {
+        match self {
+            Self::New(submit) => submit,
+            Self::Waiting(resumed) => &resumed.record.submit,
+        }
+    }
+}
+
 /// Runs an attempt that was recorded as begun. Returns its ending and its summary; reports go to the outbox.
-pub async fn run(submit: TaskSubmit, context: &RunContext, now: Instant) -> (EventBody, Option<TaskSummary>) {
-    let agent = match admit(&submit, &context.files) {
-        Ok(agent) => context.space.as_ref().map_or_else(|| agent.clone(), |space| agent.working_in(space)),
+pub async fn run(work: Work, context: &RunContext, now: Instant) -> (EventBody, Option<TaskSummary>) {
+    let admitted = match &work {
+        Work::New(submit) => admit(submit, &context.files)
+            .map(|agent| context.space.as_ref().map_or_else(|| agent.clone(), |space| agent.working_in(space))),
+        Work::Waiting(resumed) => resume::admit(&resumed.record, &context.files).await,
+    };
+    let agent = match admitted {
+        Ok(agent) => agent,
         // Nothing was done, so there is no summary.
         Err(error) => return (EventBody::Error { error }, None),
     };
-    let activity = ActivityRecorder::default();
-    let ending = recorded(submit.clone(), agent, context, now, &activity).await;
+    let (submit, activity) = match &work {
+        Work::New(submit) => (TaskSubmit::clone(submit), ActivityRecorder::default()),
+        Work::Waiting(resumed) => {
+            (resumed.record.submit.clone(), ActivityRecorder::of(resumed.record.activity.clone()))
+        }
+    };
+    let ending = recorded(work, agent, context, now, &activity).await;
     let task_summary = activity.task_summary(&submit, &ending);
     (ending, task_summary)
 }
 
 async fn recorded(
-    mut submit: TaskSubmit,
+    work: Work,
     agent: Arc<Agent>,
     context: &RunContext,
     now: Instant,
     activity: &ActivityRecorder,
 ) -> EventBody {
+    let (mut submit, resumed) = match work {
+        Work::New(submit) => (*submit, None),
+        Work::Waiting(resumed) => (resumed.record.submit.clone(), Some(resumed)),
+    };
     let attempt = AttemptRef { task_id: submit.task_id.clone(), attempt: submit.attempt };
     submit.limits = limits::of_task(&submit, &agent, context.local);
     let stream = narrower(submit.stream, agent.stream);
-    let begins = space::remember(&context.home, &submit.session_id, &agent, now);
-    if context.stop.token().run_until_cancelled(begins).await.is_none() {
-        return context.stop.cause().unwrap_or(StopCause::Shutdown).ending(0);
+    if resumed.is_none() {
+        let begins = space::remember(&context.home, &submit.session_id, &agent, now);
+        if context.stop.token().run_until_cancelled(begins).await.is_none() {
+            return context.stop.cause().unwrap_or(StopCause::Shutdown).ending(0);
+        }
     }
     let engine = Engine::of(&agent);
-    let name = engine.name().to_owned();
-    context.outbox.append(&attempt, EventBody::Started { pid: None, model: agent.model.clone(), engine: name });
+    if resumed.is_none() {
+        let name = engine.name().to_owned();
+        context.outbox.append(&attempt, EventBody::Started { pid: None, model: agent.model.clone(), engine: name });
+    }
     let shaper = EventFitter::new(context.home.clone(), submit.task_id.clone());
     let done = CancellationToken::new();
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, (context.outbox.clone(), shaper.clone()), done);
-    let bounds = TimeBounds::of(&submit, &agent, now);
+    let worked = resumed.as_ref().map(|resumed| resumed.record.worked_until(now));
+    let bounds = TimeBounds::of(&submit, &agent, now, ActiveTime::counted(worked.unwrap_or_default()));
     let sink = activity.beside(reporter.sink());
     if agent.capabilities().is_empty() {
         context.inbox.close();
@@ -166,6 +206,10 @@ async fn recorded(
         approvals: context.approvals.clone(),
         inbox: context.inbox.clone(),
         pause: context.pause.clone(),
+        rest: context.rest.clone(),
+        resumed,
+        space: context.space.clone(),
+        activity: activity.clone(),
         active_time: bounds.active_time.clone(),
         local: context.local,
     };
@@ -285,7 +329,7 @@ struct TimeBounds {
 }
 
 impl TimeBounds {
-    fn of(submit: &TaskSubmit, agent: &Agent, now: Instant) -> Self {
+    fn of(submit: &TaskSubmit, agent: &Agent, now: Instant, active_time: ActiveTime) -> Self {
         let asks =
             submit.limits.on_limit == Some(LimitPolicy::Pause) && agent.capabilities().contains(&Capability::Pause);
         let deadline = submit.deadline.and_then(|at| {
@@ -293,7 +337,7 @@ impl TimeBounds {
             Some((tokio::time::Instant::now().checked_add(Duration::from_millis(left))?, at))
         });
         let minutes = submit.limits.minutes.filter(|_| !asks);
-        Self { active_time: ActiveTime::start(), minutes, deadline }
+        Self { active_time, minutes, deadline }
     }
 
     /// Waits until the first of them is reached.

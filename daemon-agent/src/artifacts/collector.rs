@@ -17,6 +17,7 @@ use protocol::{
     AgentStreamEvent, ArtifactId, ArtifactRef, COMMAND_OUTPUT_TYPE, NoticeLevel, TaskId, TaskResult, text::head,
 };
 use rustix::fs::{AtFlags, Dir, OFlags};
+use serde::{Deserialize, Serialize};
 use tokio::{task::JoinHandle, time::sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -82,11 +83,12 @@ struct Inner {
     sink: Sink,
     /// Cancelled when nothing more is to be read.
     stop: CancellationToken,
-    reported: Mutex<Reported>,
+    reported: Mutex<ReportedArtifacts>,
 }
 
-#[derive(Default)]
-struct Reported {
+/// What an attempt reported until now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ReportedArtifacts {
     /// The newest version of each artifact, by the agent's id, in order.
     refs: Vec<ArtifactRef>,
     /// How many versions were reported.
@@ -111,6 +113,16 @@ impl Collector {
     /// A collector for `task` that reports through `sink`. Soon after `stop` no file is read any more.
     pub fn new(home: Home, task: TaskId, clock: Clock, sink: Sink, stop: &CancellationToken) -> Self {
         Self(Arc::new(Inner { home, task, clock, sink, stop: stop.child_token(), reported: Mutex::default() }))
+    }
+
+    /// What the attempt reported until now.
+    pub fn progress(&self) -> ReportedArtifacts {
+        self.0.reported().clone()
+    }
+
+    /// Goes on from what the attempt reported before a restart.
+    pub fn go_on_from(&self, reported: ReportedArtifacts) {
+        *self.0.reported() = reported;
     }
 
     /// The attempt's time is over: files that cannot be read within a short time are no longer reported.
@@ -305,7 +317,7 @@ impl Inner {
     }
 
     /// Ids are ordered by time, so no two of one task share a millisecond.
-    fn next_id(&self, known: &mut Reported) -> ArtifactId {
+    fn next_id(&self, known: &mut ReportedArtifacts) -> ArtifactId {
         known.last = self.clock.now().millis().max(known.last + 1);
         ArtifactId::new(known.last)
     }
@@ -377,7 +389,7 @@ impl Inner {
         reported.count >= MAX_ARTIFACTS || reported.files.len() >= 2 * MAX_ARTIFACTS
     }
 
-    fn reported(&self) -> MutexGuard<'_, Reported> {
+    fn reported(&self) -> MutexGuard<'_, ReportedArtifacts> {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -157,7 +157,7 @@ async fn drain(mesh: &Mesh) -> Result<(), CliError> {
     let mut term = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut int = signal(SignalKind::interrupt()).map_err(no_signals)?;
     tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
-    let running = mesh.load().0;
+    let running = mesh.working();
     if running > 0 {
         tracing::info!(
             running,

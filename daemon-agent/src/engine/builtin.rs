@@ -6,9 +6,10 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult, Usage,
-    suggestion::without_suggestions, text::summary,
+    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult, TaskSubmit,
+    Usage, suggestion::without_suggestions, text::summary,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 mod ask_operator;
@@ -30,7 +31,10 @@ use crate::{
     memory::Recall,
     model::{Answer, FinishReason, Message, Model, ModelRequest},
     prompt,
-    report::{memory::MemoryEditor, plan::PlanEditor},
+    report::{
+        memory::MemoryEditor,
+        plan::{PlanEditor, PlanText},
+    },
     session_log::SessionLog,
     tools::{ToolContext, Toolbox},
 };
@@ -38,8 +42,14 @@ use budget::{
     Budget,
     cost::{self, Pricing},
 };
+use decisions::AllowedForTask;
 use gate::Gate;
+use model_call::{DueCall, Tries};
+use planning::Planning;
+pub use questions::LoopRecord;
+use questions::OpenQuestion;
 use repeats::FailedCalls;
+use tool_calls::PendingCalls;
 
 /// Why the loop ended without a result.
 #[derive(Debug)]
@@ -69,9 +79,12 @@ pub async fn run_with(run: EngineRun, tools: Toolbox) -> EngineOutcome {
     run_by(run, tools, Clock::system()).await
 }
 
-async fn run_by(run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutcome {
+async fn run_by(mut run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutcome {
     let mut log = SessionLog::of(&run.submit, &run.home, clock.clone());
-    log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
+    let resumed = run.resumed.take();
+    if resumed.is_none() {
+        log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
+    }
     let model = match Model::for_agent(&run.agent, &run.config) {
         Ok(model) => model,
         Err(error) => return failed(error, &mut log).await,
@@ -85,7 +98,11 @@ async fn run_by(run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutcome {
     if allowed.cost_usd.is_some() && pricing == Pricing::Unknown {
         return failed(cost::unknown(&run.agent.model), &mut log).await;
     }
-    let mut agent_loop = AgentLoop::begin(run, model, (tools, gate), log, &clock).await;
+    let mut agent_loop = AgentLoop::open(run, model, (tools, gate), log, &clock).await;
+    match resumed {
+        Some(resumed) => agent_loop.go_on_from(*resumed),
+        None => agent_loop.begin().await,
+    }
     let ended = agent_loop.until_answered().await;
     agent_loop.state(ActivityState::Idle, None).await;
     match ended {
@@ -137,11 +154,39 @@ struct AgentLoop {
     /// The excerpts of the memory that go with every request.
     recall: Recall,
     /// While nothing is approved yet, the agent may only look around and plan.
-    planning: bool,
+    planning: Option<Planning>,
+    stage: Stage,
+    /// Tries of the model call that is due.
+    tries: Tries,
+    calls: PendingCalls,
+    /// The question of the task itself that is open: about its plan, or about a limit.
+    asked: Option<OpenQuestion>,
+    /// Whether the agent's `fallbackModel` answers.
+    is_fallback: bool,
+    /// What people allowed until the task ends.
+    allowed: Vec<AllowedForTask>,
+    /// The wait that people know of already, when the task goes on after a restart.
+    known_wait: Option<AgentWait>,
+}
+
+/// What comes next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Stage {
+    /// A model call.
+    Model(DueCall),
+    /// The calls of the last answer that are left.
+    Calls,
+    /// What people say about calls that fail again and again.
+    CallsMade,
+    /// A person's word on this plan.
+    Plan(PlanText),
+    /// What people said since this answer, or the end.
+    EndOfTurn(Answer),
 }
 
 impl AgentLoop {
-    async fn begin(
+    /// A loop whose conversation is empty.
+    async fn open(
         mut run: EngineRun,
         model: Model,
         (tools, gate): (Toolbox, Gate),
@@ -152,24 +197,13 @@ impl AgentLoop {
         let memory =
             MemoryEditor::open(&run.submit.agent_id, run.submit.memory_policy, run.memory.clone(), run.sink.clone());
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
-        // The file on this machine takes precedence over what the Board knew when it sent the task.
-        run.submit.plan = plan.shown().await;
-        let place = prompt::PromptEnvironment::here(confinement::found().layers.confine(), clock);
+        // Whoever opens the plan again takes over no text that came with the task: that was done.
+        run.submit.plan = run.submit.plan.take().filter(|plan| plan.get("hash").is_some_and(|hash| !hash.is_null()));
         let recall = run.memory.recall(&run.submit).await;
-        let messages = prompt::messages(&run.submit, &run.home, &recall);
-        let ids = messages.iter().filter_map(|message| match message {
-            Message::Tool { call_id, .. } => Some(call_id.clone()),
-            _ => None,
-        });
-        let ids = ids.collect();
-        let system = prompt::system(&run.agent, &run.home, &place).await;
-        let asked = prompt::PromptParts { system: &system, submit: &run.submit, recall: &recall, plan: plan.path() };
-        let layers = prompt::context(&asked, &run.home, &tools.specs(), model.window());
-        run.sink.emit(AgentStreamEvent::Context(layers)).await;
         let request = ModelRequest {
             model: model.name().to_owned(),
-            system: system.text,
-            messages,
+            system: String::new(),
+            messages: Vec::new(),
             tools: tools.specs(),
             temperature: run.agent.temperature,
             max_tokens: run.agent.max_tokens,
@@ -190,7 +224,7 @@ impl AgentLoop {
             pricing,
             usage: Usage::default(),
             step: 0,
-            ids,
+            ids: HashSet::new(),
             killed: 0,
             failed_calls: FailedCalls::default(),
             turn: 1,
@@ -198,7 +232,37 @@ impl AgentLoop {
             plan,
             memory,
             recall,
-            planning: false,
+            is_fallback: false,
+            allowed: Vec::new(),
+            planning: None,
+            stage: Stage::Model(DueCall::Next),
+            tries: Tries::default(),
+            calls: PendingCalls::none(),
+            asked: None,
+            known_wait: None,
+        }
+    }
+
+    /// Begins the conversation.
+    async fn begin(&mut self) {
+        // The file on this machine takes precedence over what the Board knew when it sent the task.
+        let submit = TaskSubmit { plan: self.plan.shown().await, ..self.run.submit.clone() };
+        let home = &self.run.home;
+        let place = prompt::PromptEnvironment::here(confinement::found().layers.confine(), &self.clock);
+        self.request.messages = prompt::messages(&submit, home, &self.recall);
+        let ids = self.request.messages.iter().filter_map(|message| match message {
+            Message::Tool { call_id, .. } => Some(call_id.clone()),
+            _ => None,
+        });
+        self.ids = ids.collect();
+        let system = prompt::system(&self.run.agent, home, &place).await;
+        let asked =
+            prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
+        let layers = prompt::context(&asked, home, &self.request.tools, self.model.window());
+        self.emit(AgentStreamEvent::Context(layers)).await;
+        self.request.system = system.text;
+        if submit.approve_first {
+            self.plan_first(Planning::default());
         }
     }
 
@@ -206,15 +270,20 @@ impl AgentLoop {
         self.run.sink.emit(event).await;
     }
 
-    /// Reports what the agent is busy with. Time in which it waits for a person does not count.
+    /// Reports what the agent is busy with.
     async fn state(&self, state: ActivityState, waiting: Option<AgentWait>) {
-        match waiting.as_ref().map(|waiting| waiting.cause) {
+        self.count_time(waiting.as_ref().map(|waiting| waiting.cause));
+        self.emit(AgentStreamEvent::StateChange { state, waiting }).await;
+    }
+
+    /// Time in which the agent waits for a person does not count.
+    fn count_time(&self, waiting: Option<PauseCause>) {
+        match waiting {
             Some(PauseCause::Approval | PauseCause::Input | PauseCause::Budget | PauseCause::Paused) => {
                 self.run.active_time.hold();
             }
             Some(PauseCause::RateLimit | PauseCause::Unknown) | None => self.run.active_time.go_on(),
         }
-        self.emit(AgentStreamEvent::StateChange { state, waiting }).await;
     }
 
     async fn notice(&mut self, level: NoticeLevel, text: String) {
@@ -223,28 +292,53 @@ impl AgentLoop {
     }
 
     async fn until_answered(&mut self) -> Result<TaskResult, Halt> {
-        if self.run.submit.approve_first {
-            self.plan_first().await?;
-        }
         loop {
-            self.begin_step().await?;
-            let answer = self.ask().await?;
-            if answer.finish == FinishReason::ContentFilter {
-                return Err(Halt::Failed(filtered()));
-            }
-            if answer.message.calls.is_empty() {
-                self.take_closing_words(&answer).await;
-                if self.goes_on_after(&answer.message).await? {
-                    continue;
+            match self.stage.clone() {
+                Stage::Model(due) => {
+                    let answer = self.ask(due).await?;
+                    self.take_answer(answer).await?;
                 }
-                return Ok(self.result(answer).await);
+                Stage::Calls => {
+                    self.perform().await?;
+                    self.stage = Stage::CallsMade;
+                }
+                Stage::CallsMade => {
+                    self.ask_if_stuck().await?;
+                    self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
+                    self.stage = Stage::Model(DueCall::Next);
+                }
+                Stage::Plan(asked) => self.decide_plan(asked).await?,
+                Stage::EndOfTurn(answer) => {
+                    if !self.goes_on_after(&answer.message).await? {
+                        return Ok(self.result(answer).await);
+                    }
+                    self.stage = Stage::Model(DueCall::Next);
+                }
             }
-            self.take_suggestions(&answer.message.text).await;
-            self.request.messages.push(Message::Assistant(answer.message.clone()));
-            self.perform(answer).await?;
-            self.ask_if_stuck().await?;
-            self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
         }
+    }
+
+    /// Decides what comes after an answer of the model.
+    async fn take_answer(&mut self, answer: Answer) -> Result<(), Halt> {
+        if answer.finish == FinishReason::ContentFilter {
+            return Err(Halt::Failed(filtered()));
+        }
+        self.stage = match (answer.message.calls.is_empty(), self.planning.is_some()) {
+            (true, true) => self.take_planning_answer(&answer.message).await?,
+            (true, false) => {
+                self.take_closing_words(&answer).await;
+                Stage::EndOfTurn(answer)
+            }
+            (false, planning) => {
+                if !planning {
+                    self.take_suggestions(&answer.message.text).await;
+                }
+                self.request.messages.push(Message::Assistant(answer.message.clone()));
+                self.calls = PendingCalls::of(answer);
+                Stage::Calls
+            }
+        };
+        Ok(())
     }
 
     /// Takes the plan and the suggestions of the last answer of a turn.

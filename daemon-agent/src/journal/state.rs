@@ -1,6 +1,9 @@
 //! The state that results from replaying the records of a journal.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use protocol::{
     AttemptRef, Command, EditId, NumberedCommand, PausePoint, TaskMessage, TaskSubmit, WorkspaceWrite, WorkspaceWritten,
@@ -12,6 +15,10 @@ use serde_json::value::RawValue;
 /// restart, and stay with the Board.
 const MAX_KEPT_MESSAGES: usize = 128;
 const MAX_KEPT_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// Most commands to attempts that had begun that are kept, and their bytes. The oldest ones go first.
+const MAX_RECENT_COMMANDS: usize = 512;
+const MAX_RECENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The result of replaying a journal's records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +34,31 @@ pub struct JournalState {
     pub writes: Vec<PendingWrite>,
     /// Outcomes of other edits, until the Board has acknowledged them.
     pub written: Vec<WorkspaceWritten>,
+    /// What people decided, said and wanted of attempts that had begun or that no command requested, newest last: an attempt
+    /// that goes on after a restart is told again.
+    pub recent: VecDeque<RecentCommand>,
+}
+
+/// A command to an attempt that had begun.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecentCommand {
+    pub numbered: Arc<NumberedCommand>,
+    bytes: usize,
+}
+
+impl RecentCommand {
+    /// The attempt or task that it is for; a decision is for whoever asked.
+    fn is_of(&self, attempt: &AttemptRef) -> bool {
+        match &self.numbered.command {
+            Command::Message(message) => message.task_id == attempt.task_id,
+            Command::Pause { task_id, attempt: number, .. }
+            | Command::Resume { task_id, attempt: number }
+            | Command::Stop { task_id, attempt: number, .. } => {
+                *task_id == attempt.task_id && *number == attempt.attempt
+            }
+            _ => false,
+        }
+    }
 }
 
 /// A requested file edit that has not been made.
@@ -43,9 +75,9 @@ pub struct PendingAttempt {
     pub submit: Box<TaskSubmit>,
     /// Its engine was about to start: it must never be started again.
     pub begun: bool,
-    /// Why it was stopped before it began.
+    /// Why it is to be stopped.
     pub stopped: Option<String>,
-    /// Where it is to be held, if it was paused before it began.
+    /// Where it is to be held, if it was paused and has not begun.
     pub paused: Option<PausePoint>,
     /// The newest version of each message to it, until it begins.
     pub messages: Vec<PendingMessage>,
@@ -127,11 +159,21 @@ impl JournalState {
             JournalEntry::Begun(attempt) => {
                 if let Some(held) = self.attempts.iter_mut().find(|held| held.attempt() == attempt) {
                     held.begun = true;
-                    held.paused = None;
-                    held.messages.clear();
+                    let (cmd_seq, paused, messages) =
+                        (held.cmd_seq, held.paused.take(), std::mem::take(&mut held.messages));
+                    let AttemptRef { task_id, attempt } = attempt;
+                    if let Some(at) = paused {
+                        self.keep(cmd_seq, Command::Pause { task_id, attempt, at });
+                    }
+                    for PendingMessage { cmd_seq, message } in messages {
+                        self.keep(cmd_seq, Command::Message(message));
+                    }
                 }
             }
-            JournalEntry::Ended(attempt) => self.attempts.retain(|held| held.attempt() != attempt),
+            JournalEntry::Ended(attempt) => {
+                self.attempts.retain(|held| held.attempt() != attempt);
+                self.recent.retain(|recent| !recent.is_of(&attempt));
+            }
             JournalEntry::Written(written) => {
                 self.writes.retain(|held| held.write.edit_id != written.edit_id);
                 self.written.retain(|known| known.edit_id != written.edit_id);
@@ -173,7 +215,12 @@ impl JournalState {
                 }
             }
             Command::Stop { task_id, attempt, reason } => {
-                self.stop(&reason, |held| held.submit.task_id == task_id && held.submit.attempt == attempt);
+                let named = AttemptRef { task_id, attempt };
+                self.stop(&reason, |held| held.attempt() == named);
+                if self.attempts.iter().all(|held| held.attempt() != named) {
+                    let AttemptRef { task_id, attempt } = named;
+                    self.keep(cmd_seq, Command::Stop { task_id, attempt, reason });
+                }
             }
             Command::StopAll { reason } => self.stop(&reason, |held| held.cmd_seq < cmd_seq),
             Command::Interrupt { target_agent_id, reason } => {
@@ -192,24 +239,44 @@ impl JournalState {
             }
             Command::Message(message) => {
                 let mut waiting = self.attempts.iter_mut().filter(|held| !held.begun && held.cmd_seq < cmd_seq);
-                if let Some(held) = waiting.rfind(|held| held.submit.task_id == message.task_id) {
-                    held.keep(PendingMessage { cmd_seq, message });
+                match waiting.rfind(|held| held.submit.task_id == message.task_id) {
+                    Some(held) => held.keep(PendingMessage { cmd_seq, message }),
+                    None => self.keep(cmd_seq, Command::Message(message)),
                 }
             }
-            Command::Pause { task_id, attempt, at } => self.pause(&AttemptRef { task_id, attempt }, Some(at)),
-            Command::Resume { task_id, attempt } => self.pause(&AttemptRef { task_id, attempt }, None),
-            Command::Approval(_) => {}
+            Command::Pause { ref task_id, attempt, at } => {
+                let named = AttemptRef { task_id: task_id.clone(), attempt };
+                self.pause(cmd_seq, &named, Some(at), command);
+            }
+            Command::Resume { ref task_id, attempt } => {
+                let named = AttemptRef { task_id: task_id.clone(), attempt };
+                self.pause(cmd_seq, &named, None, command);
+            }
+            Command::Approval(_) => self.keep(cmd_seq, command),
         }
     }
 
-    fn pause(&mut self, named: &AttemptRef, at: Option<PausePoint>) {
-        if let Some(held) = self.attempts.iter_mut().find(|held| !held.begun && held.attempt() == *named) {
-            held.paused = at;
+    fn pause(&mut self, cmd_seq: u64, named: &AttemptRef, at: Option<PausePoint>, command: Command) {
+        match self.attempts.iter_mut().find(|held| !held.begun && held.attempt() == *named) {
+            Some(held) => held.paused = at,
+            None => self.keep(cmd_seq, command),
+        }
+    }
+
+    /// Keeps a command to an attempt that has begun.
+    fn keep(&mut self, cmd_seq: u64, command: Command) {
+        let bytes = serde_json::to_vec(&command).map_or(0, |json| json.len());
+        let numbered = Arc::new(NumberedCommand { cmd_seq, command });
+        self.recent.push_back(RecentCommand { numbered, bytes });
+        let mut all: usize = self.recent.iter().map(|recent| recent.bytes).sum();
+        while self.recent.len() > MAX_RECENT_COMMANDS || all > MAX_RECENT_BYTES {
+            let Some(oldest) = self.recent.pop_front() else { break };
+            all -= oldest.bytes;
         }
     }
 
     fn stop(&mut self, reason: &str, hit: impl Fn(&PendingAttempt) -> bool) {
-        for held in self.attempts.iter_mut().filter(|held| !held.begun && hit(held)) {
+        for held in self.attempts.iter_mut().filter(|held| hit(held)) {
             held.stopped.get_or_insert_with(|| reason.to_owned());
         }
     }

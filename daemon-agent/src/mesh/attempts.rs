@@ -1,15 +1,16 @@
-//! Starts attempts, and ends all of them at shutdown.
+//! Starts attempts, and ends those that work at shutdown.
 
 use std::{path::PathBuf, time::Duration};
 
 use protocol::{AttemptRef, EventBody, TaskError, TaskSubmit};
 use tokio::time::sleep;
 
-use super::{FetchError, LiveAttempt, Mesh, attempt_of};
+use super::{FetchError, LiveAttempt, Mesh, MeshState, attempt_of};
 use crate::{
     fault,
     memory::TaskSummary,
-    task::{self, StopCause, StopSwitch},
+    report::{Inbox, PauseSwitch, Place, Question, Rest},
+    task::{self, StopCause, StopSwitch, Work},
 };
 
 /// Time between two attempts at something that the disk or the network refused.
@@ -18,70 +19,82 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 const DAILY_LOG_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Mesh {
-    /// Starts waiting attempts up to the limit `maxTasks`; also called after a change of the configuration, which may
-    /// have changed that limit.
+    /// Lets attempts go on and starts waiting ones, up to the limit `maxTasks`; also called after a change of the
+    /// configuration, which may have changed that limit.
     pub fn pump(&self) {
         loop {
             let most = self.shared.context.files.borrow().config.max_tasks;
             let next = {
                 let mut state = self.state();
-                let room = state.running.values().filter(|live| !live.local).count() < most;
-                if state.drained || state.closing || state.paused || !room { None } else { state.queue.pop_front() }
+                if state.closing || state.paused {
+                    return;
+                }
+                state.give_places(most);
+                let next = if state.drained || !state.has_room(most) { None } else { state.queue.pop_front() };
+                // Behind the same lock, so that no command misses it.
+                next.map(|submit| (self.register(&mut state, &submit, Origin::Board, Place::Taken), submit))
             };
-            let Some(submit) = next else { return };
-            self.start(submit, false, None);
+            let Some((begun, submit)) = next else { return };
+            self.spawn(begun, Work::New(Box::new(submit)), Vec::new());
         }
     }
 
-    /// Starts an attempt now.
-    pub(super) fn start(&self, submit: TaskSubmit, local: bool, space: Option<PathBuf>) {
-        let (attempt, stop) = (attempt_of(&submit), StopSwitch::default());
+    /// Starts an attempt of this machine now.
+    pub(super) fn start_local(&self, submit: TaskSubmit, space: Option<PathBuf>) {
+        let begun = self.register(&mut self.state(), &submit, Origin::Machine(space), Place::Taken);
+        self.spawn(begun, Work::New(Box::new(submit)), Vec::new());
+    }
+
+    /// Makes an attempt one that runs: commands reach it from now on.
+    pub(super) fn register(
+        &self,
+        state: &mut MeshState,
+        submit: &TaskSubmit,
+        origin: Origin,
+        place: Place,
+    ) -> RegisteredAttempt {
+        let (attempt, stop) = (attempt_of(submit), StopSwitch::default());
+        let rest = self.rest_of(&attempt, place);
+        let (local, space) = match origin {
+            Origin::Board => (false, None),
+            Origin::Machine(space) => (true, space),
+        };
         let live = LiveAttempt {
             agent_id: submit.agent_id.clone(),
             session_id: submit.session_id.clone(),
             title: protocol::text::title(&submit.goal),
             since: self.clock().now(),
             stop: stop.clone(),
+            rest: rest.clone(),
             local,
-            space,
         };
-        {
-            let mut state = self.state();
-            state.running.insert(attempt.clone(), live);
-            state.inboxes.entry(attempt.clone()).or_default();
-        }
+        state.running.insert(attempt.clone(), live);
+        let inbox = state.inboxes.entry(attempt.clone()).or_default().clone();
+        let pause = state.pauses.entry(attempt.clone()).or_default().clone();
+        RegisteredAttempt { attempt, stop, rest, inbox, pause, local, space }
+    }
+
+    /// Runs an attempt to its end. Its questions that are open already stay so until its engine has them.
+    pub(super) fn spawn(&self, registered: RegisteredAttempt, work: Work, open: Vec<Question>) {
         self.ring();
         let mesh = self.clone();
         self.shared.tracker.spawn(async move {
-            let (ending, task_summary) = mesh.run_attempt(submit, &attempt, stop).await;
+            let attempt = registered.attempt.clone();
+            let (ending, task_summary) = mesh.run_attempt(registered, work).await;
+            drop(open);
             mesh.end(&attempt, ending, task_summary).await;
         });
     }
 
-    async fn run_attempt(
-        &self,
-        submit: TaskSubmit,
-        attempt: &AttemptRef,
-        stop: StopSwitch,
-    ) -> (EventBody, Option<TaskSummary>) {
-        let token = stop.token().clone();
-        let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
-        let submit = match fetched {
-            Some(Ok(submit)) => submit,
-            Some(Err(error)) => return (EventBody::Error { error }, None),
-            None => return (ended_early(&stop), None),
-        };
-        fault::at("task::before_begun");
-        let begun = token.run_until_cancelled(self.begun(attempt)).await;
-        if begun.is_none() {
-            return (ended_early(&stop), None);
-        }
-        let (local, space, inbox, pause) = {
-            let mut state = self.state();
-            let inbox = state.inboxes.entry(attempt.clone()).or_default().clone();
-            let pause = state.pauses.entry(attempt.clone()).or_default().clone();
-            let live = state.running.get(attempt);
-            (live.is_some_and(|live| live.local), live.and_then(|live| live.space.clone()), inbox, pause)
+    async fn run_attempt(&self, registered: RegisteredAttempt, work: Work) -> (EventBody, Option<TaskSummary>) {
+        let RegisteredAttempt { attempt, stop, rest, inbox, pause, local, space } = registered;
+        let is_new = matches!(work, Work::New(_));
+        let work = match work {
+            Work::New(submit) => match self.prepared(*submit, &attempt, &stop).await {
+                Ok(submit) => Work::New(Box::new(submit)),
+                Err(ending) => return (ending, None),
+            },
+            waiting @ Work::Waiting(_) => waiting,
         };
         let context = task::RunContext {
             home: self.shared.context.home.clone(),
@@ -92,15 +105,39 @@ impl Mesh {
             approvals: self.shared.approvals.clone(),
             inbox,
             pause,
+            rest,
             local,
             space,
         };
-        tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = submit.agent_id, "a task begins");
-        fault::at("task::before_spawn");
-        fault::note("begin", &attempt.task_id, attempt.attempt, std::process::id());
-        let ended = task::run(submit, &context, self.clock().now()).await;
+        let agent = &work.submit().agent_id;
+        let word = if is_new { "a task begins" } else { "a task goes on" };
+        tracing::info!(task.id = %attempt.task_id, attempt = attempt.attempt, agent.id = agent, "{word}");
+        if is_new {
+            fault::at("task::before_spawn");
+            fault::note("begin", &attempt.task_id, attempt.attempt, std::process::id());
+        }
+        let ended = task::run(work, &context, self.clock().now()).await;
         fault::at("task::before_end");
         ended
+    }
+
+    /// The task with its complete content, once it is recorded as begun; or its ending.
+    async fn prepared(
+        &self,
+        submit: TaskSubmit,
+        attempt: &AttemptRef,
+        stop: &StopSwitch,
+    ) -> Result<TaskSubmit, EventBody> {
+        let token = stop.token().clone();
+        let fetched = token.run_until_cancelled(async { self.carried(self.whole(submit).await?).await }).await;
+        let submit = match fetched {
+            Some(Ok(submit)) => submit,
+            Some(Err(error)) => return Err(EventBody::Error { error }),
+            None => return Err(ended_early(stop)),
+        };
+        fault::at("task::before_begun");
+        let begun = token.run_until_cancelled(self.begun(attempt)).await;
+        begun.map(|()| submit).ok_or_else(|| ended_early(stop))
     }
 
     /// Adds the task's entry to the daily log. A failure does not affect the task.
@@ -191,24 +228,42 @@ impl Mesh {
         }
     }
 
-    /// Starts nothing new, and returns once no attempt runs any more.
+    /// Starts nothing new, and returns once no attempt works any more. Those at rest stay there, for the next process.
     pub async fn finish_running(&self) {
         self.state().closing = true;
         let mut changes = self.changes();
-        while self.load().0 > 0 {
+        while self.working() > 0 {
             // Cannot fail: the sender lives in this mesh.
             let _ = changes.changed().await;
         }
     }
 
-    /// Stops all running attempts because the daemon shuts down. Waiting attempts stay in the journal.
+    /// Stops all attempts that work because the daemon shuts down. Waiting attempts stay in the journal.
     pub fn stop_running(&self) {
         let mut state = self.state();
         state.closing = true;
-        for live in state.running.values_mut() {
+        for live in state.running.values_mut().filter(|live| live.rest.place() == Place::Taken) {
             live.stop.stop(StopCause::Shutdown);
         }
     }
+}
+
+/// Who requested an attempt.
+pub(super) enum Origin {
+    Board,
+    /// A person at this machine, who may have named a folder.
+    Machine(Option<PathBuf>),
+}
+
+/// An attempt that commands reach, before its engine starts.
+pub(super) struct RegisteredAttempt {
+    pub attempt: AttemptRef,
+    stop: StopSwitch,
+    rest: Rest,
+    inbox: Inbox,
+    pause: PauseSwitch,
+    local: bool,
+    space: Option<PathBuf>,
 }
 
 fn ended_early(stop: &StopSwitch) -> EventBody {

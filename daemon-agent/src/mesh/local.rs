@@ -68,7 +68,7 @@ impl Mesh {
         let goal = protocol::text::head_and_tail(&goal, MAX_ANNOUNCED_GOAL_BYTES);
         let announce = EventBody::Announce { origin: origin.to_owned(), agent_id, session_id, goal };
         self.outbox().append(&attempt, announce);
-        self.start(submit, true, space);
+        self.start_local(submit, space);
         attempt
     }
 }

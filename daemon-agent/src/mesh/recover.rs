@@ -1,12 +1,12 @@
-//! Recovers after a restart: attempts that were started and have no ending are ended, and those that were never started
-//! are queued.
+//! Recovers after a restart: attempts that only waited go on, others that were started and have no ending are ended, and
+//! those that were never started are queued.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{Acked, AttemptRef, ErrorCode, EventBody, SessionId, TaskError, TaskSubmit, Welcome};
 
 use super::{Mesh, attempt_of, fenced, is_fenced};
-use crate::{journal::PendingAttempt, report::activity, session_log, task::StopCause};
+use crate::{engine::waiting::WaitingRecord, journal::PendingAttempt, report::activity, session_log, task::StopCause};
 
 impl Mesh {
     /// Handles the Board's welcome, which says what the Board has. Until then, no attempt from before this start gets a
@@ -41,6 +41,8 @@ impl Mesh {
         self.log_ended_tasks(&held.attempts).await;
         // Determined before the sequence numbers are advanced to those that the Board has.
         let begun = self.begun_before(&held.attempts, &acked).await;
+        let mut records = self.usable_records(welcome, &acked).await;
+        let mut resumed = Vec::new();
         self.acknowledged(acked).await;
         let held = self.shared.context.journal.held();
         for (attempt, ended) in self.outbox().attempts() {
@@ -48,24 +50,31 @@ impl Mesh {
             match journalled {
                 _ if live.contains(&attempt) => {}
                 Some(_) if ended => self.settle(&attempt).await,
-                Some(held) if begun.contains(&attempt) => self.end_begun(attempt, held).await,
-                Some(held) => {
-                    let stopped = held.stopped.clone().map(StopCause::Stop);
+                None if ended => {}
+                _ => {
+                    let stopped = journalled.and_then(|held| held.stopped.clone()).map(StopCause::Stop);
                     let unwanted = || welcome.stopped.contains(&attempt).then(withdrawn);
                     let cause = stopped.or_else(unwanted).or_else(|| is_fenced(fences, &attempt).then(fenced));
-                    if let Some(cause) = cause {
-                        self.end_soon(attempt, cause.ending(0));
+                    match (journalled, records.remove(&attempt), cause) {
+                        (_, Some(_), Some(cause)) => self.end_soon(attempt, cause.ending(0)),
+                        (_, Some(record), None) => resumed.push(record),
+                        (Some(held), None, _) if begun.contains(&attempt) => self.end_begun(attempt, held).await,
+                        (Some(_), None, Some(cause)) => self.end_soon(attempt, cause.ending(0)),
+                        (Some(_), None, None) => {}
+                        // Of this machine's own tasks there is no journal.
+                        (None, None, _) => {
+                            self.report_undone(&attempt).await;
+                            let lost = self.outbox().is_damaged(&attempt);
+                            self.end_soon(attempt, if lost { damaged() } else { restarted() });
+                        }
                     }
-                }
-                None if ended => {}
-                // Of this machine's own tasks there is no journal.
-                None => {
-                    self.report_undone(&attempt).await;
-                    let lost = self.outbox().is_damaged(&attempt);
-                    self.end_soon(attempt, if lost { damaged() } else { restarted() });
                 }
             }
         }
+        for attempt in records.keys() {
+            self.remove_record(attempt).await;
+        }
+        self.resume(resumed).await;
         for waiting in held.attempts.into_iter().filter(|held| held.stopped.is_none()) {
             let attempt = waiting.attempt();
             let over = self.outbox().attempts().contains(&(attempt.clone(), true));
@@ -82,6 +91,25 @@ impl Mesh {
         }
         self.ring();
         self.pump();
+    }
+
+    /// The records of attempts that may go on from there. The others are removed.
+    async fn usable_records(
+        &self,
+        welcome: &Welcome,
+        acked: &[(AttemptRef, u64)],
+    ) -> BTreeMap<AttemptRef, WaitingRecord> {
+        let mut usable = BTreeMap::new();
+        for (attempt, record) in self.records().await {
+            let is_newer_there = acked.iter().any(|(one, seq)| *one == attempt && *seq >= self.outbox().next(&attempt));
+            if !is_newer_there && !welcome.over.contains(&attempt) && self.may_go_on(&record).await {
+                usable.insert(attempt, record);
+            } else {
+                tracing::warn!(task.id = %attempt.task_id, "a task that waited does not go on: more is known of it than its record says");
+                self.remove_record(&attempt).await;
+            }
+        }
+        usable
     }
 
     /// Forgets attempts that are over for the Board: an old copy of the journal or of an outbox may still name them.

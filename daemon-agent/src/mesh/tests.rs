@@ -3,6 +3,8 @@
 use protocol::{Acked, ErrorCode, Event, Instant, SessionId, TaskId};
 use serde_json::json;
 
+use std::time::Duration;
+
 use super::*;
 use crate::{config::Variables, outbox::Quota};
 

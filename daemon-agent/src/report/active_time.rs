@@ -28,17 +28,12 @@ impl Measured {
 impl ActiveTime {
     /// Runs from now on.
     pub fn start() -> Self {
-        Self::start_after(Duration::ZERO)
+        Self::counted(Duration::ZERO)
     }
 
-    fn start_after(before: Duration) -> Self {
-        Self(Arc::new(watch::Sender::new(Measured { before, since: Some(Instant::now()) })))
-    }
-
-    /// One that has counted this much already.
-    #[cfg(test)]
+    /// Runs from now on, and has counted this much already.
     pub fn counted(before: Duration) -> Self {
-        Self::start_after(before)
+        Self(Arc::new(watch::Sender::new(Measured { before, since: Some(Instant::now()) })))
     }
 
     /// Counts no more, until [`ActiveTime::go_on`].

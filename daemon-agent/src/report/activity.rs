@@ -6,6 +6,7 @@ use std::{
 };
 
 use protocol::{AgentStreamEvent, AttemptRef, EventBody, TaskSubmit, text::head};
+use serde::{Deserialize, Serialize};
 
 use super::Sink;
 use crate::memory::{SummaryOutcome, TaskSummary};
@@ -19,8 +20,9 @@ const MAX_ITEM_BYTES: usize = 1_000;
 #[derive(Clone, Default)]
 pub struct ActivityRecorder(Arc<Mutex<Activity>>);
 
-#[derive(Default)]
-struct Activity {
+/// What an attempt did until now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Activity {
     /// Notes by the calls that asked for them, until their results arrive.
     asked: HashMap<String, String>,
     decisions: Vec<String>,
@@ -29,6 +31,16 @@ struct Activity {
 }
 
 impl ActivityRecorder {
+    /// Goes on from what an attempt did before.
+    pub fn of(activity: Activity) -> Self {
+        Self(Arc::new(Mutex::new(activity)))
+    }
+
+    /// What the attempt did until now.
+    pub fn activity(&self) -> Activity {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// A sink that forwards to `to` and is observed.
     pub fn beside(&self, to: Sink) -> Sink {
         let seen = self.0.clone();

@@ -1,72 +1,87 @@
 //! Questions that wait for a person: asked by a task, answered by a command of the Board.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use protocol::{ApprovalId, ApprovalResponse};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 
 use super::inbox::author;
 
-/// Answers to one question that may be queued; more than one is a mistake of the other side.
-const MAX_QUEUED_ANSWERS: usize = 4;
-
 /// The open questions of this daemon. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Approvals(Arc<Mutex<HashMap<ApprovalId, mpsc::Sender<ApprovalResponse>>>>);
+pub struct Approvals(Arc<Mutex<HashMap<ApprovalId, Registered>>>);
+
+/// An open question.
+struct Registered {
+    digest: String,
+    answer: watch::Sender<Option<ApprovalResponse>>,
+}
 
 /// A question that stays open until this is dropped.
 pub struct Question {
     id: ApprovalId,
-    digest: String,
-    answers: mpsc::Receiver<ApprovalResponse>,
+    answer: PendingAnswer,
     all: Approvals,
 }
 
+/// What is answered to one question. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PendingAnswer(watch::Receiver<Option<ApprovalResponse>>);
+
 impl Approvals {
-    /// Opens a question about the content with this digest.
+    /// Opens a question about the content with this digest. One that is open already is the same.
     pub fn ask(&self, id: ApprovalId, digest: String) -> Question {
-        let (to, answers) = mpsc::channel(MAX_QUEUED_ANSWERS);
-        self.open().insert(id.clone(), to);
-        Question { id, digest, answers, all: self.clone() }
+        let answer = match self.open().entry(id.clone()) {
+            Entry::Occupied(known) if known.get().digest == digest => known.get().answer.subscribe(),
+            known => {
+                let (answer, answered) = watch::channel(None);
+                known.insert_entry(Registered { digest, answer });
+                answered
+            }
+        };
+        Question { id, answer: PendingAnswer(answer), all: self.clone() }
     }
 
-    /// Passes on a person's answer. Answers to questions that are no longer open are dropped.
+    /// Passes on a person's answer; the first one to a question counts. Answers about anything but what was asked, and to
+    /// questions that are no longer open, are dropped.
     pub fn answer(&self, response: ApprovalResponse) {
-        let to = self.open().get(&response.approval_id).cloned();
-        if let Some(to) = to {
-            // A full queue contains an answer already.
-            let _ = to.try_send(response);
-        }
+        let open = self.open();
+        let Some(asked) = open.get(&response.approval_id).filter(|asked| asked.digest == response.digest) else {
+            return;
+        };
+        asked.answer.send_if_modified(|answer| {
+            let is_first = answer.is_none();
+            answer.get_or_insert_with(|| named(response));
+            is_first
+        });
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<ApprovalId, mpsc::Sender<ApprovalResponse>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<ApprovalId, Registered>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Question {
-    /// The answer about this content, if it was given already.
-    pub fn decided(&mut self) -> Option<ApprovalResponse> {
-        while let Ok(response) = self.answers.try_recv() {
-            if response.digest == self.digest {
-                return Some(named(response));
-            }
-        }
-        None
+    /// What is answered to it.
+    pub fn answer(&self) -> PendingAnswer {
+        self.answer.clone()
+    }
+}
+
+impl PendingAnswer {
+    /// The answer, if it was given already.
+    pub fn given(&self) -> Option<ApprovalResponse> {
+        self.0.borrow().clone()
     }
 
-    /// Waits for the answer about this content; answers about anything else are ignored.
-    pub async fn answer(&mut self) -> ApprovalResponse {
-        loop {
-            match self.answers.recv().await {
-                Some(response) if response.digest == self.digest => return named(response),
-                Some(_) => {}
-                // Cannot happen: the sender stays in the registry as long as this question exists.
-                None => std::future::pending().await,
-            }
+    /// Waits for the answer; forever if the question is closed without one.
+    pub async fn wait(mut self) -> ApprovalResponse {
+        match self.0.wait_for(Option::is_some).await.map(|answer| answer.clone()) {
+            Ok(Some(response)) => response,
+            Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 }
@@ -89,20 +104,34 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_word_about_what_was_asked_counts() {
+    async fn only_the_first_word_about_what_was_asked_counts() {
         let all = Approvals::default();
         let id = ApprovalId::new(1);
-        let mut question = all.ask(id.clone(), "d".to_owned());
+        let question = all.ask(id.clone(), "d".to_owned());
         let word = |digest: &str, decision| ApprovalResponse::new(id.clone(), digest.to_owned(), decision);
         all.answer(word("other", Decision::Allow));
+        assert_eq!(question.answer().given(), None);
         all.answer(word("d", Decision::Deny));
-        let answer = question.answer().await;
-        assert_eq!((answer.decision, answer.by.as_str()), (Decision::Deny, "an operator"));
         all.answer(ApprovalResponse { by: "Ada\n".to_owned(), ..word("d", Decision::Allow) });
-        assert_eq!(question.decided().map(|answer| answer.by).as_deref(), Some("Ada"));
-        assert_eq!(question.decided(), None);
+        let answer = question.answer().wait().await;
+        assert_eq!((answer.decision, answer.by.as_str()), (Decision::Deny, "an operator"));
+        assert_eq!(question.answer().given(), Some(answer));
         drop(question);
         all.answer(word("d", Decision::Allow));
         assert!(all.open().is_empty());
+    }
+
+    #[test]
+    fn a_question_that_is_opened_again_has_its_answer() {
+        let all = Approvals::default();
+        let (id, digest) = (ApprovalId::new(1), "d".to_owned());
+        let first = all.ask(id.clone(), digest.clone());
+        let response = ApprovalResponse::new(id.clone(), digest.clone(), Decision::Allow);
+        all.answer(ApprovalResponse { by: "Ada\n".to_owned(), ..response });
+        let again = all.ask(id.clone(), digest);
+        assert_eq!(again.answer().given().map(|answer| answer.by).as_deref(), Some("Ada"));
+        let other = all.ask(id, "other".to_owned());
+        assert_eq!(other.answer().given(), None);
+        drop((first, again, other));
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use protocol::{AgentStreamEvent, MessageId, MessageProgress, TaskMessage};
 use tokio::sync::watch;
 
-use queue::MessageQueue;
+pub use queue::MessageQueue;
 
 /// The messages of one attempt. Cheap to clone.
 #[derive(Clone, Default)]
@@ -62,6 +62,21 @@ impl Inbox {
             state.report(id, rev, progress, None);
         }
         self.signal(&state);
+    }
+
+    /// The inbox of an attempt that goes on after a restart: what waited, and what was told already.
+    pub fn of(queue: MessageQueue) -> Self {
+        let inbox = Self::default();
+        let mut state = inbox.state();
+        state.queue = queue;
+        inbox.signal(&state);
+        drop(state);
+        inbox
+    }
+
+    /// What waits, and what was told already.
+    pub fn queue(&self) -> MessageQueue {
+        self.state().queue.clone()
     }
 
     /// Reports to `report` from now on, beginning with what came before. `report` must append before it returns.

@@ -16,6 +16,7 @@ use protocol::{
     suggestion::{MAX_SUGGESTIONS, suggestions},
     text::{head, printable},
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Sink;
@@ -57,12 +58,33 @@ struct Inner {
     turn: tokio::sync::Mutex<()>,
 }
 
+/// What one attempt did with the memory until now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryProgress {
+    proposed: Vec<String>,
+    written: Option<String>,
+    notes: Vec<Note>,
+}
+
 impl MemoryEditor {
     /// The editor for an attempt of this agent.
     pub fn open(agent_id: &str, policy: Policy, memory: Memory, sink: Sink) -> Self {
         let agent = agent_id.to_owned();
         let (proposed, written, notes, turn) = Default::default();
         Self(Arc::new(Inner { memory, agent, policy, sink, proposed, written, notes, turn }))
+    }
+
+    /// What this attempt did until now.
+    pub fn progress(&self) -> MemoryProgress {
+        let (proposed, written) = (held(&self.0.proposed).clone(), held(&self.0.written).clone());
+        MemoryProgress { proposed, written, notes: held(&self.0.notes).clone() }
+    }
+
+    /// Goes on from what this attempt did before a restart.
+    pub fn go_on_from(&self, progress: MemoryProgress) {
+        *held(&self.0.proposed) = progress.proposed;
+        *held(&self.0.written) = progress.written;
+        *held(&self.0.notes) = progress.notes;
     }
 
     /// Whether changes of `MEMORY.md` become proposals.

@@ -10,6 +10,16 @@ use tokio::sync::watch;
 pub struct PauseSwitch(Arc<watch::Sender<Option<PausePoint>>>);
 
 impl PauseSwitch {
+    /// The switch of an attempt that goes on after a restart.
+    pub fn of(asked: Option<PausePoint>) -> Self {
+        Self(Arc::new(watch::Sender::new(asked)))
+    }
+
+    /// Where it is to be held, if it is.
+    pub fn asked(&self) -> Option<PausePoint> {
+        *self.0.borrow()
+    }
+
     /// Holds it at the next such point. Of two requests the one that holds earlier counts.
     pub fn pause(&self, at: PausePoint) {
         self.0.send_if_modified(|asked| {

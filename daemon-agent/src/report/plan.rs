@@ -15,6 +15,7 @@ use protocol::{
     limits::MAX_EVENT_BYTES,
     plan::{self, Status, Steps},
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::authorship::{AgentLines, PlanLines, replaces};
@@ -71,7 +72,7 @@ pub enum PlanOutcome {
 }
 
 /// A plan's current text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanText {
     pub markdown: String,
     /// The file's hash; `None` if there is no file.
@@ -140,6 +141,16 @@ impl PlanEditor {
         let now = self.now().await;
         let hash = now.hash.filter(|_| now.markdown.len() <= plan::MAX_PLAN_BYTES);
         hash.map(|hash| json!({ "markdown": now.markdown, "hash": hash }))
+    }
+
+    /// What this attempt proposed last.
+    pub fn proposed(&self) -> Option<String> {
+        held(&self.0.proposed).clone()
+    }
+
+    /// Goes on from what this attempt proposed before a restart.
+    pub fn go_on_from(&self, proposed: Option<String>) {
+        *held(&self.0.proposed) = proposed;
     }
 
     /// Sets how changes are treated from now on.

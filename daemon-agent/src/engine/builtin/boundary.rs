@@ -1,34 +1,24 @@
 //! What comes before every model call and every call of a tool: a paused task is held, people are told that a limit is
 //! nearly used, and one that is reached is a question for them, or ends the task.
 
-use std::time::Duration;
-
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
-    NextCall, NoticeLevel, PauseCause, PausePoint, text::head_and_tail,
+    ActivityState, AgentWait, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision, NextCall, NoticeLevel,
+    PauseCause, PausePoint, text::head_and_tail,
 };
 use serde_json::{Value, json};
 
 use super::{
     AgentLoop, Halt,
     budget::{Boundary, Limit, LimitState, number},
+    questions::Reply,
     tool_calls::shown,
 };
 use crate::{model::ToolCall, workspace::hex};
 
-/// How long a question waits for a person if nothing says how long.
-const USUAL_APPROVAL_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest arguments in a preview, bytes.
 const MAX_PREVIEW_ARGS_BYTES: usize = 8 * 1024;
 
 impl AgentLoop {
-    /// Comes before a model call, and counts it.
-    pub(super) async fn begin_step(&mut self) -> Result<(), Halt> {
-        self.pass(Boundary::Step, None).await?;
-        self.budget.count_step();
-        Ok(())
-    }
-
     /// Comes before a call of a tool. One that is not made because somebody stepped in holds up nobody.
     pub(super) async fn begin_call(&mut self, call: &ToolCall) -> Result<(), Halt> {
         if self.steering_author().is_some() {
@@ -40,7 +30,10 @@ impl AgentLoop {
     /// Returns once nothing stands in the way of what comes next.
     pub(super) async fn pass(&mut self, at: Boundary, next: Option<&ToolCall>) -> Result<(), Halt> {
         loop {
-            self.hold(at, next).await?;
+            // A question that is open goes first: it was asked before the task was paused.
+            if self.asked.is_none() {
+                self.hold(at, next).await?;
+            }
             self.tell_what_is_nearly_used().await;
             let Some(reached) = self.budget.used_up(at) else { return Ok(()) };
             if self.budget.stops_at(reached.limit) {
@@ -59,15 +52,14 @@ impl AgentLoop {
             Boundary::Step | Boundary::Retry => (PausePoint::Step, ActivityState::Thinking),
             Boundary::Call => (PausePoint::Tool, ActivityState::Tool),
         };
-        let pause = self.run.pause.clone();
-        if !pause.holds(point) {
-            return Ok(());
+        while self.run.pause.holds(point) {
+            let pause = self.run.pause.clone();
+            let next =
+                next.map(|call| NextCall { call_id: call.id.clone(), tool: call.name.clone(), args: shown(call) });
+            let wait = AgentWait { next, ..AgentWait::of(PauseCause::Paused) };
+            self.wait(wait, async move { pause.released(point).await }).await?;
+            self.state(then, None).await;
         }
-        let next = next.map(|call| NextCall { call_id: call.id.clone(), tool: call.name.clone(), args: shown(call) });
-        self.state(ActivityState::Waiting, Some(AgentWait { next, ..AgentWait::of(PauseCause::Paused) })).await;
-        let released = self.run.stop.run_until_cancelled(pause.released(point)).await;
-        released.ok_or(Halt::Stopped)?;
-        self.state(then, None).await;
         Ok(())
     }
 
@@ -82,62 +74,39 @@ impl AgentLoop {
 
     /// Waits until a person has allowed more, which need not be enough.
     async fn ask_for_more(&mut self, reached: LimitState, next: Option<&ToolCall>) -> Result<(), Halt> {
-        let wait = self.run.submit.approval_minutes.map(|minutes| Duration::from_secs(u64::from(minutes) * 60));
-        let wait = wait.unwrap_or(USUAL_APPROVAL_TIMEOUT);
-        let asked = self.budget_question(&reached, next, wait);
-        let (id, digest, until) = (asked.approval_id.clone(), asked.digest.clone(), asked.expires_at);
-        let mut question = self.run.approvals.ask(id.clone(), digest.clone());
-        self.log.part("approval-required", json!({ "approvalId": id, "digest": digest, "limit": asked.limit })).await;
-        self.emit(AgentStreamEvent::ApprovalRequired(Box::new(asked))).await;
-        self.state(ActivityState::Waiting, Some(AgentWait { until, ..AgentWait::of(PauseCause::Budget) })).await;
-        let response = tokio::select! {
-            biased;
-            () = self.run.stop.cancelled() => return Err(Halt::Stopped),
-            response = question.answer() => response,
-            () = self.clock.pass(wait) => {
-                let reason = "nobody answered in time".to_owned();
-                let line = json!({ "approvalId": id, "decision": "expired", "note": reason });
-                self.log.part("approval", line).await;
-                self.emit(AgentStreamEvent::ApprovalExpired { approval_id: id, reason }).await;
+        let then = if next.is_some() { ActivityState::Tool } else { ActivityState::Thinking };
+        let reply = self.ask_people(|task| task.budget_question(&reached, next), then).await?;
+        self.asked = None;
+        let ApprovalResponse { decision, note, grant, by, .. } = match reply {
+            Reply::Decided(response) => *response,
+            Reply::Expired => {
                 return Err(Halt::Failed(reached.error(Some("nobody answered whether it may use more"))));
             }
+            Reply::Steered => return Ok(()),
         };
-        let ApprovalResponse { decision, note, grant, by, .. } = response;
-        let line = json!({ "approvalId": id, "decision": decision, "note": note, "grant": grant, "by": by });
-        self.log.part("approval", line).await;
         match decision {
             Decision::Deny => return Err(Halt::Failed(reached.error(Some(&denial(&by, note.as_deref()))))),
             Decision::Allow => self.budget.grant(reached.limit, grant.as_ref()),
             // Not an answer to this question: it is asked again.
             Decision::Answer => {}
         }
-        self.state(if next.is_some() { ActivityState::Tool } else { ActivityState::Thinking }, None).await;
         Ok(())
     }
 
-    fn budget_question(&self, reached: &LimitState, next: Option<&ToolCall>, wait: Duration) -> ApprovalRequest {
+    fn budget_question(&self, reached: &LimitState, next: Option<&ToolCall>) -> ApprovalRequest {
         let limit = reached.reported();
         let submit = &self.run.submit;
         let asked = json!({ "limit": limit, "taskId": submit.task_id, "attempt": submit.attempt });
         let cwd = self.run.agent.spaces.first().cloned().unwrap_or_else(|| self.run.home.workspace());
         ApprovalRequest {
-            approval_id: ApprovalId::new(self.clock.now().millis()),
-            kind: ApprovalKind::Budget,
             // Objects are sorted by their keys.
             digest: hex(asked.to_string().as_bytes()),
-            tool: "budget".to_owned(),
             args: next.map_or(Value::Null, |call| json!({ "tool": call.name, "args": shown(call) })),
-            call_id: None,
             cwd: cwd.display().to_string(),
             preview: preview(reached, next),
             risk: risk(reached.limit).to_owned(),
-            reason: String::new(),
-            rule: None,
-            files: Vec::new(),
-            question: None,
             limit: Some(limit),
-            replaces: None,
-            expires_at: Some(self.clock.after(wait)),
+            ..self.question(ApprovalKind::Budget, "budget")
         }
     }
 }

@@ -5,6 +5,7 @@ pub(super) mod cost;
 use std::time::Duration;
 
 use protocol::{ErrorCode, LimitPolicy, ReachedLimit, TaskError, TaskLimits, Usage};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{config::Agent, report::ActiveTime};
@@ -15,7 +16,7 @@ const NEARLY_USED: f64 = 0.8;
 const COST_TOLERANCE_USD: f64 = 1e-9;
 
 /// One of the bounds of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Limit {
     Steps,
     ToolCalls,
@@ -115,7 +116,7 @@ impl LimitState {
 }
 
 /// Limits, and what was consumed.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Budget {
     limits: TaskLimits,
     /// Calls of tools after which the agent checks in.
@@ -128,6 +129,7 @@ pub(super) struct Budget {
     calls_on_leash: u32,
     tokens: u64,
     cost_usd: f64,
+    #[serde(skip, default = "ActiveTime::start")]
     active_time: ActiveTime,
     /// Limits of which people were told that they are nearly used.
     told: Vec<Limit>,
@@ -148,6 +150,11 @@ impl Budget {
             active_time,
             told: Vec::new(),
         }
+    }
+
+    /// This one, in a process that counts its time in `active_time`.
+    pub fn resumed(self, active_time: ActiveTime) -> Self {
+        Self { active_time, ..self }
     }
 
     /// Whether the task ends at a limit, instead of asking a person. At its leash it asks in any case.

@@ -6,16 +6,18 @@
 use std::collections::{HashMap, HashSet};
 
 use protocol::{
-    ActivityState, AffectedFile, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse,
+    ActivityState, AffectedFile, AgentQuestion, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest,
+    ApprovalResponse,
     Decision, DecisionScope, NoticeLevel, text::head_and_tail,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
     AgentLoop, Halt,
     ask_operator::{self, ASK_OPERATOR, OperatorQuestion},
-    gate::{AskedCall, CallVerdict, digest},
-    questions::{OpenQuestion, Reply, STEPPED_IN, span},
+    gate::{AskedCall, CallVerdict, Gate, digest},
+    questions::{AwaitedDecision, OpenQuestion, Reply, STEPPED_IN, span},
     tool_calls::shown,
 };
 use crate::{
@@ -30,12 +32,40 @@ const MAX_NOTE_BYTES: usize = 8 * 1024;
 /// What is said of a question about a call that has become another one.
 const CHANGED_CALL: &str = "what the call would do has changed since it was asked";
 
+/// What a person allowed until the task ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum AllowedForTask {
+    Call { tool: String, args: Value },
+    Rule { rule: String, by: String },
+}
+
+impl AllowedForTask {
+    /// Lets it pass from now on; `Err` says why it does not.
+    pub fn apply(&self, gate: &mut Gate) -> Result<(), String> {
+        match self {
+            Self::Call { tool, args } => {
+                gate.allow_call(tool, args);
+                Ok(())
+            }
+            Self::Rule { rule, by } => gate.allow_rule(rule, by),
+        }
+    }
+}
+
 /// The questions about the calls of one answer.
 #[derive(Default)]
 pub(super) struct AskedCalls {
-    open: HashMap<String, OpenQuestion>,
+    /// By their calls.
+    pub open: HashMap<String, OpenQuestion>,
     /// Calls that were reported, because a question about them was.
-    announced: HashSet<String>,
+    pub announced: HashSet<String>,
+}
+
+impl AskedCalls {
+    /// The decision about a call, if it is asked about.
+    pub fn awaited(&self, call_id: &str) -> Option<AwaitedDecision> {
+        self.open.get(call_id).map(OpenQuestion::awaited)
+    }
 }
 
 /// What becomes of a call whose turn it is.
@@ -70,82 +100,89 @@ enum Considered {
     },
 }
 
-impl AskedCalls {
-    /// Drops the question about a call, which is then not open any more.
-    pub fn take(&mut self, call_id: &str) -> Option<OpenQuestion> {
-        self.open.remove(call_id)
-    }
-}
-
 impl AgentLoop {
-    /// Asks about all calls of an answer that need it, so that people can decide about them together. A call is left for its
-    /// turn when an earlier one writes the same file, because only then is it known what it changes.
-    pub(super) async fn ask_ahead(&mut self, calls: &[ToolCall], finish: FinishReason) -> AskedCalls {
-        let mut asked = AskedCalls::default();
+    /// Puts the questions about calls together, before the first of them is made. A call that writes what an earlier one
+    /// writes is asked when its turn comes: only then is it known what it would do.
+    pub(super) async fn ask_ahead(&mut self) {
         let mut written = HashSet::new();
-        for call in calls {
-            let Considered::Asked { request, minutes, .. } = self.consider(call, finish).await else { continue };
+        for call in self.calls.left.clone() {
+            let Considered::Asked { request, minutes, .. } = self.consider(&call).await else { continue };
             let is_first = request.files.iter().all(|file| !written.contains(&file.path));
             written.extend(request.files.iter().map(|file| file.path.clone()));
             if is_first {
-                self.put(call, *request, minutes, &mut asked).await;
+                let question = self.opened(*request, minutes);
+                self.calls.asked.open.insert(call.id, question);
             }
         }
-        asked
+        if !self.calls.asked.open.is_empty() {
+            self.rest(false).await;
+            self.report_questions().await;
+        }
+    }
+
+    /// Reports the questions about calls that are still to be reported, each behind its call.
+    pub(super) async fn report_questions(&mut self) {
+        for call in self.calls.left.clone() {
+            let unreported = self.calls.asked.open.get_mut(&call.id).filter(|question| !question.is_reported);
+            let Some(question) = unreported else { continue };
+            question.is_reported = true;
+            let request = question.request.clone();
+            self.announce(&call).await;
+            self.announce_question(&request).await;
+        }
     }
 
     /// Reports a call, unless that was done when it was asked about.
-    pub(super) async fn announce(&self, call: &ToolCall, asked: &mut AskedCalls) {
-        if asked.announced.insert(call.id.clone()) {
+    pub(super) async fn announce(&mut self, call: &ToolCall) {
+        if self.calls.asked.announced.insert(call.id.clone()) {
             self.report_call(call).await;
         }
     }
 
     /// Decides about the call whose turn it is, or lets people decide.
-    pub(super) async fn admit(
-        &mut self,
-        call: &ToolCall,
-        finish: FinishReason,
-        asked: &mut AskedCalls,
-    ) -> Result<Admission, Halt> {
+    pub(super) async fn admit(&mut self, call: &ToolCall) -> Result<Admission, Halt> {
         loop {
             // What a person decided already goes before what meanwhile frees or changes the call.
-            if let Some(mut question) = asked.take(&call.id) {
-                if let Some(response) = self.decided(&mut question).await {
-                    match self.obey(call, finish, &question, response).await? {
-                        Some(admission) => return Ok(admission),
-                        None => continue,
-                    }
+            if let Some(response) = self.calls.asked.awaited(&call.id).and_then(|awaited| awaited.given()) {
+                self.go_on().await?;
+                self.record(&response).await;
+                match self.obey(call, response).await? {
+                    Some(admission) => return Ok(admission),
+                    None => continue,
                 }
-                asked.open.insert(call.id.clone(), question);
             }
-            let (request, minutes) = match self.consider(call, finish).await {
+            let (request, minutes) = match self.consider(call).await {
                 Considered::Asked { request, minutes, .. } => (*request, minutes),
                 Considered::Free(bounds) => {
-                    self.withdraw(call, "the call is allowed by now", asked).await;
+                    self.withdraw(call, "the call is allowed by now").await?;
                     let call = call.clone();
                     return Ok(Admission::Run(AdmittedCall { call, bounds, approval: None, preface: None }));
                 }
                 Considered::Settled(outcome) => {
-                    self.withdraw(call, "the call cannot be made any more", asked).await;
+                    self.withdraw(call, "the call cannot be made any more").await?;
                     return Ok(Admission::Settled(outcome));
                 }
             };
-            if asked.open.get(&call.id).is_some_and(|open| open.request.digest != request.digest) {
-                self.withdraw(call, CHANGED_CALL, asked).await;
+            let open = self.calls.asked.open.get(&call.id);
+            if open.is_some_and(|open| open.request.digest != request.digest) {
+                self.withdraw(call, CHANGED_CALL).await?;
             }
-            if !asked.open.contains_key(&call.id) {
-                self.put(call, request, minutes, asked).await;
+            if !self.calls.asked.open.contains_key(&call.id) {
+                let question = self.opened(request, minutes);
+                self.calls.asked.open.insert(call.id.clone(), question);
+                self.rest(false).await;
+                self.report_questions().await;
             }
-            let Some(mut question) = asked.take(&call.id) else { continue };
-            match self.reply(&mut question, ActivityState::Tool).await? {
-                Reply::Steered => {
-                    asked.open.insert(call.id.clone(), question);
-                    return Ok(Admission::Steered);
+            let Some(awaited) = self.calls.asked.awaited(&call.id) else { continue };
+            match self.reply(&awaited, ActivityState::Tool).await? {
+                Reply::Steered => return Ok(Admission::Steered),
+                Reply::Expired => {
+                    let question = self.calls.asked.open.remove(&call.id);
+                    let asked = question.and_then(|question| question.request.question);
+                    return Ok(Admission::Settled(unanswered(asked.as_ref(), awaited.minutes)));
                 }
-                Reply::Expired => return Ok(Admission::Settled(unanswered(&question))),
                 Reply::Decided(response) => {
-                    if let Some(admission) = self.obey(call, finish, &question, *response).await? {
+                    if let Some(admission) = self.obey(call, *response).await? {
                         return Ok(admission);
                     }
                 }
@@ -154,38 +191,30 @@ impl AgentLoop {
     }
 
     /// Follows a decision, unless somebody steps in first. `None` if the call is to be asked again.
-    async fn obey(
-        &mut self,
-        call: &ToolCall,
-        finish: FinishReason,
-        question: &OpenQuestion,
-        response: ApprovalResponse,
-    ) -> Result<Option<Admission>, Halt> {
+    async fn obey(&mut self, call: &ToolCall, response: ApprovalResponse) -> Result<Option<Admission>, Halt> {
         if response.decision == Decision::Allow {
             // Somebody may have paused the task while it waited, and said something meanwhile.
             self.begin_call(call).await?;
             if self.steering_author().is_some() {
-                self.give_up(question, STEPPED_IN).await;
+                self.withdraw(call, STEPPED_IN).await?;
                 return Ok(Some(Admission::Steered));
             }
         }
-        Ok(self.follow(call, finish, question, response).await)
-    }
-
-    /// Puts a question about a call, which is reported first.
-    async fn put(&mut self, call: &ToolCall, request: ApprovalRequest, minutes: Option<u32>, asked: &mut AskedCalls) {
-        self.announce(call, asked).await;
-        let question = self.pose(request, minutes).await;
-        asked.open.insert(call.id.clone(), question);
+        let Some(question) = self.calls.asked.open.remove(&call.id) else { return Ok(None) };
+        Ok(self.follow(call, &question, response).await)
     }
 
     /// Gives up the question about a call, if there is one, and says why.
-    async fn withdraw(&mut self, call: &ToolCall, why: &str, asked: &mut AskedCalls) {
-        let Some(question) = asked.take(&call.id) else { return };
-        self.give_up(&question, why).await;
+    async fn withdraw(&mut self, call: &ToolCall, why: &str) -> Result<(), Halt> {
+        if self.calls.asked.open.contains_key(&call.id) {
+            self.go_on().await?;
+        }
+        let Some(question) = self.calls.asked.open.remove(&call.id) else { return Ok(()) };
+        self.give_up(&question.request.approval_id, why).await;
         if why == CHANGED_CALL {
             self.ask_anew_notice(call).await;
         }
+        Ok(())
     }
 
     async fn ask_anew_notice(&mut self, call: &ToolCall) {
@@ -195,10 +224,10 @@ impl AgentLoop {
     }
 
     /// What a call is by the rules and the mode.
-    async fn consider(&self, call: &ToolCall, finish: FinishReason) -> Considered {
+    async fn consider(&self, call: &ToolCall) -> Considered {
         let Ok(args) = &call.args else { return Considered::Free(None) };
         // What is not carried out anyway says so by itself.
-        if finish == FinishReason::Length || !self.may_call(&call.name) || !self.tools.offers(&call.name) {
+        if self.calls.finish == FinishReason::Length || !self.may_call(&call.name) || !self.tools.offers(&call.name) {
             return Considered::Free(None);
         }
         if self.gate.lets_pass(&call.name) && call.name != ASK_OPERATOR {
@@ -281,7 +310,6 @@ impl AgentLoop {
     async fn follow(
         &mut self,
         call: &ToolCall,
-        finish: FinishReason,
         question: &OpenQuestion,
         response: ApprovalResponse,
     ) -> Option<Admission> {
@@ -295,12 +323,12 @@ impl AgentLoop {
             let changed = ToolCall { args: Ok(args), ..call.clone() };
             return self.replace(changed, question, &response).await;
         }
-        let bounds = match self.consider(call, finish).await {
+        let bounds = match self.consider(call).await {
             Considered::Asked { request, .. } if request.digest != question.request.digest => {
                 return self.ask_anew(call, question).await;
             }
             Considered::Settled(outcome) => {
-                self.give_up(question, "the call cannot be made any more").await;
+                self.give_up(&question.request.approval_id, "the call cannot be made any more").await;
                 return Some(Admission::Settled(outcome));
             }
             Considered::Asked { bounds, .. } => Some(bounds),
@@ -313,7 +341,7 @@ impl AgentLoop {
 
     /// Gives up a decided question whose call has become another one; `None`, as [`AgentLoop::follow`] answers then.
     async fn ask_anew(&mut self, call: &ToolCall, question: &OpenQuestion) -> Option<Admission> {
-        self.give_up(question, CHANGED_CALL).await;
+        self.give_up(&question.request.approval_id, CHANGED_CALL).await;
         self.ask_anew_notice(call).await;
         None
     }
@@ -336,7 +364,7 @@ impl AgentLoop {
             Ok(proposal) => proposal,
             Err(why) => {
                 self.give_up(
-                    question,
+                    &question.request.approval_id,
                     &format!("the changed call cannot be made: {}", head_and_tail(&why.message, 300)),
                 )
                 .await;
@@ -344,7 +372,7 @@ impl AgentLoop {
             }
         };
         if let Some(why) = self.gate.denies(&call.name, &proposal) {
-            self.give_up(question, "a rule denies the changed call").await;
+            self.give_up(&question.request.approval_id, "a rule denies the changed call").await;
             return Some(Admission::Settled(refused(ToolErrorKind::Permission.because(why))));
         }
         let seen = |file: &AffectedFile| question.request.files.iter().find(|seen| seen.path == file.path).cloned();
@@ -360,7 +388,7 @@ impl AgentLoop {
         let request = match self.call_question(&call, &args, proposal, asked) {
             Ok(request) => request,
             Err(why) => {
-                self.give_up(question, "the changed call is too long").await;
+                self.give_up(&question.request.approval_id, "the changed call is too long").await;
                 return Some(Admission::Settled(refused(why.into())));
             }
         };
@@ -377,15 +405,16 @@ impl AgentLoop {
 
     /// Keeps a decision that holds for more than one call.
     async fn remember(&mut self, call: &ToolCall, response: &ApprovalResponse) {
-        match (response.scope.unwrap_or_default(), &response.rule) {
-            (DecisionScope::Once, _) => {}
-            (DecisionScope::Task, _) => self.gate.allow_call(&call.name, &call.object()),
-            (DecisionScope::Rule, rule) => {
-                let rule = rule.as_deref().unwrap_or_default();
-                if let Err(why) = self.gate.allow_rule(rule, &response.by) {
-                    self.notice(NoticeLevel::Warning, format!("The call is allowed once: {why}.")).await;
-                }
+        let allowed = match response.scope.unwrap_or_default() {
+            DecisionScope::Once => return,
+            DecisionScope::Task => AllowedForTask::Call { tool: call.name.clone(), args: call.object() },
+            DecisionScope::Rule => {
+                AllowedForTask::Rule { rule: response.rule.clone().unwrap_or_default(), by: response.by.clone() }
             }
+        };
+        match allowed.apply(&mut self.gate) {
+            Ok(()) => self.allowed.push(allowed),
+            Err(why) => self.notice(NoticeLevel::Warning, format!("The call is allowed once: {why}.")).await,
         }
     }
 
@@ -397,10 +426,12 @@ impl AgentLoop {
     }
 
     /// Records that a call was not decided, because somebody stepped in.
-    pub(super) async fn step_over(&mut self, call: &ToolCall, note: &str, asked: &mut AskedCalls) {
-        if let Some(mut question) = asked.take(&call.id) {
-            self.overtake(&mut question, note).await;
+    pub(super) async fn step_over(&mut self, call: &ToolCall, note: &str) -> Result<(), Halt> {
+        self.go_on().await?;
+        if let Some(question) = self.calls.asked.open.remove(&call.id) {
+            self.overtake(&question.awaited(), note).await;
         }
+        Ok(())
     }
 }
 
@@ -416,13 +447,13 @@ fn not_allowed(call: &ToolCall, response: &ApprovalResponse) -> ToolOutcome {
     forbidden(format!("Not run: `{}` was not allowed by {}{end}", call.name, response.by))
 }
 
-fn unanswered(question: &OpenQuestion) -> ToolOutcome {
-    match &question.request.question {
-        Some(asked) => ask_operator::unanswered(asked, question.minutes),
+fn unanswered(asked: Option<&AgentQuestion>, minutes: u32) -> ToolOutcome {
+    match asked {
+        Some(asked) => ask_operator::unanswered(asked, minutes),
         None => forbidden(format!(
             "Not run: a person has to allow this, and nobody answered within {}. Do what is possible without it, and say what \
              is left.",
-            span(question.minutes)
+            span(minutes)
         )),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use protocol::{AgentStreamEvent, TaskMessage};
+use protocol::{AgentStreamEvent, ErrorCode, TaskMessage};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -37,7 +37,7 @@ impl AgentLoop {
         }
         self.consume(messages).await;
         let text = prompt::said(messages);
-        if self.planning {
+        if self.planning.is_some() {
             self.said_while_planning.push(text.clone());
         }
         self.request.messages.push(Message::User(text));
@@ -65,7 +65,8 @@ impl AgentLoop {
     }
 
     /// Whether the task goes on after this last answer of a turn, because people said something; if not, the inbox is
-    /// closed. What the task's limits leave no room for is left to the Board, unless a person can be asked for more.
+    /// closed. What the task's limits leave no room for is left to the Board, unless a person allows more: the task itself
+    /// is done.
     pub(super) async fn goes_on_after(&mut self, answer: &AssistantMessage) -> Result<bool, Halt> {
         if self.run.stop.is_cancelled() {
             return Err(Halt::Stopped);
@@ -75,7 +76,13 @@ impl AgentLoop {
                 self.run.inbox.close();
                 return Ok(false);
             }
-            self.pass(Boundary::Step, None).await?;
+            match self.pass(Boundary::Step, None).await {
+                Err(Halt::Failed(error)) if error.code == ErrorCode::BudgetExceeded => {
+                    self.run.inbox.close();
+                    return Ok(false);
+                }
+                passed => passed?,
+            }
         }
         let messages = match self.run.inbox.next() {
             NextMessages::Closed => return Ok(false),

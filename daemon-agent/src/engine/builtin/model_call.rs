@@ -3,19 +3,20 @@
 
 mod failure;
 
-use protocol::{ActivityState, AgentStreamEvent, StepState, Usage, UsageSource, text::head};
+use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{
-    AgentLoop, Halt,
+    AgentLoop, Halt, Stage,
     budget::{
         Boundary,
         cost::{self, Pricing},
     },
 };
 use crate::model::{Answer, Delta, ModelError};
-use failure::Tries;
+pub(super) use failure::Tries;
 
 /// Deltas that may wait between the stream and the log.
 const MAX_QUEUED_DELTAS: usize = 64;
@@ -58,29 +59,42 @@ enum Streamed {
     Stopped,
 }
 
+/// What comes before a model call that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum DueCall {
+    /// It is the next one.
+    Next,
+    /// It takes the place of one that was dropped.
+    Again,
+    /// It is tried again.
+    Retry,
+    /// It is tried again at this moment, which its provider asked for.
+    At(Instant),
+}
+
 impl AgentLoop {
     /// Sends the conversation as it stands to the model.
-    pub(super) async fn ask(&mut self) -> Result<Answer, Halt> {
-        let mut tries = Tries::default();
+    pub(super) async fn ask(&mut self, mut due: DueCall) -> Result<Answer, Halt> {
         loop {
+            self.stage = Stage::Model(due);
+            self.prepare_call(due).await?;
+            self.go_on().await?;
             self.tell_steering().await;
             self.step += 1;
             self.step(StepState::Started, None).await;
             self.state(ActivityState::Thinking, None).await;
             let mut heard = HeardDeltas::default();
             match self.stream(&mut heard).await {
-                Streamed::Answered(Ok(answer)) => return self.said(answer, &heard.thought).await,
-                Streamed::Answered(Err(failure)) => {
-                    self.after_failure(failure, &mut tries).await?;
-                    self.pass(Boundary::Retry, None).await?;
+                Streamed::Answered(Ok(answer)) => {
+                    self.tries = Tries::default();
+                    return self.said(answer, &heard.thought).await;
                 }
+                Streamed::Answered(Err(failure)) => due = self.after_failure(failure).await?,
                 Streamed::Steered(author) => {
                     self.count_dropped(&heard).await;
                     self.step(StepState::Discarded, Some(format!("steered by {author}"))).await;
-                    // The message waits as long as this does: without another call the agent would never hear it.
-                    self.pass(Boundary::Step, None).await?;
-                    self.budget.count_step_again();
-                    tries = Tries::default();
+                    self.tries = Tries::default();
+                    due = DueCall::Again;
                 }
                 Streamed::Stopped => {
                     self.step(StepState::Finished, Some("stopped".to_owned())).await;
@@ -88,6 +102,30 @@ impl AgentLoop {
                 }
             }
         }
+    }
+
+    /// Returns once nothing stands in the way of the call, and counts it.
+    async fn prepare_call(&mut self, due: DueCall) -> Result<(), Halt> {
+        match due {
+            DueCall::Next => {
+                self.pass(Boundary::Step, None).await?;
+                self.budget.count_step();
+                let said = self.planning.as_mut().map(|planning| std::mem::take(&mut planning.said));
+                self.tell(&said.unwrap_or_default()).await;
+            }
+            DueCall::Again => {
+                // The message waits as long as this does: without another call the agent would never hear it.
+                self.pass(Boundary::Step, None).await?;
+                self.budget.count_step_again();
+            }
+            DueCall::Retry => self.pass(Boundary::Retry, None).await?,
+            DueCall::At(moment) => {
+                self.wait_for_provider(moment).await?;
+                self.stage = Stage::Model(DueCall::Retry);
+                self.pass(Boundary::Retry, None).await?;
+            }
+        }
+        Ok(())
     }
 
     /// One model call, reported while it streams.

@@ -4,20 +4,21 @@
 //! that it then works with; only what people said meanwhile follows the goal.
 
 use protocol::{
-    ActivityState, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision, ErrorCode, NoticeLevel, Policy,
-    TaskError, TaskMessage, plan,
+    ActivityState, ApprovalKind, ApprovalRequest, Decision, ErrorCode, NoticeLevel, Policy, TaskError, TaskMessage,
+    plan,
     text::{head, head_and_tail},
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    AgentLoop, Halt,
+    AgentLoop, Halt, Stage,
     ask_operator::ASK_OPERATOR,
-    filtered,
+    model_call::DueCall,
     questions::{OpenQuestion, Reply, span},
 };
 use crate::{
-    model::{FinishReason, Message},
+    model::{AssistantMessage, Message},
     prompt,
     report::plan::PlanText,
     tools,
@@ -42,26 +43,29 @@ be verified, what could go wrong. Do not begin the work.
 </planning>
 ";
 
-/// A person's answer to a plan.
+/// What an attempt keeps in mind until its plan is approved.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Planning {
+    /// How many plans were denied.
+    rounds: usize,
+    /// What people said instead of deciding. It counts as told with the next model call.
+    pub said: Vec<TaskMessage>,
+}
+
+/// A person's word on a plan.
 enum Verdict {
     /// Approved; the text of the plan.
     Allowed(String),
     /// Denied; the person's note.
     Denied(String),
-    /// Somebody said this instead. It counts as told with the next model call.
-    Steered(Vec<TaskMessage>),
-}
-
-/// What came of the question about a plan.
-enum PlanReply {
-    Decided(Box<ApprovalResponse>),
+    /// Somebody said this instead.
     Steered(Vec<TaskMessage>),
 }
 
 impl AgentLoop {
     /// Whether a call may be carried out now.
     pub(super) fn may_call(&self, tool: &str) -> bool {
-        !self.planning || looks_only(tool)
+        self.planning.is_none() || looks_only(tool)
     }
 
     /// Makes a plan in the closing answer the session's plan, as the policy allows.
@@ -77,52 +81,81 @@ impl AgentLoop {
         }
     }
 
-    /// Plans, and returns once a person approved the plan; the conversation then continues with it.
-    pub(super) async fn plan_first(&mut self) -> Result<(), Halt> {
-        let (tools, system) = (self.request.tools.clone(), self.request.system.clone());
-        self.planning = true;
+    /// Lets the agent look around and plan, and nothing else, until a person approved the plan.
+    pub(super) fn plan_first(&mut self, planning: Planning) {
+        self.planning = Some(planning);
         self.plan.treat(Policy::Apply);
         self.request.tools.retain(|tool| looks_only(tool.name));
-        self.request.system.push_str(PLANNING_PROMPT);
-        let (mut rounds, mut said) = (0, Vec::new());
-        while rounds < MAX_PLAN_ROUNDS {
-            let words = self.until_planned(std::mem::take(&mut said)).await?;
-            let asked = self.write_plan_for_approval(&words).await?;
-            let plan = asked.markdown.clone();
-            match self.ask_person(asked).await? {
-                Verdict::Allowed(text) => {
-                    (self.request.tools, self.request.system) = (tools, system);
-                    self.planning = false;
-                    self.plan.treat(self.run.submit.plan_policy);
-                    let file = self.run.home.workspace().join(self.plan.folder()).join("walkthrough.md");
-                    let note = format!(
-                        "An operator approved the plan below. Carry it out now: this, and nothing beyond it. When you are \
-                         done, write what was done and how it was verified to {}.\n\n<approved_plan>\n{text}\n</approved_plan>",
-                        file.display()
-                    );
-                    self.begin_again(&note).await;
-                    return Ok(());
-                }
-                Verdict::Denied(why) => {
-                    rounds += 1;
-                    let said = if why.is_empty() { String::new() } else { format!("\n\nTheir words:\n{why}") };
-                    let note = format!(
-                        "An operator did not approve the plan below. Make a better one.{said}\n\n\
-                         <refused_plan>\n{plan}\n</refused_plan>"
-                    );
-                    self.begin_again(&note).await;
-                }
-                Verdict::Steered(messages) => {
-                    // It is no further try of the agent's; what bounds these rounds are its steps.
-                    self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
-                    said = messages;
-                    let note = format!(
-                        "An operator did not approve the plan below; what they said about it follows the goal. Make a \
-                         better one.\n\n<refused_plan>\n{plan}\n</refused_plan>"
-                    );
-                    self.begin_again(&note).await;
-                }
+        if !self.request.system.ends_with(PLANNING_PROMPT) {
+            self.request.system.push_str(PLANNING_PROMPT);
+        }
+    }
+
+    /// Takes an answer without calls for the plan, unless people have something to say first.
+    pub(super) async fn take_planning_answer(&mut self, answer: &AssistantMessage) -> Result<Stage, Halt> {
+        let said = self.take_steering();
+        if said.is_empty() {
+            return Ok(Stage::Plan(self.write_plan_for_approval(&answer.text).await?));
+        }
+        self.hear_while_planning(said);
+        self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
+        self.remember_answer(answer);
+        Ok(Stage::Model(DueCall::Next))
+    }
+
+    /// Lets people decide about a plan. The conversation then begins anew: with the approved plan, or to make a better one.
+    pub(super) async fn decide_plan(&mut self, asked: PlanText) -> Result<(), Halt> {
+        let plan = asked.markdown.clone();
+        match self.ask_about_plan(asked).await? {
+            Verdict::Allowed(text) => {
+                self.planning = None;
+                self.request.tools = self.tools.specs();
+                let system = self.request.system.strip_suffix(PLANNING_PROMPT).map(str::to_owned);
+                self.request.system = system.unwrap_or_else(|| std::mem::take(&mut self.request.system));
+                self.plan.treat(self.run.submit.plan_policy);
+                let file = self.run.home.workspace().join(self.plan.folder()).join("walkthrough.md");
+                let note = format!(
+                    "An operator approved the plan below. Carry it out now: this, and nothing beyond it. When you are done, \
+                     write what was done and how it was verified to {}.\n\n<approved_plan>\n{text}\n</approved_plan>",
+                    file.display()
+                );
+                self.begin_again(&note).await;
             }
+            Verdict::Denied(why) => {
+                self.count_denied_plan()?;
+                let said = if why.is_empty() { String::new() } else { format!("\n\nTheir words:\n{why}") };
+                let note = format!(
+                    "An operator did not approve the plan below. Make a better one.{said}\n\n\
+                     <refused_plan>\n{plan}\n</refused_plan>"
+                );
+                self.begin_again(&note).await;
+            }
+            Verdict::Steered(messages) => {
+                // It is no further try of the agent's; what bounds these rounds are its steps.
+                self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
+                self.hear_while_planning(messages);
+                let note = format!(
+                    "An operator did not approve the plan below; what they said about it follows the goal. Make a better \
+                     one.\n\n<refused_plan>\n{plan}\n</refused_plan>"
+                );
+                self.begin_again(&note).await;
+            }
+        }
+        self.stage = Stage::Model(DueCall::Next);
+        Ok(())
+    }
+
+    fn hear_while_planning(&mut self, messages: Vec<TaskMessage>) {
+        if let Some(planning) = &mut self.planning {
+            planning.said = messages;
+        }
+    }
+
+    fn count_denied_plan(&mut self) -> Result<(), Halt> {
+        let Some(planning) = &mut self.planning else { return Ok(()) };
+        planning.rounds += 1;
+        if planning.rounds < MAX_PLAN_ROUNDS {
+            return Ok(());
         }
         Err(Halt::Failed(TaskError {
             code: ErrorCode::BadRequest,
@@ -131,30 +164,6 @@ impl AgentLoop {
             suggestion: Some("Say in the goal what the plan should be like, or let the agent work at once.".to_owned()),
             details: None,
         }))
-    }
-
-    /// Tells what was said, calls the model and lets it look around until it answers without a tool call.
-    async fn until_planned(&mut self, mut said: Vec<TaskMessage>) -> Result<String, Halt> {
-        loop {
-            self.begin_step().await?;
-            self.tell(&std::mem::take(&mut said)).await;
-            let answer = self.ask().await?;
-            if answer.finish == FinishReason::ContentFilter {
-                return Err(Halt::Failed(filtered()));
-            }
-            if answer.message.calls.is_empty() {
-                said = self.take_steering();
-                if said.is_empty() {
-                    return Ok(answer.message.text);
-                }
-                self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
-                self.remember_answer(&answer.message);
-                continue;
-            }
-            self.request.messages.push(Message::Assistant(answer.message.clone()));
-            self.perform(answer).await?;
-            self.budget.check_rounds(&self.run.agent).map_err(Halt::Failed)?;
-        }
     }
 
     /// Writes the text that a person is to approve: the answer, and the plan unless the answer contains it.
@@ -176,15 +185,26 @@ impl AgentLoop {
         Ok(PlanText { markdown, hash: Some(hash) })
     }
 
-    /// Waits for a person. If the plan was changed before it was approved, the changed plan needs a new approval.
-    async fn ask_person(&mut self, mut asked: PlanText) -> Result<Verdict, Halt> {
+    /// Waits for a person. If the plan was changed before it was approved, the changed plan needs a new approval. Without an
+    /// answer the task ends: no other plan would help.
+    async fn ask_about_plan(&mut self, mut asked: PlanText) -> Result<Verdict, Halt> {
         loop {
-            let request = self.plan_question(&asked);
-            let mut question = self.pose(request, None).await;
-            let word = match self.plan_reply(&mut question).await? {
-                PlanReply::Decided(word) => word,
-                PlanReply::Steered(messages) => return Ok(Verdict::Steered(messages)),
+            let reply = self.ask_people(|task| task.plan_question(&asked), ActivityState::Thinking).await?;
+            let Some(awaited) = self.asked.as_ref().map(OpenQuestion::awaited) else { continue };
+            let word = match reply {
+                Reply::Decided(word) => word,
+                Reply::Expired => return Err(Halt::Failed(not_decided(awaited.minutes))),
+                Reply::Steered => {
+                    let messages = self.take_steering();
+                    if messages.is_empty() {
+                        continue;
+                    }
+                    self.overtake(&awaited, &prompt::said(&messages)).await;
+                    self.asked = None;
+                    return Ok(Verdict::Steered(messages));
+                }
             };
+            self.asked = None;
             if word.decision != Decision::Allow {
                 let note = word.note.as_deref().unwrap_or_default().trim();
                 return Ok(Verdict::Denied(head_and_tail(note, MAX_NOTE_BYTES)));
@@ -193,7 +213,7 @@ impl AgentLoop {
             if now.hash == asked.hash {
                 return Ok(Verdict::Allowed(asked.markdown));
             }
-            self.give_up(&question, "the plan was changed while it waited").await;
+            self.give_up(&awaited.approval_id, "the plan was changed while it waited").await;
             let text =
                 "The plan was changed while it waited for approval; the changed plan needs a new approval.".to_owned();
             self.notice(NoticeLevel::Info, text).await;
@@ -204,23 +224,7 @@ impl AgentLoop {
                     PlanText { hash: Some(hash.map_err(|why| Halt::Failed(not_written(&why)))?), ..asked }
                 }
             };
-        }
-    }
-
-    /// A decision about the plan, or what somebody said instead. Without either the task ends: no other plan would help.
-    async fn plan_reply(&mut self, question: &mut OpenQuestion) -> Result<PlanReply, Halt> {
-        loop {
-            match self.reply(question, ActivityState::Thinking).await? {
-                Reply::Decided(word) => return Ok(PlanReply::Decided(word)),
-                Reply::Expired => return Err(Halt::Failed(not_decided(question.minutes))),
-                Reply::Steered => {
-                    let messages = self.take_steering();
-                    if !messages.is_empty() {
-                        self.overtake(question, &prompt::said(&messages)).await;
-                        return Ok(PlanReply::Steered(messages));
-                    }
-                }
-            }
+            self.stage = Stage::Plan(asked.clone());
         }
     }
 

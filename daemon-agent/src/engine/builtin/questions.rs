@@ -1,17 +1,20 @@
-//! Questions to people: put, waited for, given up.
+//! Questions to people, and every other wait: put, waited for, given up.
 //!
 //! Owns how long one stays open and what is reported of it. What is asked, and what an answer means, is up to those who ask.
+
+mod rest;
 
 use std::time::Duration;
 
 use protocol::{
     ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
-    PauseCause,
+    Instant, PauseCause,
 };
 use serde_json::{Value, json};
 
 use super::{AgentLoop, Halt};
-use crate::report::Question;
+use crate::report::{PendingAnswer, Question};
+pub use rest::LoopRecord;
 
 /// How long a question stays open if the team does not say, minutes.
 const DEFAULT_APPROVAL_MINUTES: u32 = 24 * 60;
@@ -21,9 +24,19 @@ pub(super) const STEPPED_IN: &str = "somebody stepped in before it was followed"
 /// A question that people can answer.
 pub(super) struct OpenQuestion {
     pub request: ApprovalRequest,
-    answers: Question,
     /// How long it stays open.
     pub minutes: u32,
+    pub is_reported: bool,
+    open: Question,
+}
+
+/// What a wait for people needs of their question, which stays where it is.
+pub(super) struct AwaitedDecision {
+    pub approval_id: ApprovalId,
+    pub minutes: u32,
+    kind: ApprovalKind,
+    expires_at: Option<Instant>,
+    answer: PendingAnswer,
 }
 
 /// How a wait for people ended.
@@ -34,6 +47,35 @@ pub(super) enum Reply {
     Steered,
     /// Nobody answered in time.
     Expired,
+}
+
+impl OpenQuestion {
+    /// The decision about it, to be waited for.
+    pub fn awaited(&self) -> AwaitedDecision {
+        let ApprovalRequest { approval_id, kind, expires_at, .. } = &self.request;
+        AwaitedDecision {
+            approval_id: approval_id.clone(),
+            minutes: self.minutes,
+            kind: *kind,
+            expires_at: *expires_at,
+            answer: self.open.answer(),
+        }
+    }
+}
+
+impl AwaitedDecision {
+    /// What was decided already.
+    pub fn given(&self) -> Option<ApprovalResponse> {
+        self.answer.given()
+    }
+
+    fn cause(&self) -> PauseCause {
+        match self.kind {
+            ApprovalKind::Question => PauseCause::Input,
+            ApprovalKind::Budget => PauseCause::Budget,
+            _ => PauseCause::Approval,
+        }
+    }
 }
 
 impl AgentLoop {
@@ -59,14 +101,14 @@ impl AgentLoop {
         }
     }
 
-    /// Puts a question. It stays open for as long as the team says, or for `minutes` if that is less.
-    pub(super) async fn pose(&mut self, mut request: ApprovalRequest, minutes: Option<u32>) -> OpenQuestion {
+    /// Opens a question, which is still to be reported. It stays open for as long as the team says, or for `minutes` if that
+    /// is less.
+    pub(super) fn opened(&self, mut request: ApprovalRequest, minutes: Option<u32>) -> OpenQuestion {
         let most = self.run.submit.approval_minutes.unwrap_or(DEFAULT_APPROVAL_MINUTES);
         let minutes = minutes.map_or(most, |minutes| minutes.min(most));
         request.expires_at = Some(self.clock.after(Duration::from_secs(u64::from(minutes) * 60)));
-        let answers = self.run.approvals.ask(request.approval_id.clone(), request.digest.clone());
-        self.announce_question(&request).await;
-        OpenQuestion { request, answers, minutes }
+        let open = self.run.approvals.ask(request.approval_id.clone(), request.digest.clone());
+        OpenQuestion { request, minutes, is_reported: false, open }
     }
 
     /// Reports a question, and records it in the session's log.
@@ -78,72 +120,96 @@ impl AgentLoop {
         self.emit(AgentStreamEvent::ApprovalRequired(Box::new(request.clone()))).await;
     }
 
-    /// What a person decided about a question already, recorded in the session's log.
-    pub(super) async fn decided(&mut self, question: &mut OpenQuestion) -> Option<ApprovalResponse> {
-        let response = question.answers.decided()?;
-        self.record(&response).await;
-        Some(response)
+    /// Puts the question of the task itself that `request` makes, unless it is open already, and waits for a decision; the
+    /// agent then does `next` again. The question stays, as [`AgentLoop::asked`].
+    pub(super) async fn ask_people(
+        &mut self,
+        request: impl FnOnce(&Self) -> ApprovalRequest,
+        next: ActivityState,
+    ) -> Result<Reply, Halt> {
+        let awaited = match &self.asked {
+            Some(question) => question.awaited(),
+            None => {
+                let question = self.opened(request(self), None);
+                let awaited = question.awaited();
+                self.asked = Some(question);
+                self.rest(false).await;
+                awaited
+            }
+        };
+        if let Some(question) = self.asked.as_mut().filter(|question| !question.is_reported) {
+            question.is_reported = true;
+            let request = question.request.clone();
+            self.announce_question(&request).await;
+        }
+        self.reply(&awaited, next).await
     }
 
     /// Waits for a decision; the agent then does `next` again.
-    pub(super) async fn reply(&mut self, question: &mut OpenQuestion, next: ActivityState) -> Result<Reply, Halt> {
+    pub(super) async fn reply(&mut self, awaited: &AwaitedDecision, next: ActivityState) -> Result<Reply, Halt> {
         if self.run.stop.is_cancelled() {
             return Err(Halt::Stopped);
         }
-        if let Some(response) = self.decided(question).await {
+        if let Some(response) = awaited.given() {
+            self.go_on().await?;
+            self.record(&response).await;
             return Ok(Reply::Decided(Box::new(response)));
         }
-        let cause = match question.request.kind {
-            ApprovalKind::Question => PauseCause::Input,
-            _ => PauseCause::Approval,
-        };
-        let wait = AgentWait { until: question.request.expires_at, ..AgentWait::of(cause) };
-        self.state(ActivityState::Waiting, Some(wait)).await;
-        let due = question.request.expires_at.map_or(i64::MAX, protocol::Instant::millis);
+        let due = awaited.expires_at.map_or(i64::MAX, Instant::millis);
         let left = u64::try_from(due.saturating_sub(self.clock.now().millis())).unwrap_or(0);
-        let reply = tokio::select! {
-            biased;
-            () = self.run.stop.cancelled() => return Err(Halt::Stopped),
-            response = question.answers.answer() => Reply::Decided(Box::new(response)),
-            _ = self.run.inbox.steered() => Reply::Steered,
-            () = self.clock.pass(Duration::from_millis(left)) => Reply::Expired,
+        let (answer, inbox, clock) = (awaited.answer.clone(), self.run.inbox.clone(), self.clock.clone());
+        // Whoever steers says nothing about a limit.
+        let can_be_steered = awaited.kind != ApprovalKind::Budget;
+        let end = async move {
+            tokio::select! {
+                biased;
+                response = answer.wait() => Reply::Decided(Box::new(response)),
+                _ = inbox.steered(), if can_be_steered => Reply::Steered,
+                () = clock.pass(Duration::from_millis(left)) => Reply::Expired,
+            }
         };
+        let wait = AgentWait { until: awaited.expires_at, ..AgentWait::of(awaited.cause()) };
+        let reply = self.wait(wait, end).await?;
         self.state(next, None).await;
         match &reply {
             Reply::Decided(response) => self.record(response).await,
             Reply::Expired => {
-                self.give_up(question, &format!("nobody answered within {}", span(question.minutes))).await;
+                let reason = format!("nobody answered within {}", span(awaited.minutes));
+                self.give_up(&awaited.approval_id, &reason).await;
             }
             Reply::Steered => {}
         }
         Ok(reply)
     }
 
-    async fn record(&mut self, response: &ApprovalResponse) {
-        let ApprovalResponse { approval_id, decision, scope, rule, note, args, answer, by, .. } = response;
+    /// Records a decision in the session's log.
+    pub(super) async fn record(&mut self, response: &ApprovalResponse) {
+        let ApprovalResponse { approval_id, decision, scope, rule, note, args, answer, grant, by, .. } = response;
         let line = json!({
             "approvalId": approval_id, "decision": decision, "scope": scope, "rule": rule, "note": note,
-            "args": args, "answer": answer, "by": by,
+            "args": args, "answer": answer, "grant": grant, "by": by,
         });
         self.log.part("approval", line).await;
     }
 
     /// Reports that a question is not open any more, whatever is decided about it from now on.
-    pub(super) async fn give_up(&mut self, question: &OpenQuestion, reason: &str) {
-        let approval_id = question.request.approval_id.clone();
-        let line = json!({ "approvalId": approval_id, "decision": "expired", "note": reason });
+    pub(super) async fn give_up(&mut self, id: &ApprovalId, reason: &str) {
+        let line = json!({ "approvalId": id, "decision": "expired", "note": reason });
         self.log.part("approval", line).await;
-        self.emit(AgentStreamEvent::ApprovalExpired { approval_id, reason: reason.to_owned() }).await;
+        let (approval_id, reason) = (id.clone(), reason.to_owned());
+        self.emit(AgentStreamEvent::ApprovalExpired { approval_id, reason }).await;
     }
 
     /// Records that somebody said something instead of deciding. The Board knows it by the message, unless the question was
     /// allowed just before: then it is told that nothing follows.
-    pub(super) async fn overtake(&mut self, question: &mut OpenQuestion, note: &str) {
-        let decided = self.decided(question).await;
-        if decided.is_some_and(|response| response.decision == Decision::Allow) {
-            return self.give_up(question, STEPPED_IN).await;
+    pub(super) async fn overtake(&mut self, awaited: &AwaitedDecision, note: &str) {
+        let id = &awaited.approval_id;
+        if let Some(response) = awaited.given() {
+            self.record(&response).await;
+            if response.decision == Decision::Allow {
+                return self.give_up(id, STEPPED_IN).await;
+            }
         }
-        let id = &question.request.approval_id;
         self.log.part("approval", json!({ "approvalId": id, "decision": "deny", "note": note })).await;
     }
 }

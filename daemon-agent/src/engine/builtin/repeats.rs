@@ -1,6 +1,7 @@
 //! Notices when an agent makes the same call again and again though it fails: it is told, and then people are asked.
 
 use protocol::{ActivityState, AgentQuestion, AnswerOption, ApprovalKind, ApprovalRequest, text::head_and_tail};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -20,7 +21,7 @@ const ASKED_AT: u32 = 5;
 const MAX_SHOWN_ARGS_BYTES: usize = 2 * 1024;
 
 /// The last call that failed, and how often in a row it did.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct FailedCalls {
     last: Option<(String, Value)>,
     times: u32,
@@ -32,8 +33,8 @@ pub(super) struct FailedCalls {
 
 impl FailedCalls {
     /// The call that has failed too often since people were last asked: its tool and its arguments.
-    pub fn take_stuck(&mut self) -> Option<(String, Value)> {
-        std::mem::take(&mut self.is_stuck).then(|| self.last.clone()).flatten()
+    fn stuck(&self) -> Option<(String, Value)> {
+        self.last.clone().filter(|_| self.is_stuck)
     }
 
     /// Counts a call of a step; `text` is what the model reads of its result. Returns that with a remark if the call only
@@ -67,41 +68,50 @@ impl AgentLoop {
     /// Asks people what to do about a call that fails again and again; the model reads their answer with its results. Where
     /// nobody can be asked, it goes on.
     pub(super) async fn ask_if_stuck(&mut self) -> Result<(), Halt> {
-        let Some((tool, args)) = self.failed_calls.take_stuck().filter(|_| !self.run.local) else { return Ok(()) };
-        let text = format!(
-            "The agent has called {tool} {ASKED_AT} times in a row with the same arguments, and it failed each time: {}",
-            head_and_tail(&args.to_string(), MAX_SHOWN_ARGS_BYTES)
-        );
-        let option = |label: &str, trade_off: &str| AnswerOption { label: label.into(), trade_off: trade_off.into() };
-        let question = AgentQuestion {
-            text,
-            options: vec![
-                option("Try another way", "The agent leaves this call alone."),
-                option("Try it again", "For example because you have mended what was in the way."),
-            ],
-            recommended: Some(0),
-            on_timeout: "The agent tries another way.".to_owned(),
+        let Some((tool, args)) = self.failed_calls.stuck().filter(|_| !self.run.local) else { return Ok(()) };
+        let asked = question(&tool, &args);
+        let request = |task: &Self| {
+            let subject = json!({ "tool": tool, "args": args, "taskId": task.run.submit.task_id, "step": task.step });
+            ApprovalRequest {
+                digest: hex(subject.to_string().as_bytes()),
+                preview: asked.text.clone(),
+                question: Some(asked.clone()),
+                ..task.question(ApprovalKind::Question, "repeated_call")
+            }
         };
-        let asked = json!({ "tool": tool, "args": args, "taskId": self.run.submit.task_id, "step": self.step });
-        let request = ApprovalRequest {
-            digest: hex(asked.to_string().as_bytes()),
-            preview: question.text.clone(),
-            question: Some(question.clone()),
-            ..self.question(ApprovalKind::Question, "repeated_call")
-        };
-        let mut open = self.pose(request, None).await;
-        let told = match self.reply(&mut open, ActivityState::Thinking).await? {
+        let reply = self.ask_people(request, ActivityState::Thinking).await?;
+        self.failed_calls.is_stuck = false;
+        let Some(awaited) = self.asked.take().map(|question| question.awaited()) else { return Ok(()) };
+        let told = match reply {
             Reply::Steered => {
-                self.overtake(&mut open, STEPPED_IN).await;
+                self.overtake(&awaited, STEPPED_IN).await;
                 return Ok(());
             }
-            Reply::Expired => ask_operator::unanswered(&question, open.minutes),
-            Reply::Decided(response) => ask_operator::answered(&question, &response),
+            Reply::Expired => ask_operator::unanswered(&asked, awaited.minutes),
+            Reply::Decided(response) => ask_operator::answered(&asked, &response),
         };
         if let Some(Message::Tool { content, .. }) = self.request.messages.last_mut() {
             *content = format!("{content}\n\n[People were asked about the failing call. {}]", told.text());
         }
         Ok(())
+    }
+}
+
+/// What people are asked about a call that fails again and again.
+fn question(tool: &str, args: &Value) -> AgentQuestion {
+    let text = format!(
+        "The agent has called {tool} {ASKED_AT} times in a row with the same arguments, and it failed each time: {}",
+        head_and_tail(&args.to_string(), MAX_SHOWN_ARGS_BYTES)
+    );
+    let option = |label: &str, trade_off: &str| AnswerOption { label: label.into(), trade_off: trade_off.into() };
+    AgentQuestion {
+        text,
+        options: vec![
+            option("Try another way", "The agent leaves this call alone."),
+            option("Try it again", "For example because you have mended what was in the way."),
+        ],
+        recommended: Some(0),
+        on_timeout: "The agent tries another way.".to_owned(),
     }
 }
 

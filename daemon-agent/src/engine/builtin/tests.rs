@@ -15,6 +15,7 @@ mod failures;
 mod limits;
 mod messages;
 mod pauses;
+mod rest;
 
 use super::*;
 use crate::{
@@ -24,13 +25,14 @@ use crate::{
     memory::Memory,
     model::scripted::{ScriptedProvider, ScriptedReply},
     outbox::EventFitter,
-    report::{ActiveTime, Approvals, Inbox, PauseSwitch, Sink},
+    report::{ActiveTime, Approvals, Inbox, PauseSwitch, Place, Rest, Sink, activity::ActivityRecorder},
     workspace::Workspace,
 };
 
 /// A viber with one agent and one task, and everything that it reports.
 struct Fixture {
     _folder: tempfile::TempDir,
+    task: TaskId,
     home: Home,
     agent: Agent,
     config: Config,
@@ -40,6 +42,7 @@ struct Fixture {
     stop: CancellationToken,
     inbox: Inbox,
     pause: PauseSwitch,
+    rest: Rest,
     active_time: ActiveTime,
     approvals: Approvals,
     /// Called before an event is kept.
@@ -76,12 +79,15 @@ impl Fixture {
             stream: None,
             not_in_effect: vec![],
         };
+        let task = TaskId::new(1);
+        let record = home.waiting_record(&protocol::AttemptRef { task_id: task.clone(), attempt: 1 });
         let config = Config {
             providers: [("acme".to_owned(), endpoint.provider(ProviderApi::OpenAi))].into(),
             ..Config::default()
         };
         Self {
             _folder: folder,
+            task,
             home,
             agent,
             config,
@@ -91,6 +97,7 @@ impl Fixture {
             stop: CancellationToken::new(),
             inbox: Inbox::default(),
             pause: PauseSwitch::default(),
+            rest: rest::granted(record, Place::Taken),
             active_time: ActiveTime::start(),
             approvals: Approvals::default(),
             hook: Arc::new(Mutex::new(Box::new(|_| {}))),
@@ -99,7 +106,7 @@ impl Fixture {
 
     fn run(&self, goal: &str) -> EngineRun {
         let (events, reported, hook) = (self.events.clone(), self.reported.clone(), self.hook.clone());
-        let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": goal, "limits": self.limits });
+        let base = json!({ "taskId": self.task, "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": goal, "limits": self.limits });
         let heard = self.events.clone();
         self.inbox.open(move |event| heard.lock().expect("no test panics with it").push(event));
         let sink = Sink::new(move |event| {
@@ -114,12 +121,16 @@ impl Fixture {
             config: Arc::new(self.config.clone()),
             home: self.home.clone(),
             memory: self.memory(),
-            collector: Collector::new(self.home.clone(), TaskId::new(1), Clock::system(), sink.clone(), &self.stop),
+            collector: Collector::new(self.home.clone(), self.task.clone(), Clock::system(), sink.clone(), &self.stop),
             sink,
             stop: self.stop.clone(),
             approvals: self.approvals.clone(),
             inbox: self.inbox.clone(),
             pause: self.pause.clone(),
+            rest: self.rest.clone(),
+            resumed: None,
+            space: None,
+            activity: ActivityRecorder::default(),
             active_time: self.active_time.clone(),
             local: false,
         }

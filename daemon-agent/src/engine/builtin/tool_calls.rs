@@ -1,5 +1,7 @@
 //! Performs the tool calls of an answer: read-only ones in parallel, everything else in order, each with its result.
 
+use std::collections::VecDeque;
+
 use futures_util::future::join_all;
 use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_TOOL_TEXT_BYTES, text::head_and_tail};
 use serde_json::{Value, json};
@@ -23,18 +25,49 @@ const MAX_REPORTED_STRING_BYTES: usize = 8 * 1024;
 /// Largest arguments that are reported, bytes.
 const MAX_REPORTED_ARGS_BYTES: usize = 48 * 1024;
 
+/// Calls of one answer that are still to be made.
+pub(super) struct PendingCalls {
+    /// The next one first.
+    pub left: VecDeque<ToolCall>,
+    /// Those that are more than one answer may hold.
+    pub too_many: Vec<ToolCall>,
+    pub finish: FinishReason,
+    /// Whether all were looked at that need somebody.
+    pub are_asked: bool,
+    pub asked: AskedCalls,
+}
+
+impl PendingCalls {
+    /// All calls of an answer.
+    pub fn of(answer: Answer) -> Self {
+        let mut left = VecDeque::from(answer.message.calls);
+        let too_many = left.split_off(left.len().min(MAX_CALLS_PER_ANSWER)).into();
+        Self { left, too_many, finish: answer.finish, are_asked: false, asked: AskedCalls::default() }
+    }
+
+    /// No calls.
+    pub fn none() -> Self {
+        let (left, too_many, asked) = Default::default();
+        Self { left, too_many, finish: FinishReason::Stop, are_asked: false, asked }
+    }
+}
+
 impl AgentLoop {
-    /// Performs the calls of `answer` and appends their results to the conversation.
-    pub(super) async fn perform(&mut self, answer: Answer) -> Result<(), Halt> {
-        self.state(ActivityState::Tool, None).await;
+    /// Performs the calls that are left and appends their results to the conversation.
+    pub(super) async fn perform(&mut self) -> Result<(), Halt> {
         self.tools.begin_calls(self.run.stop.child_token());
-        let (mut calls, too_many) = answer.message.calls.split_at(answer.message.calls.len().min(MAX_CALLS_PER_ANSWER));
-        let mut asked = self.ask_ahead(calls, answer.finish).await;
-        while let Some((first, rest)) = calls.split_first() {
-            self.begin_call(first).await?;
+        if self.calls.are_asked {
+            self.report_questions().await;
+        } else {
+            self.state(ActivityState::Tool, None).await;
+            self.calls.are_asked = true;
+            self.ask_ahead().await;
+        }
+        while let Some(first) = self.calls.left.front().cloned() {
+            self.begin_call(&first).await?;
             if let Some(author) = self.steering_author() {
-                for call in calls {
-                    self.pass_over(call, &author, &mut asked).await;
+                while let Some(call) = self.calls.left.pop_front() {
+                    self.pass_over(&call, &author).await?;
                 }
                 break;
             }
@@ -44,27 +77,32 @@ impl AgentLoop {
             }
             let is_free_reader = |call: &&ToolCall| tools::is_read_only(&call.name) && self.gate.lets_pass(&call.name);
             let at_once = self.budget.room_for_calls(MAX_PARALLEL_CALLS);
-            let readers = calls.iter().take(at_once).take_while(is_free_reader).count();
+            let readers = self.calls.left.iter().take(at_once).take_while(is_free_reader).count();
             if readers > 0 {
-                let (now, later) = calls.split_at(readers);
-                calls = later;
-                self.perform_together(now, answer.finish).await;
+                let now: Vec<ToolCall> = self.calls.left.drain(..readers).collect();
+                self.perform_together(&now).await?;
             } else {
-                match self.admit(first, answer.finish, &mut asked).await? {
-                    Admission::Steered => continue,
-                    Admission::Settled(outcome) => self.settle(first, outcome, &mut asked).await,
+                let admission = self.admit(&first).await?;
+                if matches!(admission, Admission::Steered) {
+                    continue;
+                }
+                self.calls.left.pop_front();
+                match admission {
+                    Admission::Steered => {}
+                    Admission::Settled(outcome) => self.settle(&first, outcome).await?,
                     Admission::Run(admitted) => {
+                        self.go_on().await?;
                         self.budget.count_calls(1);
-                        self.announce(first, &mut asked).await;
-                        self.perform_admitted(admitted, answer.finish).await;
+                        self.announce(&first).await;
+                        self.perform_admitted(admitted).await;
                     }
                 }
-                calls = rest;
             }
             if self.run.stop.is_cancelled() {
                 return Err(Halt::Stopped);
             }
         }
+        let too_many = std::mem::replace(&mut self.calls, PendingCalls::none()).too_many;
         if !too_many.is_empty() {
             let text = format!(
                 "One answer asked for {} calls more than the {MAX_CALLS_PER_ANSWER} that are executed.",
@@ -72,7 +110,7 @@ impl AgentLoop {
             );
             self.notice(NoticeLevel::Warning, text).await;
         }
-        for call in too_many {
+        for call in &too_many {
             let why = format!("Nothing was executed: one answer may hold at most {MAX_CALLS_PER_ANSWER} calls.");
             self.took(call, ToolOutcome::refused(why), None).await;
         }
@@ -80,29 +118,32 @@ impl AgentLoop {
     }
 
     /// Performs calls that only read.
-    async fn perform_together(&mut self, calls: &[ToolCall], finish: FinishReason) {
+    async fn perform_together(&mut self, calls: &[ToolCall]) -> Result<(), Halt> {
+        self.go_on().await?;
         self.budget.count_calls(calls.len());
-        let work = join_all(calls.iter().map(|call| self.report_and_carry_out(call, finish)));
+        let work = join_all(calls.iter().map(|call| self.report_and_carry_out(call)));
         let outcomes = self.finished_or_steered(work).await;
         for (call, outcome) in calls.iter().zip(outcomes) {
             self.took(call, outcome, None).await;
         }
+        Ok(())
     }
 
     /// Performs a call that was reported.
-    async fn perform_admitted(&mut self, admitted: AdmittedCall, finish: FinishReason) {
-        let AdmittedCall { call, bounds, approval, preface } = admitted;
-        let outcome = self.finished_or_steered(self.carry_out(&call, bounds.as_ref(), finish)).await;
+    async fn perform_admitted(&mut self, AdmittedCall { call, bounds, approval, preface }: AdmittedCall) {
+        let outcome = self.finished_or_steered(self.carry_out(&call, bounds.as_ref())).await;
         self.report_outcome(approval, &call.id, outcome.ok).await;
         self.took(&call, outcome, preface).await;
     }
 
     /// Reports a call that is not performed, and its result.
-    async fn settle(&mut self, call: &ToolCall, outcome: ToolOutcome, asked: &mut AskedCalls) {
-        self.announce(call, asked).await;
+    async fn settle(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<(), Halt> {
+        self.go_on().await?;
+        self.announce(call).await;
         let (call_id, tool, result, ok) = (call.id.clone(), call.name.clone(), outcome.result.clone(), outcome.ok);
         self.emit(AgentStreamEvent::ToolResult { call_id, tool, result, ok, duration_ms: 0 }).await;
         self.took(call, outcome, None).await;
+        Ok(())
     }
 
     /// Reports that a call begins.
@@ -111,16 +152,16 @@ impl AgentLoop {
         self.emit(AgentStreamEvent::ToolCall { call_id, tool, args: shown(call) }).await;
     }
 
-    async fn report_and_carry_out(&self, call: &ToolCall, finish: FinishReason) -> ToolOutcome {
+    async fn report_and_carry_out(&self, call: &ToolCall) -> ToolOutcome {
         self.report_call(call).await;
-        self.carry_out(call, None, finish).await
+        self.carry_out(call, None).await
     }
 
     /// Performs one call and reports its result. The tool itself notices a stop, ends what it started and returns.
-    async fn carry_out(&self, call: &ToolCall, bounds: Option<&CallBounds>, finish: FinishReason) -> ToolOutcome {
+    async fn carry_out(&self, call: &ToolCall, bounds: Option<&CallBounds>) -> ToolOutcome {
         let (call_id, tool) = (call.id.clone(), call.name.clone());
         let begun = Instant::now();
-        let outcome = match (&call.args, finish) {
+        let outcome = match (&call.args, self.calls.finish) {
             (_, FinishReason::Length) => ToolOutcome::refused(
                 "Nothing was executed: the answer reached the output limit before this call was complete. \
                  Ask again with less content, in several calls if need be.",
@@ -141,10 +182,10 @@ impl AgentLoop {
     }
 
     /// Reports a call that is not begun, because somebody stepped in.
-    async fn pass_over(&mut self, call: &ToolCall, author: &str, asked: &mut AskedCalls) {
+    async fn pass_over(&mut self, call: &ToolCall, author: &str) -> Result<(), Halt> {
         let why = format!("not run: {author} stepped in");
-        self.step_over(call, &why, asked).await;
-        self.settle(call, ToolOutcome::ended(why), asked).await;
+        self.step_over(call, &why).await?;
+        self.settle(call, ToolOutcome::ended(why)).await
     }
 
     /// Records a result and adds it to the conversation, behind what the model is to know of it.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{InjectionPoint, MessageId, MessageProgress, TaskMessage};
+use serde::{Deserialize, Serialize};
 
 /// Most messages that wait.
 pub(super) const MAX_WAITING_MESSAGES: usize = 64;
@@ -11,8 +12,9 @@ pub(super) const MAX_WAITING_BYTES: usize = 1024 * 1024;
 /// Most messages that an attempt remembers, so that none is told twice; further ones are discarded.
 const MAX_KNOWN_MESSAGES: usize = 4096;
 
-#[derive(Debug, Default)]
-pub(super) struct MessageQueue {
+/// The messages of one attempt.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MessageQueue {
     /// By position, then by id.
     waiting: Vec<TaskMessage>,
     /// The newest version of each message.

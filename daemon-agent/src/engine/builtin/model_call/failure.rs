@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use protocol::{ActivityState, AgentWait, ErrorCode, NoticeLevel, PauseCause, StepState};
+use protocol::{ActivityState, AgentWait, ErrorCode, Instant, NoticeLevel, PauseCause, StepState};
+use serde::{Deserialize, Serialize};
 
-use super::{AgentLoop, Halt, Pricing};
+use super::{AgentLoop, DueCall, Halt, Pricing};
 use crate::{
     config::Agent,
     model::{Message, Model, ModelError},
@@ -22,8 +23,8 @@ const MAX_RATE_LIMIT_WAIT: Duration = Duration::from_secs(6 * 60 * 60);
 const MAX_JITTER: Duration = Duration::from_secs(15);
 
 /// Tries of one model call.
-#[derive(Debug, Default)]
-pub(super) struct Tries {
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(in super::super) struct Tries {
     /// Since the last long wait.
     failed: u32,
     /// In long waits.
@@ -31,38 +32,39 @@ pub(super) struct Tries {
 }
 
 impl AgentLoop {
-    /// Returns once the call may be tried again.
-    pub(super) async fn after_failure(&mut self, failure: ModelError, tries: &mut Tries) -> Result<(), Halt> {
+    /// What comes before the call is tried again. Returns after the usual delay of a retry.
+    pub(super) async fn after_failure(&mut self, failure: ModelError) -> Result<DueCall, Halt> {
         self.step(StepState::Discarded, Some(failure.message.clone())).await;
-        tries.failed += 1;
-        let wait = retry_delay(&failure, tries.failed);
+        self.tries.failed += 1;
+        let wait = retry_delay(&failure, self.tries.failed);
         let said = failure.message.trim_end_matches('.').to_owned();
         let is_limited = failure.retryable && failure.code == ErrorCode::ProviderRateLimited;
-        if is_limited && wait > MAX_RETRY_DELAY && tries.waited.saturating_add(wait) <= MAX_RATE_LIMIT_WAIT {
+        if is_limited && wait > MAX_RETRY_DELAY && self.tries.waited.saturating_add(wait) <= MAX_RATE_LIMIT_WAIT {
             let minutes = wait.as_secs().div_ceil(60);
             let text = format!("{said}. The provider asks to wait: going on in {minutes} min by itself.");
-            self.wait_for_provider(wait, text).await?;
-            *tries = Tries { failed: 0, waited: tries.waited + wait };
-            return Ok(());
+            self.notice(NoticeLevel::Warning, text).await;
+            self.tries = Tries { failed: 0, waited: self.tries.waited + wait };
+            return Ok(DueCall::At(self.clock.after(wait)));
         }
-        if !failure.retryable || tries.failed >= MAX_ATTEMPTS || wait > MAX_RETRY_DELAY {
+        if !failure.retryable || self.tries.failed >= MAX_ATTEMPTS || wait > MAX_RETRY_DELAY {
             self.use_fallback(failure).await?;
-            *tries = Tries::default();
-            return Ok(());
+            self.tries = Tries::default();
+            return Ok(DueCall::Retry);
         }
-        let (seconds, next) = (wait.as_secs_f64(), tries.failed + 1);
+        let (seconds, next) = (wait.as_secs_f64(), self.tries.failed + 1);
         let text = format!("{said}. Trying again in {seconds:.1} s (attempt {next} of {MAX_ATTEMPTS}).");
-        self.wait_for_provider(wait, text).await
+        self.notice(NoticeLevel::Warning, text).await;
+        self.state(ActivityState::Waiting, Some(rate_limit(self.clock.after(wait)))).await;
+        let waited = self.run.stop.run_until_cancelled(self.clock.pass(wait)).await;
+        waited.map(|()| DueCall::Retry).ok_or(Halt::Stopped)
     }
 
-    /// Waits; only a stop shortens it.
-    async fn wait_for_provider(&mut self, wait: Duration, text: String) -> Result<(), Halt> {
-        self.notice(NoticeLevel::Warning, text).await;
-        // The provider is the cause of the wait, whether or not it asked for one.
-        let waiting = AgentWait { until: Some(self.clock.after(wait)), ..AgentWait::of(PauseCause::RateLimit) };
-        self.state(ActivityState::Waiting, Some(waiting)).await;
-        let waited = self.run.stop.run_until_cancelled(self.clock.pass(wait)).await;
-        waited.ok_or(Halt::Stopped)
+    /// Waits until the moment that the provider asked for; only a stop shortens it.
+    pub(super) async fn wait_for_provider(&mut self, moment: Instant) -> Result<(), Halt> {
+        let clock = self.clock.clone();
+        let left = u64::try_from(moment.millis().saturating_sub(clock.now().millis())).unwrap_or(0);
+        let end = async move { clock.pass(Duration::from_millis(left)).await };
+        self.wait(rate_limit(moment), end).await
     }
 
     /// Goes on with the agent's `fallbackModel` if it has one and the other model cannot be had; or ends with `failure`.
@@ -102,7 +104,13 @@ impl AgentLoop {
             }
         }
         (self.run.agent, self.model, self.pricing) = (agent, model, pricing);
+        self.is_fallback = true;
     }
+}
+
+/// A wait whose cause is the provider, whether or not it asked for it.
+fn rate_limit(until: Instant) -> AgentWait {
+    AgentWait { until: Some(until), ..AgentWait::of(PauseCause::RateLimit) }
 }
 
 /// The delay that the provider asked for, or a doubling one; with jitter, so that many vibers do not retry at once.

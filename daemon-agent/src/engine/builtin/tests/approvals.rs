@@ -11,7 +11,7 @@ mod questions;
 
 impl Fixture {
     /// A run that asks before every call which changes something.
-    fn asking(&self) -> EngineRun {
+    pub(super) fn asking(&self) -> EngineRun {
         let mut run = self.run("x");
         run.submit.mode = Some(AgentMode::AlwaysAsk);
         run

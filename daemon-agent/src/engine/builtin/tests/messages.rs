@@ -248,7 +248,7 @@ pub(super) async fn idle_loop(fixture: &Fixture) -> AgentLoop {
     let model = Model::for_agent(&run.agent, &run.config).expect("a model");
     let log = SessionLog::of(&run.submit, &run.home, Clock::system());
     let gate = Gate::of(&run).expect("a gate");
-    AgentLoop::begin(run, model, (Toolbox::new(context), gate), log, &Clock::system()).await
+    AgentLoop::open(run, model, (Toolbox::new(context), gate), log, &Clock::system()).await
 }
 
 #[tokio::test]
