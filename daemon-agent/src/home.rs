@@ -60,6 +60,7 @@ impl Home {
             self.root.clone(),
             self.workspace(),
             self.state(),
+            self.waiting(),
             self.secrets(),
             self.agents(),
             self.root.join("artifacts"),

@@ -1,6 +1,7 @@
 //! People decide on the page what an agent waits with: cards at the end of the conversation, with scripts and without.
 
 mod machine;
+mod rest;
 
 use board_tests::{
     Browser, Engine, FakeDaemon, Fixture,

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AgentStreamEvent, AgentWait, ApprovalId, AttemptRef, EventBody, Instant, PausePoint, TaskSubmit};
+use protocol::{
+    AgentStreamEvent, AgentWait, ApprovalId, AttemptRef, EventBody, Instant, MessageId, MessageProgress, PausePoint,
+    TaskSubmit,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -54,6 +57,8 @@ pub struct WaitingRecord {
     pub worked: Duration,
     /// Whether the wait counts as work.
     pub wait_counts: bool,
+    /// The wait, if it was reported before the record was written.
+    pub reported_wait: Option<AgentWait>,
     pub activity: Activity,
     pub artifacts: ReportedArtifacts,
     pub task: LoopRecord,
@@ -80,7 +85,15 @@ pub struct Resumed {
 pub struct ReportedSince {
     pub questions: HashSet<ApprovalId>,
     pub calls: HashSet<String>,
-    /// What it waits for, if that was reported last.
+    /// Versions of messages that were delivered.
+    pub delivered: HashSet<(MessageId, u32)>,
+    /// The last change of its state, if there was one.
+    pub state: Option<ReportedState>,
+}
+
+/// A state that was reported.
+#[derive(Debug)]
+pub struct ReportedState {
     pub wait: Option<AgentWait>,
 }
 
@@ -174,7 +187,10 @@ impl ReportedSince {
             AgentStreamEvent::ToolCall { call_id, .. } => {
                 self.calls.insert(call_id);
             }
-            AgentStreamEvent::StateChange { waiting, .. } => self.wait = waiting,
+            AgentStreamEvent::MessageState { message_id, rev, state: MessageProgress::Delivered, .. } => {
+                self.delivered.insert((message_id, rev));
+            }
+            AgentStreamEvent::StateChange { waiting, .. } => self.state = Some(ReportedState { wait: waiting }),
             _ => {}
         }
     }

@@ -180,6 +180,46 @@ fn a_pause_of_an_attempt_is_kept_until_it_begins_or_is_resumed() {
 }
 
 #[test]
+fn what_is_said_of_an_attempt_that_has_begun_is_kept_until_it_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let [a, local] = [1, 2].map(TaskId::new);
+    let command = |cmd_seq, command| NumberedCommand { cmd_seq, command };
+    let pause = |task_id: &TaskId| Command::Pause { task_id: task_id.clone(), attempt: 1, at: PausePoint::Step };
+    let decision =
+        protocol::ApprovalResponse::new(protocol::ApprovalId::new(1), "d".to_owned(), protocol::Decision::Allow);
+    let message = json!({"taskId": a, "messageId": protocol::MessageId::new(1), "author": "Ada", "content": "c",
+        "injectionMode": "collect"});
+    let message = Command::Message(serde_json::from_value(message).expect("a message"));
+    let journal = open();
+    journal.commands(vec![submit(1, &a), command(2, message), command(3, pause(&a))]).expect("written");
+    assert!(journal.held().recent.is_empty());
+    journal.begun(&first(&a)).expect("written");
+    let stop = Command::Stop { task_id: a.clone(), attempt: 1, reason: "enough".to_owned() };
+    let more = vec![
+        command(4, Command::Approval(Box::new(decision))),
+        command(5, Command::Resume { task_id: a.clone(), attempt: 1 }),
+        command(6, pause(&local)),
+        command(7, stop),
+    ];
+    journal.commands(more).expect("written");
+    drop(journal);
+    for _ in 0..2 {
+        let held = open().held();
+        let seen: Vec<u64> = held.recent.iter().map(|recent| recent.numbered.cmd_seq).collect();
+        assert_eq!(seen, [1, 2, 4, 5, 6], "also after it was compacted");
+        assert_eq!(held.attempts[0].stopped.as_deref(), Some("enough"));
+    }
+    let journal = open();
+    journal.ended(&[first(&a)]).expect("written");
+    let seen: Vec<u64> = journal.held().recent.iter().map(|recent| recent.numbered.cmd_seq).collect();
+    assert_eq!(seen, [4, 6], "nobody knows whose decision it was");
+    let flood = (0..600).map(|n| command(n + 8, pause(&local))).collect();
+    journal.commands(flood).expect("written");
+    assert_eq!(journal.held().recent.len(), 512);
+}
+
+#[test]
 fn duplicates_are_passed_over_and_gaps_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = open(&folder);

@@ -260,7 +260,7 @@ pub(super) struct RegisteredAttempt {
     pub attempt: AttemptRef,
     stop: StopSwitch,
     rest: Rest,
-    inbox: Inbox,
+    pub inbox: Inbox,
     pause: PauseSwitch,
     local: bool,
     space: Option<PathBuf>,

@@ -6,7 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use protocol::{Acked, AttemptRef, ErrorCode, EventBody, SessionId, TaskError, TaskSubmit, Welcome};
 
 use super::{Mesh, attempt_of, fenced, is_fenced};
-use crate::{engine::waiting::WaitingRecord, journal::PendingAttempt, report::activity, session_log, task::StopCause};
+use crate::{
+    engine::waiting::WaitingRecord,
+    journal::PendingAttempt,
+    report::activity::{self, ActivityRecorder},
+    session_log,
+    task::StopCause,
+};
 
 impl Mesh {
     /// Handles the Board's welcome, which says what the Board has. Until then, no attempt from before this start gets a
@@ -56,7 +62,12 @@ impl Mesh {
                     let unwanted = || welcome.stopped.contains(&attempt).then(withdrawn);
                     let cause = stopped.or_else(unwanted).or_else(|| is_fenced(fences, &attempt).then(fenced));
                     match (journalled, records.remove(&attempt), cause) {
-                        (_, Some(_), Some(cause)) => self.end_soon(attempt, cause.ending(0)),
+                        (_, Some(record), Some(cause)) => {
+                            let ending = cause.ending(0);
+                            let task_summary =
+                                ActivityRecorder::of(record.activity).task_summary(&record.submit, &ending);
+                            self.end_with(attempt, ending, task_summary);
+                        }
                         (_, Some(record), None) => resumed.push(record),
                         (Some(held), None, _) if begun.contains(&attempt) => self.end_begun(attempt, held).await,
                         (Some(_), None, Some(cause)) => self.end_soon(attempt, cause.ending(0)),

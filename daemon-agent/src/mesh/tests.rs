@@ -1,9 +1,9 @@
 //! Attempts on an echo engine: order, limits, stops, restarts.
 
+use std::time::Duration;
+
 use protocol::{Acked, ErrorCode, Event, Instant, SessionId, TaskId};
 use serde_json::json;
-
-use std::time::Duration;
 
 use super::*;
 use crate::{config::Variables, outbox::Quota};
@@ -11,6 +11,7 @@ use crate::{config::Variables, outbox::Quota};
 mod messages;
 mod models;
 mod pauses;
+mod rest;
 
 struct Fixture {
     folder: tempfile::TempDir,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use protocol::{AttemptRef, Command, NumberedCommand};
+use protocol::{ApprovalRequest, AttemptRef, Command, NumberedCommand};
 
 use super::{
     Mesh, MeshState, attempt_of,
@@ -84,23 +84,22 @@ impl Mesh {
     /// Lets attempts of a former process go on, which the Board's commands reach from now on.
     pub(super) async fn resume(&self, records: Vec<WaitingRecord>) {
         let recent = self.shared.context.journal.held().recent;
-        let mut resumed: Vec<(RegisteredAttempt, Work, Vec<Question>)> = Vec::new();
+        let mut resumed: Vec<(RegisteredAttempt, Resumed, Vec<Question>)> = Vec::new();
         for record in records {
             let (outbox, attempt, next_seq) = (self.outbox().clone(), record.attempt(), record.next_seq);
             let read = tokio::task::spawn_blocking(move || ReportedSince::read(&outbox, &attempt, next_seq));
             let reported = read.await.unwrap_or_default();
             // Open before the engine is: a decision may come at once.
-            let questions = record.task.questions();
-            let questions =
-                questions.map(|asked| self.shared.approvals.ask(asked.approval_id.clone(), asked.digest.clone()));
-            let questions = questions.collect();
-            let registered = self.register_waiting(&record);
-            resumed.push((registered, Work::Waiting(Box::new(Resumed { record, reported })), questions));
+            let ask =
+                |asked: &ApprovalRequest| self.shared.approvals.ask(asked.approval_id.clone(), asked.digest.clone());
+            let questions = record.task.questions().map(ask).collect();
+            resumed.push((self.register_waiting(&record), Resumed { record, reported }, questions));
         }
         let attempts = resumed.iter().map(|(registered, ..)| registered.attempt.clone()).collect();
         self.tell_again(recent, &attempts).await;
-        for (registered, work, questions) in resumed {
-            self.spawn(registered, work, questions);
+        for (registered, resumed, questions) in resumed {
+            registered.inbox.are_reported(&resumed.reported.delivered);
+            self.spawn(registered, Work::Waiting(Box::new(resumed)), questions);
         }
     }
 

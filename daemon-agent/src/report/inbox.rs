@@ -6,6 +6,7 @@
 mod queue;
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -77,6 +78,13 @@ impl Inbox {
     /// What waits, and what was told already.
     pub fn queue(&self) -> MessageQueue {
         self.state().queue.clone()
+    }
+
+    /// The log has these already: that each of them was delivered is not reported again.
+    pub fn are_reported(&self, delivered: &HashSet<(MessageId, u32)>) {
+        let is_known = |id: &MessageId, rev: u32| delivered.contains(&(id.clone(), rev));
+        let is_delivery = |progress: MessageProgress| progress == MessageProgress::Delivered;
+        self.state().unreported.retain(|(id, rev, progress)| !(is_delivery(*progress) && is_known(id, *rev)));
     }
 
     /// Reports to `report` from now on, beginning with what came before. `report` must append before it returns.

@@ -135,11 +135,11 @@ impl AgentLoop {
         if self.run.stop.is_cancelled() {
             return Err(Halt::Stopped);
         }
+        self.known_wait.take_if(|known| *known != wait);
         self.rest(wait.cause == PauseCause::RateLimit).await;
-        if self.known_wait.take().as_ref() == Some(&wait) {
-            self.count_time(Some(wait.cause));
-        } else {
-            self.state(ActivityState::Waiting, Some(wait)).await;
+        match self.known_wait.take() {
+            Some(wait) => self.count_time(Some(wait.cause)),
+            None => self.state(ActivityState::Waiting, Some(wait)).await,
         }
         self.run.rest.leave_place();
         let ended = self.run.stop.run_until_cancelled(end).await.ok_or(Halt::Stopped)?;
@@ -160,10 +160,8 @@ impl AgentLoop {
 
     /// Comes before whatever must not be done again: the attempt is not at rest any more.
     pub(in crate::engine::builtin) async fn go_on(&self) -> Result<(), Halt> {
-        if self.run.rest.is_kept() {
-            self.run.stop.run_until_cancelled(self.run.rest.take_place()).await.ok_or(Halt::Stopped)?;
-            self.run.rest.discard().await;
-        }
+        self.run.stop.run_until_cancelled(self.run.rest.take_place()).await.ok_or(Halt::Stopped)?;
+        self.run.rest.discard().await;
         Ok(())
     }
 
@@ -184,6 +182,7 @@ impl AgentLoop {
             messages: run.inbox.queue(),
             worked: run.active_time.elapsed(),
             wait_counts,
+            reported_wait: self.known_wait.clone(),
             activity: run.activity.activity(),
             artifacts: run.collector.progress(),
             task: LoopRecord {
@@ -211,7 +210,7 @@ impl AgentLoop {
 
     /// Goes on from where a former process left it.
     pub(in crate::engine::builtin) fn go_on_from(&mut self, resumed: Resumed) {
-        let Resumed { record: WaitingRecord { task, is_fallback, artifacts, .. }, reported } = resumed;
+        let Resumed { record: WaitingRecord { task, is_fallback, artifacts, reported_wait, .. }, reported } = resumed;
         self.run.collector.go_on_from(artifacts);
         self.is_fallback = is_fallback;
         (self.request.system, self.request.messages) = (task.system, task.messages);
@@ -233,6 +232,6 @@ impl AgentLoop {
         let since = Reported { questions: &reported.questions, calls: &reported.calls };
         self.calls = task.calls.open(&self.run.approvals, &since);
         self.asked = task.asked.map(|asked| asked.open(&self.run.approvals, since.questions));
-        self.known_wait = reported.wait;
+        self.known_wait = reported.state.map_or(reported_wait, |reported| reported.wait);
     }
 }

@@ -16,7 +16,7 @@ use super::{
     messages::message,
     *,
 };
-use crate::engine::waiting::{self, ReportedSince, Resumed, WaitingRecord};
+use crate::engine::waiting::{self, ReportedSince, ReportedState, Resumed, WaitingRecord};
 
 /// A rest whose place is given back whenever it is wanted.
 pub(super) fn granted(record: PathBuf, place: Place) -> Rest {
@@ -47,7 +47,9 @@ fn reported(events: &[AgentStreamEvent]) -> ReportedSince {
         match event {
             AgentStreamEvent::ApprovalRequired(asked) => drop(reported.questions.insert(asked.approval_id.clone())),
             AgentStreamEvent::ToolCall { call_id, .. } => drop(reported.calls.insert(call_id.clone())),
-            AgentStreamEvent::StateChange { waiting, .. } => reported.wait.clone_from(waiting),
+            AgentStreamEvent::StateChange { waiting, .. } => {
+                reported.state = Some(ReportedState { wait: waiting.clone() });
+            }
             _ => {}
         }
     }
@@ -287,7 +289,9 @@ async fn a_long_wait_for_the_provider_ends_at_its_moment_whoever_waits() {
     let (running, clock) = with_clock(fixture.run("x"));
     fixture.until(is_wait).await;
     let before = fixture.killed(running).await;
-    let Some(AgentWait { cause: PauseCause::RateLimit, until: Some(until), .. }) = reported(&before).wait else {
+    let Some(AgentWait { cause: PauseCause::RateLimit, until: Some(until), .. }) =
+        reported(&before).state.and_then(|state| state.wait)
+    else {
         panic!("it waits for the provider")
     };
     let (running, later) = with_clock(fixture.resumed(&before));
