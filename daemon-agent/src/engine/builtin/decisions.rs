@@ -7,8 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use protocol::{
     ActivityState, AffectedFile, AgentQuestion, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest,
-    ApprovalResponse,
-    Decision, DecisionScope, NoticeLevel, text::head_and_tail,
+    ApprovalResponse, Decision, DecisionScope, NoticeLevel, text::head_and_tail,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
