@@ -344,6 +344,23 @@ async fn a_plan_waits_on_and_what_was_allowed_for_the_task_stays_so() {
 }
 
 #[tokio::test]
+async fn a_question_about_a_call_that_fails_again_and_again_waits_on() {
+    let failing = || calls(&[("read_file", r#"{"path":"nowhere.txt"}"#)]);
+    let endpoint = ScriptedProvider::start((0..5).map(|_| failing()).chain([says("Done.")]).collect()).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.agent.max_steps = 9;
+    let running = tokio::spawn(run(fixture.run("x")));
+    let asked = fixture.question(1).await;
+    let before = fixture.killed(running).await;
+    let running = tokio::spawn(run(fixture.resumed(&before)));
+    let _open = fixture.approvals.ask(asked.approval_id.clone(), asked.digest.clone());
+    fixture.word(&asked, Decision::Answer, |word| word.answer = Some("Try it again".to_owned()));
+    assert_eq!(result(ended(running).await).text, "Done.");
+    assert_eq!((endpoint.seen().len(), fixture.asked_ids().len()), (6, 0));
+    assert!(endpoint.seen()[5].body.to_string().contains("chose “Try it again”"));
+}
+
+#[tokio::test]
 async fn only_a_sound_record_of_this_version_is_used() {
     let endpoint = ScriptedProvider::start(vec![write_two()]).await;
     let mut fixture = Fixture::new(&endpoint);
