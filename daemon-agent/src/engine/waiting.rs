@@ -21,15 +21,12 @@ use crate::{
     damaged,
     engine::builtin::LoopRecord,
     home::{Home, remove_private},
-    outbox::Outbox,
     report::{MessageQueue, activity::Activity},
     workspace::hex,
 };
 
 /// The version of the form; records of another one are set aside.
 const VERSION: u32 = 1;
-/// Bytes of a log that are read at once.
-const READ_BYTES: u64 = 1 << 20;
 
 /// What an attempt needs to go on.
 #[derive(Serialize, Deserialize)]
@@ -167,18 +164,8 @@ fn set_aside(home: &Home, path: &Path, why: &str, now: Instant) {
 }
 
 impl ReportedSince {
-    /// Reads what the log has from `next_seq` on. Blocks.
-    pub fn read(outbox: &Outbox, attempt: &AttemptRef, next_seq: u64) -> Self {
-        let (mut reported, mut from) = (Self::default(), next_seq);
-        while let Some(batch) = outbox.read(attempt, from, READ_BYTES) {
-            let events = batch.items.iter().filter_map(|item| protocol::parse_event(item).ok());
-            events.for_each(|event| reported.add(event.body));
-            from = batch.to + 1;
-        }
-        reported
-    }
-
-    fn add(&mut self, body: EventBody) {
+    /// Takes the next event of the log.
+    pub fn add(&mut self, body: EventBody) {
         let EventBody::Progress { event } = body else { return };
         match event.event {
             AgentStreamEvent::ApprovalRequired(asked) => {

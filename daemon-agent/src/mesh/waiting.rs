@@ -12,10 +12,14 @@ use crate::{
     engine::waiting::{self, ReportedSince, Resumed, WaitingRecord},
     home::remove_private,
     journal::RecentCommand,
+    outbox::Outbox,
     report::{Inbox, PauseSwitch, Place, Question, Rest},
     session_log,
     task::Work,
 };
+
+/// Bytes of a log that are read at once.
+const READ_BYTES: u64 = 1 << 20;
 
 impl MeshState {
     /// Whether one more attempt may work. Those of this machine do not count: a person waits for them.
@@ -87,7 +91,7 @@ impl Mesh {
         let mut resumed: Vec<(RegisteredAttempt, Resumed, Vec<Question>)> = Vec::new();
         for record in records {
             let (outbox, attempt, next_seq) = (self.outbox().clone(), record.attempt(), record.next_seq);
-            let read = tokio::task::spawn_blocking(move || ReportedSince::read(&outbox, &attempt, next_seq));
+            let read = tokio::task::spawn_blocking(move || reported_since(&outbox, &attempt, next_seq));
             let reported = read.await.unwrap_or_default();
             // Open before the engine is: a decision may come at once.
             let ask =
@@ -139,4 +143,15 @@ impl Mesh {
             tracing::warn!(task.id = %attempt.task_id, "the record of a task that is over stays: {error}");
         }
     }
+}
+
+/// What the attempt's log has from `next_seq` on. Blocks.
+fn reported_since(outbox: &Outbox, attempt: &AttemptRef, next_seq: u64) -> ReportedSince {
+    let (mut reported, mut from) = (ReportedSince::default(), next_seq);
+    while let Some(batch) = outbox.read(attempt, from, READ_BYTES) {
+        let events = batch.items.iter().filter_map(|item| protocol::parse_event(item).ok());
+        events.for_each(|event| reported.add(event.body));
+        from = batch.to + 1;
+    }
+    reported
 }
