@@ -110,7 +110,7 @@ async fn the_next_process_goes_on_with_what_was_journalled_before_the_kill() {
     fixture.journalled(Command::Message(Box::new(message)));
     fixture.journalled(Fixture::decision(&asked));
     let held = fixture.killed();
-    assert_eq!(held.mesh.held(), [attempt.clone()], "the Board is told of it");
+    assert_eq!(held.mesh.held(), std::slice::from_ref(&attempt), "the Board is told of it");
     let fixture = held.welcomed(&[]).await;
     assert_eq!(fixture.completed(&attempt).await, "Two.");
     assert_eq!((fixture.written().as_deref(), endpoint.seen().len()), (Some("a"), 3));
