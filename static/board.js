@@ -201,7 +201,30 @@
     each(document, "textarea[data-draft]", (area) => store.set(drafted(area), area.value));
     say("That did not reach the Board. What you wrote is kept.");
   });
+  // A card that is decided takes the place of all of them: what was filled into the others goes along.
+  let filled = [];
+  const field = (card, one) => `${card} [name="${one.name}"]${one.type === "radio" ? `[value="${CSS.escape(one.value)}"]` : ""}`;
+  document.addEventListener("htmx:before:swap", (event) => {
+    const from = event.detail?.ctx?.sourceElement?.closest?.("#asks") && event.detail.ctx.sourceElement.closest("[data-approval]");
+    if (from === undefined) return;
+    filled = [...document.querySelectorAll("#asks [data-approval]")].filter((card) => card !== from).flatMap((card) =>
+      [...card.querySelectorAll("textarea, input:not([type=hidden])")]
+        .filter((one) => one.type === "radio" ? one.checked !== one.defaultChecked : one.value !== one.defaultValue)
+        .map((one) => ({ place: field(`#${CSS.escape(card.id)}`, one), value: one.value, checked: one.checked, focus: one === document.activeElement })));
+  });
+  const refill = () => {
+    filled.splice(0).forEach(({ place, value, checked, focus }) => {
+      const one = document.querySelector(place);
+      if (!one) return;
+      if (one.type === "radio") one.checked = checked;
+      else one.value = value;
+      const fold = one.closest("details");
+      if (fold) fold.open = true;
+      if (focus) one.focus();
+    });
+  };
   document.addEventListener("htmx:after:swap", (event) => {
+    refill();
     each(document, "time[data-as]", write); // a morph changes texts in place
     each(document, ".output > footer", outputButtons); // and takes away what it does not know
     const form = event.detail?.ctx?.sourceElement;

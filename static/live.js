@@ -87,7 +87,7 @@
     const at = el.contains(document.activeElement) ? document.activeElement : undefined;
     // A card is decided with what was written into it, whoever has the focus.
     const typed = el.id === "asks" && [...el.querySelectorAll("textarea, input:not([type=checkbox], [type=radio], [type=hidden])")].some((one) => one.value !== one.defaultValue);
-    return typed || at?.matches("textarea, input:not([type=checkbox], [type=radio])") || el.querySelector("details.menu[open]")
+    return typed || at?.matches("textarea, select, input:not([type=checkbox], [type=radio])") || el.querySelector("details.menu[open]")
       || [...el.querySelectorAll("input[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
   };
   const beside = (old, fresh, place) => {

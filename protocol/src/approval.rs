@@ -221,7 +221,7 @@ impl DecisionScope {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelPrice {
-    /// `provider/model`.
+    /// `provider/model`, or a model of whatever provider; `*` stands for any characters. Of several the first one counts.
     pub model: String,
     /// USD for a million tokens.
     pub input: f64,
@@ -229,4 +229,52 @@ pub struct ModelPrice {
     /// Of input that the provider had kept; like other input when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached: Option<f64>,
+}
+
+impl ModelPrice {
+    /// Whether it is the price of this `provider/model`.
+    pub fn is_of(&self, model: &str) -> bool {
+        let alone = model.split_once('/').map_or(model, |(_, model)| model);
+        matches(&self.model, model) || !self.model.contains('/') && matches(&self.model, alone)
+    }
+}
+
+/// Whether `*` in the pattern can stand for characters that make it the text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let Some(last) = pieces.next_back() else { return rest.is_empty() };
+    for piece in pieces {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_is_of_what_its_pattern_matches() {
+        for (pattern, model, is_of) in [
+            ("acme/m1", "acme/m1", true),
+            ("acme/m1", "acme/m10", false),
+            ("m1", "acme/m1", true),
+            ("m1", "m1", true),
+            ("acme", "acme/m1", false),
+            ("acme/*", "acme/m1", true),
+            ("acme/*", "other/acme/m1", false),
+            ("*", "acme/m1", true),
+            ("*/m1", "router/acme/m1", true),
+            ("claude-*", "anthropic/claude-x", true),
+            ("claude-*-mini", "anthropic/claude-mini", false),
+            ("a*b*c", "p/a-b-b-c", true),
+            ("a*b*c", "p/a-c-b", false),
+            ("", "acme/m1", false),
+        ] {
+            let price = ModelPrice { model: pattern.to_owned(), ..ModelPrice::default() };
+            assert_eq!(price.is_of(model), is_of, "{pattern} {model}");
+        }
+    }
 }

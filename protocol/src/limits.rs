@@ -8,6 +8,8 @@ pub const PROTOCOL: [u32; 2] = [1, 1];
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 /// Largest single event when it is written, bytes.
 pub const MAX_EVENT_BYTES: usize = 128 * 1024;
+/// Calls of tools that one answer of a model may hold; each may be a question to people.
+pub const MAX_CALLS_PER_ANSWER: usize = 64;
 /// Largest `content` of a `tool-output` and `result` of a `tool-result`, bytes.
 pub const MAX_TOOL_TEXT_BYTES: usize = 64 * 1024;
 /// Largest `result.text`, bytes.

@@ -9,7 +9,7 @@ pub mod work;
 
 pub use documents::{artifacts, file_reports, files, memory, panes, plan, proposals, spaces};
 pub use fleet::{enrol, provider_keys, vibers};
-pub use people::{accounts, audit, cookies, invitations, members, quota, refusals, setup, teams, tokens};
+pub use people::{accounts, audit, cookies, invitations, members, prices, quota, refusals, setup, teams, tokens};
 use work::dispatch;
 pub use work::{
     approvals, comments, ending, ending::revoke_all, idempotency, imports, purge, reconcile, record, retention,
@@ -17,8 +17,10 @@ pub use work::{
 };
 
 mod after_commit;
+mod versioned;
 
 pub use after_commit::AfterCommit;
+pub use versioned::VersionedChange;
 
 #[cfg(test)]
 mod tests;

@@ -7,14 +7,14 @@ pub mod work;
 
 pub use documents::{artifact, file, memory, plan, space};
 pub use fleet::{connection, viber};
-pub use people::{accounts, actor, input, login, name, quota};
+pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
     approval, assemble, committed, history, idempotency, logbook, search_terms, session, task, task_message,
 };
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
 pub use actor::{Actor, By};
-pub use approval::{Approval, ApprovalSettings, ApprovalState, CallConsequence};
+pub use approval::{Approval, ApprovalOutline, ApprovalSettings, ApprovalState, CallConsequence};
 pub use artifact::{Artifact, ArtifactKind, ArtifactOrigin, ArtifactState};
 pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
@@ -22,6 +22,7 @@ pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
 pub use login::{CookieState, CookieVerdict, Login};
 pub use plan::{PlanSource, Proposal, ProposalState, Revision};
+pub use prices::TeamPrices;
 pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};
 pub use space::{Comment, Side, Space};

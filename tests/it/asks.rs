@@ -1,12 +1,14 @@
 //! What agents ask people: questions of every kind, side by side, decided once by whoever may; and holding what they do.
 
 mod changed;
+mod decided;
+mod failing;
 mod hold;
 mod hostile;
 mod rules;
 
 use board_tests::{
-    Answer, Engine, FakeDaemon, Fixture, Person,
+    Answer, Engine, FakeDaemon, Fixture, Person, eventually,
     fake_daemon::{accepted, completed, progress, started, text},
     tasks::id,
 };
@@ -18,6 +20,7 @@ crate::on_both_databases!(
     questions_wait_side_by_side,
     a_decision_fits_what_was_asked,
     nobody_decides_too_late,
+    a_vibers_clock_neither_refuses_nor_accepts,
     what_steers_denies_all_but_a_limit,
     the_end_of_a_task_expires_what_it_asked,
     a_denial_may_stop_the_task,
@@ -231,6 +234,22 @@ async fn nobody_decides_too_late(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn a_vibers_clock_neither_refuses_nor_accepts(engine: Engine) {
+    let (mut fixture, _task, submit) = asking(engine).await;
+    let asked = named(1);
+    // The clock of this viber is months behind: an hour from there is over here.
+    let mut hour = command(&asked, "ls");
+    hour["expiresAt"] = json!(protocol::Instant(1_790_000_000_000 + 60 * 60_000));
+    ask(&mut fixture, &submit, 4, &[hour]).await;
+    let found = approval(&fixture.operator, &asked).await;
+    let time = |name: &str| serde_json::from_value::<protocol::Instant>(found[name].clone()).expect("a time").millis();
+    let minutes = (time("expiresAt") - time("createdAt")) / 60_000;
+    assert!((59..=60).contains(&minutes), "an hour from when it was asked: {found}");
+    let word = json!({ "decision": "allow", "digest": "digest of ls" });
+    decide(&fixture.operator, &asked, word).await.expect(200);
+    fixture.board.assert_invariants().await;
+}
+
 async fn what_steers_denies_all_but_a_limit(engine: Engine) {
     let (mut fixture, task, submit) = asking(engine).await;
     let (tool, asked, limit) = (named(1), named(2), named(3));
@@ -251,13 +270,19 @@ async fn what_steers_denies_all_but_a_limit(engine: Engine) {
 
 async fn the_end_of_a_task_expires_what_it_asked(engine: Engine) {
     let (mut fixture, task, submit) = asking(engine).await;
-    let all: Vec<ApprovalId> = (1..=12).map(named).collect();
+    let all: Vec<ApprovalId> = (1..=64).map(named).collect();
     let asks: Vec<Value> = all.iter().map(|one| command(one, "ls")).collect();
     ask(&mut fixture, &submit, 4, &asks).await;
-    fixture.viber.report(&submit.task_id, 1, 16, vec![completed("done")]).await;
+    assert_eq!(approval(&fixture.operator, &named(64)).await["state"], "pending", "as many as one answer has calls");
+    fixture.viber.report(&submit.task_id, 1, 68, vec![completed("done")]).await;
     for one in &all {
         assert_eq!(approval(&fixture.operator, one).await["state"], "expired");
     }
+    eventually("all of them are known to be over", || async {
+        let list = fixture.operator.get("/api/v1/approvals?limit=200&state=expired").await.expect(200).json();
+        list["items"].as_array().expect("a list").iter().all(|one| !one["decidedAt"].is_null()).then_some(())
+    })
+    .await;
     let list = |state: &str| format!("/api/v1/approvals?limit=5&state={state}");
     let expired = fixture.operator.get(&list("expired")).await.expect(200).json();
     let next = fixture.operator.get(&format!("{}&cursor={}", list("expired"), id(&expired, "next"))).await.expect(200);

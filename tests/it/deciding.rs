@@ -25,8 +25,9 @@ async fn asking(kind: &str, cause: &str, questions: Vec<Value>) -> (Fixture<Fake
     let task = fixture.operator.submit(&viber, "Tidy up").await;
     let submit = fixture.viber.submitted().await;
     let mut events = vec![accepted(), started(), text("I need your word.\n\n")];
-    for (n, question) in (1..).zip(questions) {
+    for (n, mut question) in (1..).zip(questions) {
         if kind == "tool" {
+            question["callId"] = json!(format!("call_{n}"));
             events.push(called(n, "shell", &question["args"]));
         }
         events.push(asked(n, kind, question));
@@ -96,6 +97,12 @@ async fn two_people_decide_calls_side_by_side() {
     let response = decided(&mut fixture).await;
     assert_eq!((response.decision, response.scope), (Decision::Allow, Some(DecisionScope::Once)));
     other.sees("#asks > footer", "2 calls wait").await;
+    // The row of the call says so to whoever watches.
+    for browser in [&ada, &other] {
+        browser.find("[data-call=call_1] .decided").await;
+        let line = browser.content_of("[data-call=call_1] .decided").await;
+        assert!(line.contains("Allowed by"), "{line}");
+    }
     press(&ada, &format!("{first} button[value=deny]")).await;
     ada.sees("#asks > .notice", "already").await;
     ada.sees("#asks > footer", "2 calls wait").await;
@@ -109,6 +116,30 @@ async fn two_people_decide_calls_side_by_side() {
     }
     assert_eq!(other.console_errors().await, Vec::<String>::new());
     assert!(ada.console_errors().await.iter().all(|error| error.contains("409")), "only what came too late");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_typed_into_one_card_survives_the_decision_of_another() {
+    let (mut fixture, _, page) =
+        asking("tool", "approval", vec![command("cargo test"), command("ls"), command("pwd")]).await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}{page}", fixture.board.url)).await;
+    browser.find("body[data-live=on]").await;
+    let card = |n: u32| format!("#asks article:nth-of-type({n})");
+    write(&browser, &format!("{} input[name=note]", card(3)), "only here").await;
+    write(&browser, &format!("{} textarea[name=args]", card(3)), "pwd -P").await;
+    press(&browser, &format!("{} label:has(input[value=task])", card(3))).await;
+    press(&browser, &format!("{} button[value=deny]", card(1))).await;
+    assert_eq!(decided(&mut fixture).await.decision, Decision::Deny);
+    browser.sees("#asks > footer", "2 calls wait").await;
+    let typed = "const card = document.querySelector('#asks article:nth-of-type(2)'); return [card.querySelector('input[name=note]').value, \
+                 card.querySelector('textarea[name=args]').value, card.querySelector('input[value=task]').checked]";
+    assert_eq!(browser.run(typed, Value::Null).await, json!(["only here", "pwd -P", true]));
+    press(&browser, &format!("{} button[value=allow-changed]", card(2))).await;
+    let response = decided(&mut fixture).await;
+    assert_eq!((response.args, response.note.as_deref()), (Some(json!({ "command": "pwd -P" })), Some("only here")));
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -38,6 +38,7 @@ mod memory;
 mod packaging;
 mod plan;
 mod presence;
+mod prices;
 mod reading;
 mod safety;
 mod search;

@@ -138,6 +138,7 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         state: TaskState::Pending,
         delivery: Some(Delivery::Queued),
         waiting: None,
+        pausing: None,
         contact: Contact { state: ContactState::Disconnected, since: NOW },
         attempt: 1,
         stream: protocol::ReportedDetail::Full,

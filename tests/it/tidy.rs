@@ -64,6 +64,8 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("vibers::teams_with_connected", "a Board that starts has heard of nobody yet, whoever's they are"),
     ("vibers::ended", "leases, whoever's they are"),
     ("vibers::stopping", "what was begun goes on after a crash, whoever's it is"),
+    ("vibers::interrupting", "the same of one agent's tasks"),
+    ("approvals::teams_with_forgotten", "questions of tasks that are over expire for each team in turn"),
     ("vibers::abandoned", "the same of revoked vibers"),
     ("vibers::teams_without_words", "the words of vibers are written for each team in turn"),
     ("audit::newest_of_teams", "a Board that starts looks at the end of each team's audit at once"),

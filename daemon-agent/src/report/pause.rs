@@ -36,6 +36,13 @@ impl PauseSwitch {
         self.0.send_replace(None);
     }
 
+    /// Waits until somebody lets it go on from now on, held or not.
+    pub async fn resumed(&self) {
+        let mut asked = self.0.subscribe();
+        // Cannot fail: the sender lives in this switch.
+        while asked.changed().await.is_ok() && asked.borrow_and_update().is_some() {}
+    }
+
     /// Whether it is to be held at this point: before a model call in any case.
     pub fn holds(&self, at: PausePoint) -> bool {
         holds(*self.0.borrow(), at)

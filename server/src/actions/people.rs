@@ -5,6 +5,7 @@ pub mod audit;
 pub mod cookies;
 pub mod invitations;
 pub mod members;
+pub mod prices;
 pub mod quota;
 pub mod refusals;
 pub mod setup;

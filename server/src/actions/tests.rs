@@ -336,7 +336,7 @@ async fn what_shown_messages_gain_raises_their_sessions_version() {
     retention::trim_events(&lab.board).await.expect("a sweep");
     let trimmed = lab.version(&task).await;
     assert!(lab.parts(&task).await[1].len() > parts && trimmed > lost, "what was open is a part now");
-    tasks::retry(&lab.board, &lab.team, &By::console(), &task.id).await.expect("a retry");
+    tasks::retry(&lab.board, &lab.team, &By::console(), &task.id, tasks::Retry::default()).await.expect("a retry");
     assert!(lab.version(&task).await > trimmed, "its answer is an earlier attempt's");
 }
 

@@ -5,6 +5,7 @@ pub mod invitations;
 pub mod logins;
 pub mod members;
 pub mod operators;
+pub mod prices;
 pub mod teams;
 pub mod tokens;
 pub mod usage;

@@ -5,4 +5,5 @@ pub mod actor;
 pub mod input;
 pub mod login;
 pub mod name;
+pub mod prices;
 pub mod quota;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 
 use super::Hub;
-use crate::domain::{ApprovalSettings, Policies, Task};
+use crate::domain::{ApprovalSettings, Policies, Task, TeamPrices};
 
 /// Requests that may wait for a link; a caller beyond that gets the error that the viber is busy.
 const MAX_WAITING_REQUESTS: usize = 64;
@@ -45,6 +45,7 @@ pub struct InlineCommand {
     pub cmd_seq: u64,
     pub policies: Policies,
     pub approvals: ApprovalSettings,
+    pub prices: TeamPrices,
     pub task: Box<Task>,
 }
 

@@ -13,7 +13,7 @@ use crate::{
     actions::reconcile,
     db::{self, TeamTx, commands::StoredCommand},
     domain::{
-        ApprovalSettings, Connection, Delivery, EditState, MessageRole, Policies, Task, history::Exchange,
+        ApprovalSettings, Connection, Delivery, EditState, MessageRole, Policies, Task, TeamPrices, history::Exchange,
         history::History,
     },
     error::{Error, Result},
@@ -97,8 +97,8 @@ async fn compose(
 
 /// The command of a task that began its session: there is neither a history nor any other context.
 pub(super) fn inline(command: InlineCommand) -> NumberedCommand {
-    let InlineCommand { policies, approvals, .. } = command;
-    let context = SessionContext { policies, approvals, ..SessionContext::default() };
+    let InlineCommand { policies, approvals, prices, .. } = command;
+    let context = SessionContext { policies, approvals, prices, ..SessionContext::default() };
     let whole = submission(*command.task, Vec::new(), context);
     NumberedCommand { cmd_seq: command.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
 }
@@ -179,8 +179,9 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
     let plan = plan.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
     let given = task.payload.get("artifacts").is_some_and(|given| !given.is_null());
     let artifacts = if given { Vec::new() } else { artifacts(tx, &task.session_id, stored.created_at).await? };
-    let approvals = db::approvals::settings::load(tx).await?;
-    Ok(submission(task, history.finish(), SessionContext { policies, approvals, plan, artifacts }))
+    let (approvals, prices) = tx.query_two(db::approvals::settings::load_query(), db::prices::load_query()).await?;
+    let context = SessionContext { policies, approvals, prices, plan, artifacts };
+    Ok(submission(task, history.finish(), context))
 }
 
 /// What a task gets of its session and team beside the conversation.
@@ -188,6 +189,7 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
 struct SessionContext {
     policies: Policies,
     approvals: ApprovalSettings,
+    prices: TeamPrices,
     plan: Option<Value>,
     artifacts: Vec<ArtifactRef>,
 }
@@ -221,7 +223,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         limits: task.limits,
         rules: session.approvals.rules,
         approval_minutes: Some(session.approvals.expiry_minutes),
-        prices: Vec::new(),
+        prices: session.prices.list,
         leash,
         deadline: None,
         payload_url: None,

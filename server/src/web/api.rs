@@ -8,7 +8,7 @@ mod work;
 use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
 use fleet::vibers;
-use people::{members, quota};
+use people::{members, prices, quota};
 use work::{approvals, events, imports, messages, search, sessions, tasks};
 
 mod description;
@@ -53,7 +53,7 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 15] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 16] = [
     vibers::routes,
     workspace::routes,
     spaces::routes,
@@ -63,6 +63,7 @@ const CALLS: [fn() -> OpenApiRouter<Board>; 15] = [
     tasks::routes,
     members::routes,
     quota::routes,
+    prices::routes,
     approvals::routes,
     artifacts::routes,
     plan::routes,

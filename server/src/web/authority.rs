@@ -151,6 +151,8 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/settings/tokens/{id}/revoke", Admin),
     r("GET", "/t/{team}/settings/approvals", Viewer),
     r("POST", "/t/{team}/settings/approvals", Admin),
+    r("GET", "/t/{team}/settings/prices", Viewer),
+    r("POST", "/t/{team}/settings/prices", Admin),
     r("GET", "/t/{team}/settings/audit", Admin),
     // The daemons' endpoints.
     r("GET", "/ws/daemon", Viber),
@@ -222,6 +224,8 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/api/v1/approvals/{id}", Operator),
     r("GET", "/api/v1/approval-rules", Viewer),
     r("PUT", "/api/v1/approval-rules", Admin),
+    r("GET", "/api/v1/prices", Viewer),
+    r("PUT", "/api/v1/prices", Admin),
     r("GET", "/api/v1/members", Viewer),
     r("GET", "/api/v1/quota", Viewer),
     r("POST", "/api/v1/members", Admin),

@@ -11,7 +11,7 @@ mod work;
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
 use fleet::{join, preflight, providers, viber, vibers};
 use people::theme;
-use session::talk;
+use session::{control, talk};
 use work::{
     asks, cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript,
 };
@@ -98,10 +98,10 @@ pub fn routes() -> Router<Board> {
         .route(&at("transcript.md"), get(transcript::transcript))
         .route(&at("messages/{seq}/calls/{call}"), get(transcript::output))
         .route(&at("messages/{seq}/parts/{part}"), get(transcript::part))
-        .route("/t/{team}/tasks/{id}/stop", post(session::stop))
-        .route("/t/{team}/tasks/{id}/retry", post(session::retry))
-        .route("/t/{team}/tasks/{id}/pause", post(session::pause))
-        .route("/t/{team}/tasks/{id}/resume", post(session::resume))
+        .route("/t/{team}/tasks/{id}/stop", post(control::stop))
+        .route("/t/{team}/tasks/{id}/retry", post(control::retry))
+        .route("/t/{team}/tasks/{id}/pause", post(control::pause))
+        .route("/t/{team}/tasks/{id}/resume", post(control::resume))
         .route("/t/{team}/tasks/{id}/messages/{message}", post(talk::change))
         .route(&at("approvals"), post(asks::decide::decide_all))
         .route("/t/{team}/approvals/{id}", post(asks::decide::decide))

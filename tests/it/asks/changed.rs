@@ -35,6 +35,7 @@ async fn other_arguments_become_an_approval_of_their_own(engine: Engine) {
         .await;
     let (old, new) = (approval(&fixture.operator, &asked).await, approval(&fixture.operator, &made).await);
     assert_eq!((&old["becomes"], &new["replaces"]), (&json!(made), &json!(asked)));
+    assert_eq!((&old["preview"], &new["preview"]), (&json!("rm -r build"), &json!("rm build/x")), "each its own call");
     assert_eq!(
         (&new["state"], &new["args"], &new["note"]),
         (&json!("allowed"), &json!({ "command": "rm build/x" }), &json!("Only that"))

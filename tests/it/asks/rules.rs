@@ -6,6 +6,9 @@ crate::on_both_databases!(
     rules_go_with_every_task,
     a_rule_is_written_by_an_admin_for_what_was_asked,
     the_team_says_who_decides,
+    two_who_change_the_rules_do_not_undo_each_other,
+    an_owner_alone_lets_lower_roles_decide,
+    a_daemon_that_would_ignore_rules_is_given_no_task,
 );
 
 const RULES: &str = "/api/v1/approval-rules";
@@ -127,7 +130,7 @@ async fn the_team_says_who_decides(engine: Engine) {
     let all = [command(&first, "a"), command(&second, "b"), question(&asked)];
     let events = all.iter().map(progress);
     fixture.viber.report(&submit.task_id, 1, 1, [accepted(), started()].into_iter().chain(events).collect()).await;
-    admin.put(RULES, &json!({ "notRequester": true })).await.expect(200);
+    fixture.owner().put(RULES, &json!({ "notRequester": true })).await.expect(200);
     let token =
         fixture.owner().post("/api/v1/tokens", &json!({ "name": "mine", "role": "admin" })).await.expect(201).json();
     let mine = Person::with_token(&fixture.board.url, id(&token, "token"));
@@ -140,5 +143,89 @@ async fn the_team_says_who_decides(engine: Engine) {
     let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;
     assert!(audit.contains("approval.break_glass") && audit.contains("It burns"), "{audit}");
     assert!(audit.contains("does not decide what it asks"), "who was refused is noted");
+    fixture.board.assert_invariants().await;
+}
+
+/// Puts JSON with the version that the author saw.
+async fn put_over(person: &Person, path: &str, version: &str, body: &Value) -> Answer {
+    person.send(person.request(reqwest::Method::PUT, path).header("if-match", version).json(body)).await
+}
+
+async fn two_who_change_the_rules_do_not_undo_each_other(engine: Engine) {
+    let (fixture, _task, _submit) = asking(engine).await;
+    let admin = fixture.board.token("home", "admin").await;
+    let tag = |answer: &Answer| answer.headers["etag"].to_str().expect("a tag").to_owned();
+    let seen = tag(&fixture.operator.get(RULES).await.expect(200));
+    assert_eq!(seen, "\"0\"");
+    let mine = put_over(&admin, RULES, &seen, &json!({ "deny": ["shell(a)"] })).await.expect(200);
+    assert_eq!(tag(&mine), "\"1\"");
+    let late = put_over(&admin, RULES, &seen, &json!({ "deny": ["shell(b)"] })).await.expect(412);
+    assert_eq!((late.code().as_str(), late.json()["current"].as_str()), ("stale", Some("1")));
+    for odd in ["\"one\"", "\"\""] {
+        put_over(&admin, RULES, odd, &json!({})).await.expect(412);
+    }
+    assert_eq!(fixture.operator.get(RULES).await.expect(200).json()["deny"], json!(["shell(a)"]));
+
+    // The form carries the version too, and shows what is there now.
+    let page = "/t/home/settings/approvals";
+    let form = |version: &'static str, deny: &'static str| {
+        [
+            ("version", version),
+            ("deny", deny),
+            ("ask", ""),
+            ("allow", ""),
+            ("min_role", "operator"),
+            ("expiry_minutes", "60"),
+        ]
+    };
+    let shown = fixture.owner().page(page).await.expect(200).body;
+    assert!(shown.contains(r#"name="version" value="1""#), "{shown}");
+    let late = fixture.owner().post_form(page, &form("0", "shell(c)")).await.expect(409).body;
+    assert!(late.contains("Somebody else changed these") && late.contains("shell(c)"), "what was typed stays: {late}");
+    assert!(late.contains("shell(a)") && late.contains(r#"name="version" value="1""#), "what is there now: {late}");
+    fixture.owner().post_form(page, &form("1", "shell(c)")).await.expect(303);
+    assert_eq!(fixture.operator.get(RULES).await.expect(200).json()["deny"], json!(["shell(c)"]));
+    fixture.board.assert_invariants().await;
+}
+
+async fn an_owner_alone_lets_lower_roles_decide(engine: Engine) {
+    let (fixture, _task, _submit) = asking(engine).await;
+    let (admin, owner) = (fixture.board.token("home", "admin").await, fixture.owner());
+    admin.put(RULES, &json!({ "minRole": "admin" })).await.expect(200);
+    admin.put(RULES, &json!({ "minRole": "operator" })).await.expect(403);
+    admin.put(RULES, &json!({ "minRole": "admin", "ask": ["shell"] })).await.expect(200);
+    let yuki = fixture.board.operator("home", "yuki@example.org", "admin").await;
+    let page = "/t/home/settings/approvals";
+    let shown = yuki.page(page).await.expect(200).body;
+    assert!(shown.contains("Only owners let lower roles decide") && shown.contains(r#"value="operator" disabled"#));
+    assert!(!owner.page(page).await.expect(200).body.contains(r#"value="operator" disabled"#));
+    owner.put(RULES, &json!({ "minRole": "operator" })).await.expect(200);
+    let audit = owner.get("/api/v1/audit").await.expect(200).body;
+    assert!(audit.contains("refused"), "{audit}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_daemon_that_would_ignore_rules_is_given_no_task(engine: Engine) {
+    let (mut fixture, task, submit) = asking(engine).await;
+    fixture.viber.report(&submit.task_id, 1, 4, vec![board_tests::fake_daemon::stopped()]).await;
+    fixture.viber.cut();
+    fixture.viber.capabilities = vec![Capability::Steer];
+    fixture.viber.connect().await;
+    let (owner, viber) = (fixture.owner(), fixture.viber_id.clone());
+    let new = json!({ "goal": "Go", "viberId": viber });
+    let home = format!("/t/home?viber={viber}");
+    assert!(!owner.page(&home).await.expect(200).body.contains("does not know the team"), "there are no rules");
+    for rules in [json!({ "deny": ["shell"] }), json!({ "ask": ["shell"] }), json!({ "minRole": "owner" })] {
+        owner.put(RULES, &rules).await.expect(200);
+        let refused = fixture.operator.post("/api/v1/tasks", &new).await.expect(422);
+        assert_eq!(refused.code(), "rules_unknown", "{rules}");
+        let page = owner.page(&home).await.expect(200).body;
+        assert!(page.contains("does not know the team"), "{rules}: {page}");
+    }
+    let retry = format!("/api/v1/tasks/{}/retry", id(&task, "id"));
+    assert_eq!(fixture.operator.post(&retry, &json!({})).await.expect(422).code(), "rules_unknown");
+    // What only allows takes nothing away.
+    owner.put(RULES, &json!({ "allow": ["read_file"] })).await.expect(200);
+    fixture.operator.post("/api/v1/tasks", &new).await.expect(201);
     fixture.board.assert_invariants().await;
 }

@@ -18,7 +18,7 @@ use super::{
     questions::{OpenQuestion, Reply, span},
 };
 use crate::{
-    model::{AssistantMessage, Message},
+    model::AssistantMessage,
     prompt,
     report::plan::PlanText,
     tools,

@@ -3,7 +3,11 @@
 use std::collections::VecDeque;
 
 use futures_util::future::join_all;
-use protocol::{ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_TOOL_TEXT_BYTES, text::head_and_tail};
+use protocol::{
+    ActivityState, AgentStreamEvent, NoticeLevel,
+    limits::{MAX_CALLS_PER_ANSWER, MAX_TOOL_TEXT_BYTES},
+    text::head_and_tail,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -16,8 +20,6 @@ use crate::{
     tools::{self, CallBounds, ToolErrorKind, ToolOutcome},
 };
 
-/// Most calls of one answer that are executed: an answer with more calls is considered broken.
-const MAX_CALLS_PER_ANSWER: usize = 64;
 /// Calls that run in parallel.
 const MAX_PARALLEL_CALLS: usize = 8;
 /// Longest string in reported arguments that are large, bytes.

@@ -70,6 +70,8 @@ enum ViberChange {
     Labels(BTreeMap<String, String>),
     Drain(bool),
     Stop(String),
+    /// One of its agents, with the reason.
+    Interrupt(String, String),
     Revoke,
 }
 
@@ -106,6 +108,18 @@ pub(in crate::actions) async fn order_stop(
 ) -> Result<()> {
     let reason = db::clean(protocol::text::head(reason, 500));
     change(board, team, by, id, ViberChange::Stop(reason)).await.map(drop)
+}
+
+/// Records the order to stop every task that an agent of the viber has been given.
+pub(in crate::actions) async fn order_interrupt(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    (id, agent): (&ViberId, &str),
+    reason: &str,
+) -> Result<()> {
+    let reason = db::clean(protocol::text::head(reason, 500));
+    change(board, team, by, id, ViberChange::Interrupt(agent.to_owned(), reason)).await.map(drop)
 }
 
 /// Revokes its credential and closes its connection.
@@ -165,6 +179,15 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
             db::commands::enqueue(tx, id, db::commands::NewCommand { kind: "viber:stop", attempt: None, body }).await?;
             after.command(id);
             ("viber.stop", String::new(), reason.clone())
+        }
+        ViberChange::Interrupt(agent, reason) => {
+            if !viber.agents.is_empty() && !viber.agents.iter().any(|known| known.id == *agent) {
+                let message = format!("this viber has no agent {:?}", protocol::text::head(agent, 64));
+                return Err(Error::unacceptable("unknown_agent", message));
+            }
+            let stop = db::vibers::StopOrder { at: tx.now, by: tx.by.actor.id().to_owned(), reason: reason.clone() };
+            db::vibers::set_interrupt(tx, id, agent, &stop).await?;
+            ("viber.interrupt", agent.clone(), reason.clone())
         }
         ViberChange::Revoke => {
             // Its row is the lock on new commands: no task is given to it from now on. `purge` ends the tasks that it has,

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{
     actions::{AfterCommit, tasks},
     db::{self, Change, DbError},
-    domain::{ApprovalSettings, Delivery, Policies, Task},
+    domain::{ApprovalSettings, Delivery, Policies, Task, TeamPrices},
     error::Result,
     hub::InlineCommand,
 };
@@ -26,13 +26,19 @@ pub(in crate::actions) async fn command(
     Ok(true)
 }
 
-/// Stores it under a number given for it. `begun`: the policies of its session and the team's settings, when this is the
-/// session's first task.
+/// What a session's first task takes along, so that nothing is read back for it.
+pub(in crate::actions) struct BegunSession {
+    pub policies: Policies,
+    pub approvals: ApprovalSettings,
+    pub prices: TeamPrices,
+}
+
+/// Stores it under a number given for it. `begun`: when this is the session's first task.
 pub(in crate::actions) async fn numbered(
     tx: &mut Change<'_>,
     task: &Task,
     (attempt, cmd_seq): (u32, u64),
-    begun: Option<(Policies, ApprovalSettings)>,
+    begun: Option<BegunSession>,
     after: &mut AfterCommit,
 ) -> Result<(), DbError> {
     // The payload is composed when the command is sent: what precedes the task never changes.
@@ -41,8 +47,8 @@ pub(in crate::actions) async fn numbered(
     db::commands::insert(tx, (&task.viber_id, cmd_seq), new).await?;
     db::attempts::set_cmd_seq(tx, &task.id, attempt, cmd_seq).await?;
     match begun {
-        Some((policies, approvals)) => {
-            let begun = InlineCommand { cmd_seq, policies, approvals, task: Box::new(task.clone()) };
+        Some(BegunSession { policies, approvals, prices }) => {
+            let begun = InlineCommand { cmd_seq, policies, approvals, prices, task: Box::new(task.clone()) };
             after.first(&task.viber_id, begun)
         }
         None => after.command(&task.viber_id),

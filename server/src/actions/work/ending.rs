@@ -5,15 +5,12 @@
 
 pub mod revoke_all;
 
-use std::sync::Arc;
-
-use protocol::{Instant, TaskId, TeamId, ViberId};
+use protocol::{TaskId, TeamId, ViberId};
 
 use crate::{
-    actions::{AfterCommit, dispatch, purge, tasks, teams, vibers},
-    db::{self, Change, change_limits::DELETE_BATCH_ROWS},
+    actions::{purge, teams, vibers},
     domain::{By, Team},
-    error::{Error, Result},
+    error::Result,
     state::Board,
 };
 
@@ -51,47 +48,8 @@ pub async fn interrupt(
     (viber, agent): (&ViberId, &str),
     reason: &str,
 ) -> Result<Vec<TaskId>> {
-    let known = db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?.ok_or(Error::NotFound)?;
-    if !known.agents.is_empty() && !known.agents.iter().any(|known| known.id == agent) {
-        let message = format!("this viber has no agent {:?}", protocol::text::head(agent, 64));
-        return Err(Error::unacceptable("unknown_agent", message));
-    }
-    let until = board.clock.now();
-    let wanted = Arc::new((viber.clone(), agent.to_owned(), db::clean(protocol::text::head(reason, 500))));
-    let mut stopped = Vec::new();
-    loop {
-        let wanted = wanted.clone();
-        let piece = board.piece(team, by, move |tx| {
-            let wanted = wanted.clone();
-            Box::pin(async move { interrupt_some(tx, &wanted, until).await })
-        });
-        let (some, after) = piece.await?;
-        after.publish(board, team);
-        if some.is_empty() {
-            return Ok(stopped);
-        }
-        stopped.extend(some);
-    }
-}
-
-/// Stops as many as fit into one change.
-async fn interrupt_some(
-    tx: &mut Change<'_>,
-    (viber, agent, reason): &(ViberId, String, String),
-    until: Instant,
-) -> Result<(Vec<TaskId>, AfterCommit)> {
-    let (mut stopped, mut after) = (Vec::new(), AfterCommit::default());
-    for task in db::tasks::open_of_agent(tx, viber, agent, until, DELETE_BATCH_ROWS).await? {
-        let Some(task) = db::tasks::load(tx, &task).await? else { continue };
-        if tasks::end(tx, &task, reason, &mut after).await? {
-            dispatch::next(tx, &task.session_id, &mut after).await?;
-            stopped.push(task.id);
-        }
-        if tx.is_full() {
-            break;
-        }
-    }
-    Ok((stopped, after))
+    vibers::order_interrupt(board, team, by, (viber, agent), reason).await?;
+    purge::interrupt_agent(board, team, viber, agent).await
 }
 
 /// Revokes a viber's credential and closes its connection. Its unfinished tasks are lost.

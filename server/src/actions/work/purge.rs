@@ -5,7 +5,7 @@ use protocol::{ErrorCode, Instant, SessionId, TaskError, TaskId, TeamId, ViberId
 use serde_json::json;
 
 use crate::{
-    actions::{AfterCommit, tasks},
+    actions::{AfterCommit, dispatch, tasks},
     db::{self, Change, DbError, change_limits::DELETE_BATCH_ROWS},
     domain::{By, Team},
     error::{Error, Result},
@@ -24,6 +24,8 @@ pub(in crate::actions) const TEAM_SUSPENDED_REASON: &str = "the team was suspend
 /// Finishes all recorded work but that of revoked vibers, unless the Board stops.
 pub async fn all(board: &Board) -> Result<()> {
     stops(board).await?;
+    interrupts(board).await?;
+    questions(board).await?;
     shut(board).await?;
     sessions(board).await?;
     let teams = db::purge::teams(&mut *board.db.reader().await?).await?;
@@ -180,6 +182,71 @@ pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: 
         }
     }
     Ok(stopped)
+}
+
+/// Stops the tasks of agents that were interrupted.
+async fn interrupts(board: &Board) -> Result<()> {
+    let found = db::vibers::interrupting(&mut *board.db.reader().await?).await?;
+    for (team, viber, agent) in found {
+        interrupt_agent(board, &team, &viber, &agent).await?;
+    }
+    Ok(())
+}
+
+/// Stops every task that an agent was given before it was interrupted, queued ones first, and returns them.
+pub(in crate::actions) async fn interrupt_agent(
+    board: &Board,
+    team: &TeamId,
+    viber: &ViberId,
+    agent: &str,
+) -> Result<Vec<TaskId>> {
+    let mut stopped = Vec::new();
+    while !is_over(board) {
+        let (id, agent) = (viber.clone(), agent.to_owned());
+        let piece = board.piece(team, &By::board(), move |tx| {
+            let (id, agent) = (id.clone(), agent.clone());
+            Box::pin(async move {
+                let mut after = AfterCommit::default();
+                let mut halted = Vec::new();
+                let Some(stop) = db::vibers::interrupt(tx, &id, &agent).await? else {
+                    return Ok((true, halted, after));
+                };
+                let open = db::tasks::open_of_agent(tx, &id, &agent, stop.at, DELETE_BATCH_ROWS).await?;
+                for task in &open {
+                    if let Some(task) = db::tasks::load(tx, task).await?
+                        && tasks::halt(tx, &stop.by, &task, &stop.reason, &mut after).await?
+                    {
+                        dispatch::next(tx, &task.session_id, &mut after).await?;
+                        halted.push(task.id);
+                    }
+                    if tx.is_full() {
+                        return Ok((false, halted, after));
+                    }
+                }
+                if open.is_empty() {
+                    db::vibers::interrupted(tx, &id, &agent).await?;
+                }
+                Ok::<_, Error>((open.is_empty(), halted, after))
+            })
+        });
+        let (done, halted, after) = piece.await?;
+        after.publish(board, team);
+        stopped.extend(halted);
+        if done {
+            break;
+        }
+    }
+    Ok(stopped)
+}
+
+/// Expires what tasks have asked that are over: the end of a task expires a few of its questions.
+async fn questions(board: &Board) -> Result<()> {
+    let found = db::approvals::teams_with_forgotten(&mut *board.db.reader().await?).await?;
+    for team in found {
+        let rest = || board.piece(&team, &By::board(), |tx| Box::pin(db::approvals::expire_forgotten(tx)));
+        while !rest().await? && !is_over(board) {}
+    }
+    Ok(())
 }
 
 /// Stops the remaining tasks of suspended teams.

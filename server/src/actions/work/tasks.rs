@@ -6,6 +6,8 @@ mod submit;
 mod submit_comments;
 mod talk;
 
+use std::sync::Arc;
+
 use protocol::{TaskId, TeamId};
 use serde_json::json;
 
@@ -95,30 +97,52 @@ pub(in crate::actions) async fn halt(
     Ok(true)
 }
 
+/// How a task is started over.
+#[derive(Clone, Debug, Default)]
+pub struct Retry {
+    /// `provider/model` from now on, one that its viber offers; the one before when absent.
+    pub model: Option<String>,
+    /// It is stopped first, if it has not ended.
+    pub stop: bool,
+}
+
 /// Starts a failed or stopped task over, as a new attempt.
-pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId) -> Result<Task> {
-    let id = id.clone();
+pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retry) -> Result<Task> {
+    let wanted = Arc::new((id.clone(), how));
     let (task, after) = board
         .change(team, by, move |tx| {
-            let id = id.clone();
+            let wanted = wanted.clone();
             Box::pin(async move {
+                let (id, how) = &*wanted;
                 let mut after = AfterCommit::default();
-                let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                let mut task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
+                if let Some(model) = &how.model {
+                    placement::check_model(tx, &task.viber_id, model).await?;
+                }
+                if how.stop && end(tx, &task, "another attempt was asked for", &mut after).await? {
+                    task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
+                }
+                if let Some(model) = &how.model {
+                    task.payload["model"] = json!(model);
+                    db::tasks::set_payload(tx, id, &task.payload).await?;
+                }
+                let approvals = db::approvals::settings::load(tx).await?;
+                placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
                 // The session's row is the lock on its order.
                 let seq = db::sessions::reserve_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
                 let busy = db::tasks::is_busy(tx, &task.session_id).await?;
-                if !db::tasks::again(tx, &id, task.attempt, !busy).await? {
+                if !db::tasks::again(tx, id, task.attempt, !busy).await? {
                     return Err(not_over(task.state));
                 }
                 let attempt = task.attempt + 1;
-                db::attempts::insert(tx, (&id, attempt), &task.viber_id, seq).await?;
+                db::attempts::insert(tx, (id, attempt), &task.viber_id, seq).await?;
                 if !busy && !dispatch::command(tx, &task, attempt, &mut after).await? {
                     return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
                 }
                 let detail = format!("attempt {attempt}");
                 db::audit::append(tx, Entry::new("task.retry", id.as_str()).detail(&detail)).await?;
-                after.task(&task.session_id, &id);
-                let task = db::tasks::load(tx, &id).await?.ok_or(Error::NotFound)?;
+                after.task(&task.session_id, id);
+                let task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
                 Ok((task, after))
             })
         })

@@ -135,6 +135,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0020_approvals.sql"),
         include_str!("../../../../migrations/postgres/0020_approvals.sql"),
     ),
+    (
+        21,
+        "decisions",
+        include_str!("../../../../migrations/sqlite/0021_decisions.sql"),
+        include_str!("../../../../migrations/postgres/0021_decisions.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

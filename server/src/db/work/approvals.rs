@@ -2,19 +2,19 @@
 
 pub mod settings;
 
-use protocol::{ApprovalId, ApprovalKind, DecisionScope, SessionId, TaskId, TaskLimits};
+use protocol::{ApprovalId, ApprovalKind, DecisionScope, SessionId, TaskId, TaskLimits, TeamId, limits};
 use serde_json::Value;
 
 use crate::{
     args,
-    db::{Arg, Change, DbError, Query, Row, TeamTx, json},
-    domain::{Approval, ApprovalState, CallConsequence, Waiting, approval},
+    db::{Arg, Change, DbError, Query, Row, TeamTx, Tx, change_limits::DELETE_BATCH_ROWS, json},
+    domain::{Approval, ApprovalOutline, ApprovalState, CallConsequence, Waiting, approval},
 };
 
-/// Questions of one task that wait at most; what an agent asks beyond is denied.
-pub const MAX_PENDING_APPROVALS: u64 = 32;
-/// Questions that expire with the end of their attempt in the same change. Should there be more, they are found to be
-/// expired when they are read.
+/// Questions of one task that wait at most, one for each call that an answer may hold; what an agent asks beyond is denied.
+pub const MAX_PENDING_APPROVALS: u64 = limits::MAX_CALLS_PER_ANSWER as u64;
+/// Questions that expire with the end of their attempt in the same change. The others are found to be expired when they are
+/// read, and expire soon after.
 const MAX_EXPIRED_AT_ONCE: u64 = 8;
 
 macro_rules! columns {
@@ -180,6 +180,57 @@ pub fn pending_of_session_query(session: &SessionId) -> Query<Vec<Approval>> {
     Query::new(sql, args![session], |answer| answer.rows.iter().map(read).collect())
 }
 
+/// What was asked about these calls and under these ids, each with its task, in the order in which it was asked. A call that
+/// was made with other arguments has one outline: of what its agent asked for.
+pub async fn outlines(
+    tx: &mut TeamTx<'_>,
+    calls: &[(&TaskId, &str)],
+    ids: &[(&TaskId, &str)],
+) -> Result<Vec<ApprovalOutline>, DbError> {
+    if calls.is_empty() && ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = outlines_sql(tx.is_sqlite());
+    tx.rows(sql, args![json(&calls)?, json(&ids)?]).await?.iter().map(read_outline).collect()
+}
+
+/// The same: however much a task has asked, what is not wanted is not read.
+pub(in crate::db) fn outlines_sql(is_sqlite: bool) -> &'static str {
+    macro_rules! asked {
+        ($wanted:literal, $key:literal) => {
+            concat!(
+                "SELECT q.approval_id, q.kind, q.task_id, q.attempt, q.event_seq, q.created_at, q.call_id, \
+                 SUBSTR(q.preview, 1, 200) AS preview, q.rule, q.reached, q.scope, SUBSTR(q.note, 1, 2000) AS note, \
+                 SUBSTR(q.answer, 1, 2000) AS answer, CASE WHEN q.allowed_args IS NULL THEN 0 ELSE 1 END AS changed, \
+                 q.granted, CASE WHEN q.break_glass IS NULL THEN 0 ELSE 1 END AS broke_glass, q.decided_by, q.expiry, \
+                 CASE WHEN q.state = 'pending' AND ",
+                is_over!(),
+                " THEN 'expired' ELSE q.state END AS state FROM ",
+                $wanted,
+                " w CROSS JOIN approvals q LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id \
+                 WHERE q.team_id = $1 AND q.task_id = w.value ->> 0 AND q.",
+                $key,
+                " = w.value ->> 1 AND q.replaces IS NULL"
+            )
+        };
+    }
+    macro_rules! both {
+        ($calls:literal, $ids:literal) => {
+            concat!(
+                "SELECT * FROM (",
+                asked!($calls, "call_id"),
+                " UNION ALL ",
+                asked!($ids, "approval_id"),
+                ") found ORDER BY created_at, event_seq LIMIT 1000"
+            )
+        };
+    }
+    match is_sqlite {
+        true => both!("json_each($2)", "json_each($3)"),
+        false => both!("jsonb_array_elements($2::jsonb)", "jsonb_array_elements($3::jsonb)"),
+    }
+}
+
 /// What an attempt waits for that has asked people: the oldest question.
 pub async fn waiting(tx: &mut TeamTx<'_>, (task, attempt): (&TaskId, u32)) -> Result<Option<Waiting>, DbError> {
     let sql = "SELECT approval_id, kind, expires_at FROM approvals WHERE team_id = $1 AND task_id = $2 \
@@ -252,6 +303,34 @@ pub async fn expire_all(tx: &mut Change<'_>, task: &TaskId) -> Result<(), DbErro
     tx.defer(sql, args![task, tx.now, MAX_EXPIRED_AT_ONCE]).await
 }
 
+/// Teams with questions that wait though their tasks are over.
+pub async fn teams_with_forgotten(tx: &mut Tx) -> Result<Vec<TeamId>, DbError> {
+    let sql = concat!(
+        "SELECT DISTINCT q.team_id FROM approvals q LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id \
+         WHERE q.state = 'pending' AND ",
+        is_over!(),
+        " LIMIT 100"
+    );
+    tx.rows(sql, &[]).await?.iter().map(|row| row.parse("team_id")).collect()
+}
+
+/// Expires them, as many as fit. `true`: none is left.
+pub async fn expire_forgotten(tx: &mut Change<'_>) -> Result<bool, DbError> {
+    let sql = concat!(
+        "UPDATE approvals SET state = 'expired', decided_at = $2 WHERE team_id = $1 AND approval_id IN (SELECT q.approval_id \
+         FROM approvals q LEFT JOIN tasks t ON t.team_id = q.team_id AND t.task_id = q.task_id WHERE q.team_id = $1 \
+         AND q.state = 'pending' AND ",
+        is_over!(),
+        " LIMIT $3 + 0)"
+    );
+    while tx.execute(sql, args![tx.now, DELETE_BATCH_ROWS]).await? > 0 {
+        if tx.is_full() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Records what a call did that was allowed, once; also with the approval that this one was made of.
 pub async fn conclude(
     tx: &mut Change<'_>,
@@ -314,6 +393,28 @@ fn read(row: &Row) -> Result<Approval, DbError> {
         replaces: row.optional_parse("replaces")?,
         becomes: row.optional_parse("becomes")?,
         consequence: outcome.map(|(ok, at)| CallConsequence { ok: ok != 0, at }),
+    })
+}
+
+fn read_outline(row: &Row) -> Result<ApprovalOutline, DbError> {
+    Ok(ApprovalOutline {
+        id: row.parse("approval_id")?,
+        kind: word(row.text("kind")?)?,
+        task_id: row.parse("task_id")?,
+        attempt: u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX),
+        call_id: row.optional_text("call_id")?,
+        preview: row.text("preview")?,
+        rule: row.optional_text("rule")?,
+        limit: row.optional_json("reached")?,
+        state: row.parse("state")?,
+        scope: row.optional_text("scope")?.map(word).transpose()?,
+        note: row.optional_text("note")?,
+        answer: row.optional_text("answer")?,
+        is_changed: row.flag("changed")?,
+        grant: row.optional_json("granted")?,
+        broke_glass: row.flag("broke_glass")?,
+        decided_by: row.optional_text("decided_by")?,
+        expiry: row.optional_text("expiry")?,
     })
 }
 

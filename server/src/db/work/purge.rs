@@ -159,6 +159,8 @@ const TEAM_ROWS_SQL: &[&str] = &[
      FROM viber_labels WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM viber_words WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM viber_words WHERE team_id = $1 \
      LIMIT $2 + 0)",
+    "DELETE FROM interrupts WHERE team_id = $1 AND (viber_id, agent_id) IN (SELECT viber_id, agent_id FROM interrupts \
+     WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM vibers WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 \
      LIMIT $2 + 0)",
     "DELETE FROM idempotency WHERE team_id = $1 AND (actor, key) IN (SELECT actor, key FROM idempotency \
@@ -176,6 +178,7 @@ const TEAM_ROWS_SQL: &[&str] = &[
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM approval_settings WHERE team_id = $1 AND team_id IN (SELECT team_id FROM approval_settings \
      WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM prices WHERE team_id = $1 AND team_id IN (SELECT team_id FROM prices WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM members WHERE team_id = $1 AND operator_id IN (SELECT operator_id FROM members WHERE team_id = $1 \
      LIMIT $2 + 0)",
 ];

@@ -90,6 +90,31 @@ pub struct Approval {
     pub consequence: Option<CallConsequence>,
 }
 
+/// What was asked and what became of it, as a line of a conversation says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApprovalOutline {
+    pub id: ApprovalId,
+    pub kind: ApprovalKind,
+    pub task_id: TaskId,
+    pub attempt: u32,
+    pub call_id: Option<String>,
+    /// The beginning of what was asked.
+    pub preview: String,
+    pub rule: Option<String>,
+    pub limit: Option<ReachedLimit>,
+    pub state: ApprovalState,
+    pub scope: Option<DecisionScope>,
+    pub note: Option<String>,
+    pub answer: Option<String>,
+    /// Other arguments were allowed instead.
+    pub is_changed: bool,
+    pub grant: Option<TaskLimits>,
+    /// An owner decided it whom the team's settings do not let.
+    pub broke_glass: bool,
+    pub decided_by: Option<String>,
+    pub expiry: Option<String>,
+}
+
 /// What a task waits for that has asked such a question.
 pub fn waiting(kind: ApprovalKind, id: &ApprovalId, until: Option<Instant>) -> Waiting {
     let cause = match kind {
@@ -118,6 +143,15 @@ pub struct ApprovalSettings {
     pub not_requester: bool,
     /// A question that nobody answers in so many minutes counts as denied.
     pub expiry_minutes: u32,
+    /// Rises with every change; 0 for a team that has chosen none.
+    pub version: u64,
+}
+
+impl ApprovalSettings {
+    /// Whether they forbid, or want to be asked: an agent that does not know them must not work.
+    pub fn is_restrictive(&self) -> bool {
+        !self.rules.deny.is_empty() || !self.rules.ask.is_empty() || self.min_role > Role::Operator
+    }
 }
 
 impl Default for ApprovalSettings {
@@ -127,6 +161,7 @@ impl Default for ApprovalSettings {
             min_role: Role::Operator,
             not_requester: false,
             expiry_minutes: DEFAULT_EXPIRY_MINUTES,
+            version: 0,
         }
     }
 }

@@ -3,7 +3,9 @@
 //! A part is emitted when it is complete and never changes afterwards. What is not complete yet (the open step) can be
 //! rebuilt from the events after `parts_seq`, so that nothing has to be remembered between two commits.
 
-use protocol::{AgentStreamEvent, EventBody, InjectionPoint, MessageProgress, NoticeLevel, StepState, text};
+use protocol::{
+    AgentStreamEvent, ApprovalKind, EventBody, InjectionPoint, MessageProgress, NoticeLevel, StepState, text,
+};
 
 use crate::domain::{Part, Report};
 
@@ -80,6 +82,7 @@ impl Assembler {
                     | AgentStreamEvent::Notice { .. }
                     | AgentStreamEvent::Gap { .. }
                     | AgentStreamEvent::MessageState { state: MessageProgress::Consumed, .. }
+                    | AgentStreamEvent::ApprovalRequired(_)
             ),
             Some(body) => body.is_terminal(),
             None => false,
@@ -181,6 +184,13 @@ impl Assembler {
                 // Its words and author are the Board's to fill in: a viber does not speak for people.
                 let (id, seq, mode, unknown) = (id.clone(), report.seq, InjectionPoint::default(), String::new);
                 self.whole(Part::Message { id, author: unknown(), name: unknown(), mode, text: unknown(), seq }, seq);
+            }
+            // What is asked about a call stands with that call.
+            AgentStreamEvent::ApprovalRequired(asked)
+                if matches!(asked.kind, ApprovalKind::Plan | ApprovalKind::Budget) =>
+            {
+                let (approval_id, kind) = (asked.approval_id.clone(), asked.kind);
+                self.whole(Part::Approval { approval_id, kind }, report.seq);
             }
             AgentStreamEvent::Step { state: StepState::Started, .. } => {
                 // A step without an end: its end lies in a gap.

@@ -446,6 +446,7 @@ fn weight_of(part: &Part) -> usize {
             Part::ToolCall { call_id, tool, args: value, .. }
             | Part::ToolResult { call_id, tool, result: value, .. } => call_id.len() + tool.len() + weight(value),
             Part::Artifact { artifact } => weight(artifact),
+            Part::Approval { approval_id, .. } => approval_id.as_str().len(),
         }
 }
 

@@ -1,6 +1,8 @@
 //! Sessions, their messages and the messages' parts.
 
-use protocol::{InjectionPoint, Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId};
+use protocol::{
+    ApprovalId, ApprovalKind, InjectionPoint, Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -180,6 +182,13 @@ pub enum Part {
         /// The event of the attempt that says so.
         seq: u64,
     },
+    /// Where the agent asked people something that is about no call: whether to begin with its plan, or about a limit. What
+    /// they decided is in the approval.
+    #[serde(rename_all = "camelCase")]
+    Approval {
+        approval_id: ApprovalId,
+        kind: ApprovalKind,
+    },
 }
 
 impl Part {
@@ -201,7 +210,7 @@ impl Part {
             Self::ToolCall { .. } => "tool-call",
             Self::ToolResult { .. } => "tool-result",
             Self::Artifact { .. } => "artifact",
-            Self::Notice { .. } | Self::Message { .. } => "notice",
+            Self::Notice { .. } | Self::Message { .. } | Self::Approval { .. } => "notice",
             Self::Summary { .. } => "summary",
         }
     }

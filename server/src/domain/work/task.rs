@@ -1,8 +1,8 @@
 //! Tasks and their attempts.
 
 use protocol::{
-    AgentMode, Instant, MessageId, NextCall, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult,
-    Usage, ViberId,
+    AgentMode, Instant, MessageId, NextCall, PausePoint, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits,
+    TaskResult, Usage, ViberId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -121,6 +121,8 @@ pub struct Task {
     pub ended_at: Option<Instant>,
     pub stopped_by: Option<String>,
     pub stop_confirmed_at: Option<Instant>,
+    /// Where people want it to be held. It is held when it waits for `WaitingFor::Paused`.
+    pub pausing: Option<PausePoint>,
 }
 
 impl Task {

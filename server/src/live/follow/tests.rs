@@ -211,7 +211,9 @@ async fn a_retry_goes_on_in_the_same_stream() {
     let failed = json!({"type": "task:error", "error": {"code": "internal", "message": "no", "retryable": true}});
     // Between the two nobody polls the stream: it must not end with an attempt that has a successor.
     stage.report(1, 3, &[failed]).await;
-    tasks::retry(&stage.board, &stage.team, &By::board(), &stage.task.id).await.expect("a retry");
+    tasks::retry(&stage.board, &stage.team, &By::board(), &stage.task.id, tasks::Retry::default())
+        .await
+        .expect("a retry");
     stage.report(2, 1, &[json!({"type": "task:accepted"}), completed()]).await;
     let said = without_tasks(until(&mut frames, "end:terminal").await);
     assert_eq!(said, ["1.3", "2.1", "2.2", "end:terminal"]);

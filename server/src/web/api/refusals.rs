@@ -16,6 +16,8 @@ const FILE_EDITS: &[Refusal] = &[
 ];
 /// A version that is named.
 const NAMED_VERSIONS: &[Refusal] = &[(412, &["stale"]), (428, &["version_required"])];
+/// A version that may be named.
+const KNOWN_VERSIONS: &[Refusal] = &[(412, &["stale"])];
 /// Only a part of it is wanted.
 const BYTE_RANGES: &[Refusal] = &[(416, &["bad_range"])];
 /// A space that is looked at.
@@ -51,6 +53,7 @@ const SUBMITS: &[Refusal] = &[
             "bad_plan",
             "other_viber",
             "payload_too_large",
+            "rules_unknown",
             "too_deep",
             "unknown_model",
         ],
@@ -67,7 +70,10 @@ const CURSORS: &[Refusal] = &[(422, &["bad_cursor"])];
 
 /// By operation.
 const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
-    ("approvalRules.write", &[&[(422, &["bad_expiry", "bad_rule", "rule_too_wide", "rules_too_large"])]]),
+    (
+        "approvalRules.write",
+        &[KNOWN_VERSIONS, &[(422, &["bad_expiry", "bad_rule", "rule_too_wide", "rules_too_large"])]],
+    ),
     (
         "approvals.decide",
         &[&[
@@ -127,6 +133,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ),
     ("sessions.change", &[&[(422, &["bad_title"])]]),
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
+    ("prices.write", &[KNOWN_VERSIONS, &[(422, &["bad_price", "too_many_prices"])]]),
     ("spaces.diff", &[SPACE_READS]),
     ("spaces.file", &[SPACE_READS, BYTE_RANGES]),
     ("spaces.log", &[SPACE_READS]),
@@ -140,7 +147,10 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("taskMessages.withdraw", &[MESSAGE_CHANGES, &[(409, &["not_confirmed"])]]),
     ("tasks.pause", &[HOLDS]),
     ("tasks.resume", &[HOLDS]),
-    ("tasks.retry", &[&[(409, &["completed", "not_final", "viber_revoked"])]]),
+    (
+        "tasks.retry",
+        &[&[(409, &["completed", "not_final", "viber_revoked"]), (422, &["rules_unknown", "unknown_model"])]],
+    ),
     (
         "tasks.submit",
         &[SESSION_STARTS, SUBMITS, &[(422, &["bad_leash", "mode_not_allowed", "no_leash", "no_on_limit"])]],

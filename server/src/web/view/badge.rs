@@ -17,6 +17,8 @@ impl Badge {
 
     /// Tasks run.
     pub const WORKING: Self = Self::new("working", "working", "Working");
+    /// It is to be held, and has not reached the place.
+    pub const PAUSING: Self = Self::new("working", "pause", "Pausing…");
     /// Nothing was asked yet.
     pub const IDLE: Self = Self::new("idle", "done", "Idle");
 

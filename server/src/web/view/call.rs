@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     time::{Time, TimeFormat, took},
-    timeline::escaped,
+    timeline::{DecisionLine, escaped},
 };
 use crate::domain::size_words;
 
@@ -78,6 +78,8 @@ pub struct Call {
     /// When it began, by the viber's clock.
     pub since: Option<Instant>,
     pub duration_ms: u64,
+    /// What people were asked about it, and what they decided.
+    pub decided: Vec<DecisionLine>,
     /// Its arguments, until it says what came of it.
     args: Value,
 }
@@ -156,6 +158,7 @@ impl Call {
             cause: String::new(),
             since: None,
             duration_ms: 0,
+            decided: Vec::new(),
             args: if matches!(tool, "update_plan" | "remember") { args.clone() } else { Value::Null },
         }
     }
@@ -165,10 +168,16 @@ impl Call {
         Self { since: at, ..self }
     }
 
+    /// The same, with what people were asked about it.
+    pub fn decided(self, lines: Vec<DecisionLine>) -> Self {
+        Self { decided: lines, ..self }
+    }
+
     /// Other arguments, which somebody allowed instead; a call that has ended keeps its own.
     pub fn change(&mut self, args: &Value) {
         if self.outcome == CallOutcome::Working {
-            *self = Self::new(&self.id, &self.tool, args, self.at).since(self.since);
+            let decided = std::mem::take(&mut self.decided);
+            *self = Self::new(&self.id, &self.tool, args, self.at).since(self.since).decided(decided);
         }
     }
 
@@ -210,7 +219,8 @@ impl Call {
         let names = 4 * escaped(self.shown_id()) + escaped(&self.tool) + escaped(&self.brief) + escaped(&self.cause);
         let says = self.says.as_deref().map_or(0, escaped) + self.asked.as_deref().map_or(0, escaped);
         let output = if self.output.is_empty() { 0 } else { OUTPUT_FRAME_BYTES + self.output.weight() };
-        FRAME_BYTES + names + says + self.changes.as_ref().map_or(0, EditDiff::weight) + output
+        let decided: usize = self.decided.iter().map(DecisionLine::weight).sum();
+        FRAME_BYTES + names + says + decided + self.changes.as_ref().map_or(0, EditDiff::weight) + output
     }
 
     /// Its output as HTML.
@@ -256,6 +266,11 @@ impl Call {
 
     pub(super) fn is_open(&self) -> bool {
         matches!(self.outcome, CallOutcome::Working | CallOutcome::Failed | CallOutcome::Stopped)
+    }
+
+    /// Whether it waits for a person.
+    pub(super) fn is_asked(&self) -> bool {
+        self.outcome == CallOutcome::Working && self.decided.last().is_some_and(|line| line.waits)
     }
 
     pub(super) fn took(&self) -> String {

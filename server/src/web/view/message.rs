@@ -6,7 +6,7 @@ use protocol::{ArtifactId, ErrorCode, Instant, SessionId};
 use super::{
     call::{Call, CallOutcome},
     filters,
-    timeline::{self, EntryContent, TimelineBuilder, TimelineEntry, escaped},
+    timeline::{self, Decisions, EntryContent, TimelineBuilder, TimelineEntry, escaped},
 };
 use crate::{
     domain::{Delivery, Message, MessageRole, Part, Task, TaskState, committed::Report},
@@ -188,10 +188,11 @@ pub fn timeline(
     message: &Message,
     from: usize,
     (earlier, tail): (&[Report], &[Report]),
+    decisions: &Decisions,
     open: bool,
 ) -> Vec<TimelineEntry> {
     let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
-    let mut builder = TimelineBuilder::new(by, from);
+    let mut builder = TimelineBuilder::new(by, from).decided(decisions);
     message.parts.iter().for_each(|part| builder.part(part));
     earlier.iter().for_each(|report| builder.output(report));
     tail.iter().for_each(|report| builder.event(report));
@@ -199,9 +200,9 @@ pub fn timeline(
 }
 
 /// The entries of a part of a message, the first in its place `from`; `later` follows it.
-pub fn timeline_between(message: &Message, from: usize, later: &[Part]) -> Vec<TimelineEntry> {
+pub fn timeline_between(message: &Message, from: usize, later: &[Part], decisions: &Decisions) -> Vec<TimelineEntry> {
     let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
-    let mut builder = TimelineBuilder::new(by, from);
+    let mut builder = TimelineBuilder::new(by, from).decided(decisions);
     message.parts.iter().for_each(|part| builder.part(part));
     builder.answers(later);
     builder.finish(true)

@@ -2,25 +2,27 @@
 //! stored parts, from parts and later events, and while the message streams.
 
 mod cards;
+mod decided;
+mod group;
 
 use std::{collections::HashMap, sync::Arc};
 
 use protocol::{
-    AgentStreamEvent, COMMAND_OUTPUT_TYPE, EventBody, InjectionPoint, Instant, NoticeLevel, StepState,
+    AgentStreamEvent, ApprovalId, ApprovalKind, COMMAND_OUTPUT_TYPE, EventBody, InjectionPoint, Instant, NoticeLevel,
+    StepState,
     suggestion::without_suggestions,
     text::{head, head_and_tail, tail},
 };
 
-use super::{
-    call::{Call, CallOutcome, ToolKind},
-    time::took,
-};
+use super::call::{Call, CallOutcome};
 use crate::{
     domain::{Part, committed::Report},
     web::markdown::{self, GrowingText, TextAuthor},
 };
 use cards::DeliveredArtifacts;
 pub use cards::{Gallery, icon};
+pub use decided::{DecisionLine, Decisions, amount};
+pub use group::CallGroup;
 
 /// Parts whose calls form one group. A group is sent again whenever one of its calls changes.
 const PARTS_PER_GROUP: usize = 64;
@@ -78,6 +80,8 @@ pub enum EntryContent {
         /// Prose, or what is too large for a page.
         words: Box<EntryContent>,
     },
+    /// What people decided about a plan or a limit.
+    Decided(Vec<DecisionLine>),
 }
 
 /// A text that still grows.
@@ -90,65 +94,6 @@ pub struct OpenText {
     pub html: Arc<str>,
     /// How many pieces of it are finished.
     pub finished: usize,
-}
-
-/// A run of tool calls with nothing said between them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CallGroup {
-    pub calls: Vec<Call>,
-}
-
-impl CallGroup {
-    pub(super) fn is_open(&self) -> bool {
-        self.calls.iter().any(Call::is_open)
-    }
-
-    /// `13 commands, 6 reads`.
-    pub(super) fn counted(&self) -> String {
-        let counts =
-            ToolKind::ALL.iter().map(|kind| (kind, self.calls.iter().filter(|call| call.kind == *kind).count()));
-        counts.filter(|(_, n)| *n > 0).map(|(kind, n)| kind.count(n)).collect::<Vec<_>>().join(", ")
-    }
-
-    /// The call of a group that has but one.
-    pub(super) fn only(&self) -> Option<&Call> {
-        if let [call] = self.calls.as_slice() { Some(call) } else { None }
-    }
-
-    pub(super) fn failed(&self) -> usize {
-        self.calls.iter().filter(|call| call.outcome == CallOutcome::Failed).count()
-    }
-
-    pub(super) fn took(&self) -> String {
-        took(self.calls.iter().fold(0, |sum: u64, call| sum.saturating_add(call.duration_ms)))
-    }
-
-    pub(super) fn is_working(&self) -> bool {
-        self.working().is_some()
-    }
-
-    /// Keeps the newest calls that fit into `room` bytes, with `some` at least one; `false` when none fits.
-    fn keep(&mut self, room: usize, some: bool) -> bool {
-        let (mut left, mut from) = (room, self.calls.len());
-        for call in self.calls.iter().rev() {
-            let weight = call.weight();
-            if weight > left && !(some && from == self.calls.len()) {
-                break;
-            }
-            left = left.saturating_sub(weight);
-            from -= 1;
-        }
-        if from == self.calls.len() {
-            return false;
-        }
-        self.calls.drain(..from);
-        true
-    }
-
-    /// The newest call that has no result yet.
-    pub fn working(&self) -> Option<&Call> {
-        self.calls.iter().rev().find(|call| call.outcome == CallOutcome::Working)
-    }
 }
 
 impl OpenText {
@@ -184,6 +129,7 @@ impl TimelineEntry {
             EntryContent::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
             EntryContent::Artifacts(gallery) => gallery.weight(),
             EntryContent::Said { name, words, .. } => 500 + escaped(name) + text_weight(words),
+            EntryContent::Decided(lines) => lines.iter().map(DecisionLine::weight).sum(),
             text => text_weight(text),
         }
     }
@@ -282,7 +228,7 @@ pub fn skip(entries: &mut Vec<TimelineEntry>, from: usize) {
 
 /// Builds the entries of one message from its parts and events.
 #[derive(Default)]
-pub struct TimelineBuilder {
+pub struct TimelineBuilder<'d> {
     entries: Vec<TimelineEntry>,
     /// The place of the next part.
     at: usize,
@@ -294,12 +240,19 @@ pub struct TimelineBuilder {
     /// The number of entries before the current step: a withdrawn step removes those after them.
     step: usize,
     delivered: DeliveredArtifacts,
+    decisions: Option<&'d Decisions>,
 }
 
-impl TimelineBuilder {
+impl<'d> TimelineBuilder<'d> {
     /// For a message of this author, from a part on.
     pub fn new(by: TextAuthor, from: usize) -> Self {
         Self { by: Some(by), at: from, cut: from > 0, ..Self::default() }
+    }
+
+    /// With what people decided in its attempt.
+    #[must_use]
+    pub fn decided(self, decisions: &'d Decisions) -> Self {
+        Self { decisions: Some(decisions), ..self }
     }
 
     /// Later parts that are not shown themselves: only their results of shown calls are used.
@@ -350,6 +303,7 @@ impl TimelineBuilder {
             // It belongs to its call's row.
             Part::Artifact { artifact } if self.whole_output(artifact) => {}
             Part::Artifact { artifact } => self.artifact(artifact),
+            Part::Approval { approval_id, .. } => self.asked(approval_id),
         }
         self.step = self.entries.len();
         self.at += 1;
@@ -387,6 +341,11 @@ impl TimelineBuilder {
             AgentStreamEvent::Notice { level, text } => {
                 self.push(EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) });
             }
+            AgentStreamEvent::ApprovalRequired(asked)
+                if matches!(asked.kind, ApprovalKind::Plan | ApprovalKind::Budget) =>
+            {
+                self.asked(&asked.approval_id);
+            }
             AgentStreamEvent::Gap { from, to, reason, .. } => {
                 let events = to.saturating_sub(*from).saturating_add(1);
                 let why = match reason.contains("damaged") {
@@ -421,6 +380,14 @@ impl TimelineBuilder {
         }
         self.delivered.forget_rows(&mut self.entries);
         self.entries
+    }
+
+    /// What people decided that is about no call.
+    fn asked(&mut self, id: &ApprovalId) {
+        let lines = self.decisions.map(|decisions| decisions.of(id.as_str())).unwrap_or_default();
+        if !lines.is_empty() {
+            self.push(EntryContent::Decided(lines));
+        }
     }
 
     fn push(&mut self, body: EntryContent) {
@@ -462,7 +429,8 @@ impl TimelineBuilder {
         let entry = self.entries.len() - 1;
         if let EntryContent::Calls(group) = &mut self.entries[entry].body {
             self.calls.insert(id.to_owned(), (entry, group.calls.len()));
-            group.calls.push(Call::new(id, tool, args, self.at).since(at));
+            let decided = self.decisions.map(|decisions| decisions.of(id)).unwrap_or_default();
+            group.calls.push(Call::new(id, tool, args, self.at).since(at).decided(decided));
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use board_tests::{Board, Engine, FakeDaemon, board::HOME, tasks::id, wait::within};
 use futures_util::{StreamExt, stream};
 use protocol::Command;
+use serde_json::json;
 
 use super::{come_back, die_after, rows};
 
@@ -64,6 +65,27 @@ async fn f80_a_great_many_open_tasks_are_stopped_to_the_last_one(engine: Engine)
     board.assert_invariants().await;
 }
 
+async fn f80_an_agents_tasks_are_interrupted_to_the_last_one(engine: Engine) {
+    let mut board = Board::start(engine).await;
+    let viber = busy(&board).await;
+    let person = board.token(HOME, "operator").await;
+    die_after(&mut board, 2).await;
+    let path = format!("/api/v1/vibers/{}/interrupt", viber.id);
+    let body = json!({ "targetAgentId": "default", "reason": "It goes in circles" });
+    drop(person.try_send(person.request(reqwest::Method::POST, &path).json(&body)).await);
+    come_back(&mut board).await;
+    within(LONG_WORK_TIMEOUT, "all are stopped", || async { (rows(&board, OPEN_TASKS_SQL).await == 0).then_some(()) })
+        .await;
+    let who = "SELECT COUNT(*) AS n FROM tasks WHERE stop_reason = 'It goes in circles' AND stopped_by <> 'board'";
+    assert_eq!(rows(&board, who).await, TASK_COUNT as u64 + 1, "by whoever said so");
+    let done = || async { (rows(&board, "SELECT COUNT(*) AS n FROM interrupts").await == 0).then_some(()) };
+    within(LONG_WORK_TIMEOUT, "the order is carried out", done).await;
+    // What is given to it from now on is not stopped.
+    let later = person.submit(viber.id.as_str(), "later").await;
+    assert_eq!(id(&person.task(id(&later, "id")).await, "state"), "pending");
+    board.assert_invariants().await;
+}
+
 async fn f80_a_revoked_vibers_tasks_are_lost_to_the_last_one(engine: Engine) {
     let mut board = Board::start(engine).await;
     let viber = busy(&board).await;
@@ -82,5 +104,6 @@ async fn f80_a_revoked_vibers_tasks_are_lost_to_the_last_one(engine: Engine) {
 
 crate::on_both_databases!(
     f80_a_great_many_open_tasks_are_stopped_to_the_last_one,
+    f80_an_agents_tasks_are_interrupted_to_the_last_one,
     f80_a_revoked_vibers_tasks_are_lost_to_the_last_one,
 );

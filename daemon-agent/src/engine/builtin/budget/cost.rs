@@ -22,7 +22,7 @@ pub(in super::super) enum Pricing {
 impl Pricing {
     /// Of the model `provider/model`.
     pub fn of(model: &str, prices: &[ModelPrice], config: &Config) -> Self {
-        if let Some(price) = prices.iter().find(|price| price.model == model && is_price(price)) {
+        if let Some(price) = prices.iter().find(|price| price.is_of(model) && is_price(price)) {
             return Self::Listed(price.clone());
         }
         let provider_id = model.split_once('/').map_or(model, |(provider, _)| provider);

@@ -59,11 +59,16 @@ impl AgentLoop {
         waited.map(|()| DueCall::Retry).ok_or(Halt::Stopped)
     }
 
-    /// Waits until the moment that the provider asked for; only a stop shortens it.
+    /// Waits until the moment that the provider asked for, unless people stop the task or want it to go on.
     pub(super) async fn wait_for_provider(&mut self, moment: Instant) -> Result<(), Halt> {
-        let clock = self.clock.clone();
+        let (pause, clock) = (self.run.pause.clone(), self.clock.clone());
         let left = u64::try_from(moment.millis().saturating_sub(clock.now().millis())).unwrap_or(0);
-        let end = async move { clock.pass(Duration::from_millis(left)).await };
+        let end = async move {
+            tokio::select! {
+                () = clock.pass(Duration::from_millis(left)) => {}
+                () = pause.resumed() => {}
+            }
+        };
         self.wait(rate_limit(moment), end).await
     }
 

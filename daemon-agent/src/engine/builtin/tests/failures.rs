@@ -43,6 +43,21 @@ async fn an_hour_is_waited_for_the_provider_and_then_the_task_goes_on_by_itself(
 }
 
 #[tokio::test]
+async fn people_let_it_try_before_the_hour_is_over() {
+    let endpoint = ScriptedProvider::start(vec![limited(3600), says("Done.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    let running = tokio::spawn(run(fixture.run("x")));
+    fixture.until(is_wait).await;
+    // A pause is for the next step, and shortens nothing.
+    fixture.pause.pause(protocol::PausePoint::Step);
+    tokio::task::yield_now().await;
+    assert_eq!(endpoint.seen().len(), 1);
+    fixture.pause.resume();
+    assert_eq!(result(ended(running).await).text, "Done.");
+    assert_eq!(endpoint.seen().len(), 2);
+}
+
+#[tokio::test]
 async fn six_hours_of_waiting_are_the_most_and_a_stop_ends_them() {
     let endpoint = ScriptedProvider::start(vec![limited(4 * 3600)]).await;
     let fixture = Fixture::new(&endpoint);

@@ -7,9 +7,10 @@ use protocol::{
 use serde_json::json;
 
 use crate::{
+    actions::{VersionedChange, members::Requester, refusals},
     db::{self, Change, audit::Entry},
     domain::{
-        ApprovalSettings, By, Role,
+        ApprovalSettings, Role,
         approval::{MAX_EXPIRY_MINUTES, MIN_EXPIRY_MINUTES},
     },
     error::{Error, Result},
@@ -19,21 +20,38 @@ use crate::{
 /// Largest rules of a team, bytes of JSON: they go with each task.
 const MAX_RULES_BYTES: usize = 32 * 1024;
 
-/// Replaces the team's settings; tasks that are sent from now on carry them.
-pub async fn change(board: &Board, team: &TeamId, by: &By, settings: ApprovalSettings) -> Result<ApprovalSettings> {
-    let settings = check(settings)?;
-    let new = settings.clone();
-    let stored = board.change(team, by, move |tx| {
-        let settings = new.clone();
+/// Replaces the team's settings; tasks that are sent from now on carry them. `base`: the version that the author saw, if they
+/// say it.
+pub async fn change(
+    board: &Board,
+    team: &TeamId,
+    who: Requester<'_>,
+    settings: ApprovalSettings,
+    base: Option<u64>,
+) -> Result<VersionedChange<ApprovalSettings>> {
+    let (settings, role) = (check(settings)?, who.role);
+    let stored = board.change(team, who.by, move |tx| {
+        let settings = settings.clone();
         Box::pin(async move {
             // Two changes at once would lose one of them.
             db::teams::lock(tx).await?;
             let before = db::approvals::settings::load(tx).await?;
-            store(tx, &before, &settings).await
+            if base.is_some_and(|base| base != before.version) {
+                return Ok(VersionedChange::Stale(before));
+            }
+            if settings.min_role < before.min_role && role < Role::Owner {
+                return Err(Error::Forbidden("an owner alone may let lower roles decide"));
+            }
+            Ok(VersionedChange::Made(store(tx, &before, settings).await?))
         })
     });
-    stored.await?;
-    Ok(settings)
+    match stored.await {
+        Err(Error::Forbidden(why)) => {
+            refusals::note(board, team, who.by, team.as_str(), why).await?;
+            Err(Error::Forbidden(why))
+        }
+        done => done,
+    }
 }
 
 /// Adds a rule to what the team allows, unless it is there.
@@ -46,15 +64,17 @@ pub(super) async fn allow(tx: &mut Change<'_>, before: ApprovalSettings, rule: &
     if settings.rules.allow.len() > MAX_RULES || size(&settings.rules) > MAX_RULES_BYTES {
         return Err(Error::conflict("too_many_rules", "the team has too many rules; remove some in its settings"));
     }
-    store(tx, &before, &settings).await
+    store(tx, &before, settings).await.map(drop)
 }
 
-async fn store(tx: &mut Change<'_>, before: &ApprovalSettings, now: &ApprovalSettings) -> Result<()> {
-    db::approvals::settings::store(tx, now).await?;
+async fn store(tx: &mut Change<'_>, before: &ApprovalSettings, now: ApprovalSettings) -> Result<ApprovalSettings> {
+    let stored = ApprovalSettings { version: before.version + 1, ..now };
+    db::approvals::settings::store(tx, &stored).await?;
     let team = tx.team.clone();
-    let (before, now) = (text(before), text(now));
+    let (before, now) = (text(before), text(&stored));
     let entry = Entry::new("approval.rules", team.as_str()).before(before.as_str()).after(now.as_str());
-    Ok(db::audit::append(tx, entry).await?)
+    db::audit::append(tx, entry).await?;
+    Ok(stored)
 }
 
 /// The settings in their canonical form; a refusal names what is wrong.
@@ -91,7 +111,7 @@ fn size(rules: &ApprovalRules) -> usize {
 }
 
 fn text(settings: &ApprovalSettings) -> String {
-    let ApprovalSettings { rules, min_role, not_requester, expiry_minutes } = settings;
+    let ApprovalSettings { rules, min_role, not_requester, expiry_minutes, .. } = settings;
     json!({ "rules": rules, "minRole": min_role, "notRequester": not_requester, "expiryMinutes": expiry_minutes })
         .to_string()
 }

@@ -315,6 +315,7 @@ impl LogBatch {
             state: TaskState::Pending,
             delivery: Some(Delivery::Accepted),
             waiting: None,
+            pausing: None,
             contact: Contact { state: ContactState::Connected, since: logged.at },
             attempt: attempt.number,
             stream: ReportedDetail::Full,

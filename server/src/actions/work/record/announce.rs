@@ -63,6 +63,7 @@ pub(super) async fn announced(
         state: TaskState::Pending,
         delivery: Some(Delivery::Accepted),
         waiting: None,
+        pausing: None,
         contact: Contact { state: ContactState::Connected, since: now },
         attempt: 1,
         stream: protocol::ReportedDetail::Full,

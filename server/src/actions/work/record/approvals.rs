@@ -5,7 +5,7 @@
 
 use protocol::{
     AgentQuestion, AgentStreamEvent, AnswerOption, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse,
-    Decision, ReachedLimit, rules::MAX_RULE_BYTES, text::head,
+    Decision, Instant, ReachedLimit, rules::MAX_RULE_BYTES, text::head,
 };
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::Recording;
 use crate::{
     actions::approvals::respond,
     db::{self, approvals::MAX_PENDING_APPROVALS},
-    domain::{Approval, ApprovalState, By},
+    domain::{Approval, ApprovalState, By, Report, approval::MAX_EXPIRY_MINUTES},
     error::Result,
 };
 
@@ -25,15 +25,17 @@ const MAX_ARGS_BYTES: usize = 32 * 1024;
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
 /// Most options of a question.
 const MAX_OPTIONS: usize = 4;
+/// The longest wait that a viber may name, milliseconds.
+const MAX_WAIT_MS: i64 = MAX_EXPIRY_MINUTES as i64 * 60_000;
 /// Most files of an approval.
 const MAX_FILES: usize = 100;
 
 impl Recording<'_, '_> {
     /// Stores what an event asks, or what it says of a question.
-    pub(super) async fn record_question(&mut self, seq: u64, event: &AgentStreamEvent) -> Result<()> {
+    pub(super) async fn record_question(&mut self, report: &Report, event: &AgentStreamEvent) -> Result<()> {
         let of = (self.task, self.attempt);
         let changed = match event {
-            AgentStreamEvent::ApprovalRequired(asked) => self.record_approval(seq, asked).await?,
+            AgentStreamEvent::ApprovalRequired(asked) => self.record_approval(report, asked).await?,
             AgentStreamEvent::ApprovalExpired { approval_id, reason } => {
                 db::approvals::expire(self.tx, of, approval_id, &db::clean(head(reason, 500))).await?
             }
@@ -49,8 +51,8 @@ impl Recording<'_, '_> {
     }
 
     /// Stores a question. `false`: it is known.
-    async fn record_approval(&mut self, seq: u64, asked: &ApprovalRequest) -> Result<bool> {
-        let mut approval = self.approval(seq, asked);
+    async fn record_approval(&mut self, report: &Report, asked: &ApprovalRequest) -> Result<bool> {
+        let mut approval = self.approval(report, asked);
         let of = (self.task, self.attempt);
         if let Some(replaced) = &asked.replaces {
             return self.record_replacement(approval, replaced).await;
@@ -96,6 +98,8 @@ impl Recording<'_, '_> {
             let why = "It stands for an approval that nobody allowed with other arguments.";
             return self.insert_expired(approval, why).await;
         };
+        // What the viber says of it was not what the person read.
+        approval.preview = text(&shown(&approval.tool, &given), MAX_PREVIEW_BYTES);
         approval.args = given;
         approval.kind = allowed.kind;
         approval.state = allowed.state;
@@ -119,7 +123,7 @@ impl Recording<'_, '_> {
     }
 
     /// An approval as it is stored.
-    fn approval(&self, seq: u64, asked: &ApprovalRequest) -> Approval {
+    fn approval(&self, report: &Report, asked: &ApprovalRequest) -> Approval {
         let ApprovalRequest { kind, args, .. } = asked;
         let args = if args.to_string().len() <= MAX_ARGS_BYTES { args.clone() } else { Value::Null };
         let files = asked.files.iter().filter(|file| file.path.len() <= 4096).take(MAX_FILES);
@@ -130,7 +134,7 @@ impl Recording<'_, '_> {
             session_id: self.held.session_id.clone(),
             task_id: self.task.clone(),
             attempt: self.attempt,
-            seq,
+            seq: report.seq,
             call_id: asked.call_id.as_deref().map(|id| text(id, 200)),
             tool: text(&asked.tool, 200),
             digest: text(&asked.digest, 200),
@@ -153,12 +157,26 @@ impl Recording<'_, '_> {
             decided_by: None,
             created_at: self.tx.now,
             decided_at: None,
-            expires_at: asked.expires_at,
+            expires_at: asked.expires_at.and_then(|end| by_our_clock(end, report, self.tx.now)),
             expiry: None,
             replaces: None,
             becomes: None,
             consequence: None,
         }
+    }
+}
+
+/// When a time that a viber named will have come, by the Board's clock: as long from now as the viber said that it would take.
+pub(super) fn by_our_clock(end: Instant, report: &Report, now: Instant) -> Option<Instant> {
+    let left = end.millis().saturating_sub(report.at?.millis());
+    Some(Instant(now.millis().saturating_add(left.clamp(0, MAX_WAIT_MS))))
+}
+
+/// A call as a person reads it: its command, else its arguments.
+fn shown(tool: &str, args: &Value) -> String {
+    match args.get("command").and_then(Value::as_str) {
+        Some(command) if tool == "shell" => command.to_owned(),
+        _ => serde_json::to_string_pretty(args).unwrap_or_default(),
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, EventBody, MessageId, NextCall, PauseCause, TaskError,
-    TaskResult, limits::MAX_SUMMARY_CHARS, text,
+    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, EventBody, Instant, MessageId, NextCall, PauseCause,
+    TaskError, TaskResult, limits::MAX_SUMMARY_CHARS, text,
 };
 use serde_json::{Value, json};
 
-use super::{super::dispatch, Recording, messages::fill_messages};
+use super::{super::dispatch, Recording, approvals::by_our_clock, messages::fill_messages};
 use crate::{
     db::{
         self,
@@ -152,13 +152,15 @@ impl Recording<'_, '_> {
         let mut usage = held.usage.clone();
         let mut said = None;
         let mut asks = false;
-        for event in run.reports.iter().filter_map(stream_event) {
+        for (report, event) in run.reports.iter().filter_map(|report| Some((report, stream_event(report)?))) {
             match event {
                 AgentStreamEvent::Usage(more) => usage.add(more),
                 AgentStreamEvent::ApprovalRequired(_)
                 | AgentStreamEvent::ApprovalExpired { .. }
                 | AgentStreamEvent::MessageState { .. } => asks = true,
-                AgentStreamEvent::StateChange { state, waiting } => said = Some(wait(*state, waiting.as_ref())),
+                AgentStreamEvent::StateChange { state, waiting } => {
+                    said = Some(wait(*state, waiting.as_ref(), (report, self.tx.now)));
+                }
                 _ => {}
             }
         }
@@ -252,7 +254,7 @@ pub(super) fn stream_event(report: &Report) -> Option<&AgentStreamEvent> {
 }
 
 /// What an agent says that it waits for; its provider when it does not say.
-fn wait(state: ActivityState, pause: Option<&AgentWait>) -> Option<Waiting> {
+fn wait(state: ActivityState, pause: Option<&AgentWait>, (report, now): (&Report, Instant)) -> Option<Waiting> {
     let cause = match pause.map(|pause| pause.cause) {
         Some(PauseCause::Approval) => WaitingFor::Approval,
         Some(PauseCause::Input) => WaitingFor::Input,
@@ -261,7 +263,7 @@ fn wait(state: ActivityState, pause: Option<&AgentWait>) -> Option<Waiting> {
         Some(PauseCause::RateLimit | PauseCause::Unknown) | None => WaitingFor::RateLimit,
     };
     let next = pause.and_then(|pause| pause.next.clone()).filter(|_| cause == WaitingFor::Paused).map(bounded_call);
-    let until = pause.and_then(|pause| pause.until);
+    let until = pause.and_then(|pause| pause.until).and_then(|until| by_our_clock(until, report, now));
     (state == ActivityState::Waiting).then_some(Waiting { cause, until, id: None, next })
 }
 
@@ -295,11 +297,14 @@ mod tests {
 
     #[test]
     fn a_wait_says_what_for_and_until_when() {
-        let pause = AgentWait { until: Some(Instant(7)), ..AgentWait::of(PauseCause::Input) };
-        let said = wait(ActivityState::Waiting, Some(&pause)).expect("it waits");
-        assert_eq!((said.cause, said.until), (WaitingFor::Input, Some(Instant(7))));
-        let silent = wait(ActivityState::Waiting, None).expect("it waits");
+        // Its clock is behind.
+        let report = Report { seq: 1, first: 1, at: Some(Instant(1_000)), body: None, bytes: 0 };
+        let at = (&report, Instant(9_000_000));
+        let pause = AgentWait { until: Some(Instant(61_000)), ..AgentWait::of(PauseCause::Input) };
+        let said = wait(ActivityState::Waiting, Some(&pause), at).expect("it waits");
+        assert_eq!((said.cause, said.until), (WaitingFor::Input, Some(Instant(9_060_000))), "a minute from now");
+        let silent = wait(ActivityState::Waiting, None, at).expect("it waits");
         assert_eq!((silent.cause, silent.until), (WaitingFor::RateLimit, None));
-        assert_eq!(wait(ActivityState::Thinking, Some(&pause)), None);
+        assert_eq!(wait(ActivityState::Thinking, Some(&pause), at), None);
     }
 }

@@ -41,7 +41,7 @@ impl Recording<'_, '_> {
             if let Some(told) = progress(report) {
                 self.record_progress(told, &mut waiting).await?;
             } else if let Some(event) = stream_event(report) {
-                self.record_question(report.seq, event).await?;
+                self.record_question(report, event).await?;
             }
         }
         Ok(())

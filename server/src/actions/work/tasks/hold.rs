@@ -56,9 +56,10 @@ async fn run(tx: &mut Change<'_>, id: &TaskId, at: Option<PausePoint>) -> Result
     if db::commands::enqueue(tx, &task.viber_id, command).await?.is_none() {
         return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
     }
+    db::tasks::set_pausing(tx, id, at).await?;
     db::audit::append(tx, Entry::new(action, id.as_str()).detail(detail)).await?;
     let mut after = AfterCommit::default();
     after.command(&task.viber_id);
     after.task(&task.session_id, id);
-    Ok((task, after))
+    Ok((Task { pausing: at, ..task }, after))
 }

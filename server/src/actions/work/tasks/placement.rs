@@ -6,6 +6,7 @@ use protocol::{AgentMode, Capability, LimitPolicy, ViberId};
 
 use crate::{
     db::{self, TeamTx, vibers::Candidate},
+    domain::ApprovalSettings,
     error::{Error, Result},
 };
 
@@ -126,6 +127,29 @@ pub(in crate::actions) async fn check_control(
             "no_on_limit",
             "this agent asks for no more than its limits: leave onLimit out",
         ));
+    }
+    Ok(())
+}
+
+/// Refuses an agent whose daemon is known not to keep the team's rules for calls of tools, while there are such rules.
+pub(in crate::actions) async fn check_rules(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    agent: &str,
+    settings: &ApprovalSettings,
+) -> Result<()> {
+    if !settings.is_restrictive() {
+        return Ok(());
+    }
+    let Some(viber) = db::vibers::load(tx, viber).await? else { return Ok(()) };
+    let known = viber.agents.iter().find(|known| known.id == agent);
+    if known.is_some_and(|known| !known.capabilities.contains(&Capability::Approve)) {
+        let message = format!(
+            "the daemon of {} does not know the team's rules for calls of tools, and would not keep them: update it, or \
+             choose another viber",
+            viber.name
+        );
+        return Err(Error::unacceptable("rules_unknown", message));
     }
     Ok(())
 }

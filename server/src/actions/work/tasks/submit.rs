@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 use super::placement;
 use crate::{
-    actions::{AfterCommit, artifacts, comments, dispatch, idempotency},
+    actions::{
+        AfterCommit, artifacts, comments,
+        dispatch::{self, BegunSession},
+        idempotency,
+    },
     db::{self, Change, DbError, audit::Entry},
     domain::{
         By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange, Session, Task,
@@ -140,15 +144,20 @@ impl NewTask {
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
         if busy {
+            let approvals = db::approvals::settings::load(tx).await?;
+            placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
             // The answer contains the contact of the viber.
             task = db::tasks::load(tx, &task.id).await?.ok_or(Error::NotFound)?;
         } else {
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
             let reserved = db::vibers::next_cmd_seq_query(&task.viber_id);
-            let (reserved, approvals) = tx.query_two(reserved, db::approvals::settings::load_query()).await?;
+            let (approvals, prices) = (db::approvals::settings::load_query(), db::prices::load_query());
+            let (reserved, approvals, prices) = tx.query_three(reserved, approvals, prices).await?;
             let (number, contact) = reserved.ok_or_else(revoked)?;
             task.contact = contact;
-            let begun = self.session.is_none().then_some((session.policies, approvals));
+            placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
+            let begun =
+                self.session.is_none().then_some(BegunSession { policies: session.policies, approvals, prices });
             dispatch::numbered(tx, &task, (task.attempt, number), begun, &mut after).await?;
         }
         db::audit::append(tx, Entry::new("task.submit", task.id.as_str()).after(task.goal.as_str())).await?;
@@ -258,6 +267,7 @@ impl NewTask {
             state: TaskState::Pending,
             delivery: Some(delivery),
             waiting: None,
+            pausing: None,
             contact: Contact { state: ContactState::Disconnected, since: tx.now },
             attempt: 1,
             stream: self.stream,

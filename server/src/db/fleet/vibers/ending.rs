@@ -41,6 +41,36 @@ pub async fn stopping(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId)>, DbError> {
     ids(&tx.rows(sql, &[]).await?)
 }
 
+/// Records an order to stop everything that an agent of the viber was given so far.
+pub async fn set_interrupt(tx: &mut TeamTx<'_>, id: &ViberId, agent: &str, stop: &StopOrder) -> Result<(), DbError> {
+    let sql = "INSERT INTO interrupts (team_id, viber_id, agent_id, ordered_at, ordered_by, reason) \
+               VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (team_id, viber_id, agent_id) DO UPDATE SET \
+               ordered_at = excluded.ordered_at, ordered_by = excluded.ordered_by, reason = excluded.reason";
+    tx.execute(sql, args![id, agent, stop.at, &stop.by, &stop.reason]).await.map(drop)
+}
+
+/// Such an order that is not carried out yet.
+pub async fn interrupt(tx: &mut TeamTx<'_>, id: &ViberId, agent: &str) -> Result<Option<StopOrder>, DbError> {
+    let sql =
+        "SELECT ordered_at, ordered_by, reason FROM interrupts WHERE team_id = $1 AND viber_id = $2 AND agent_id = $3";
+    let Some(row) = tx.row(sql, args![id, agent]).await? else { return Ok(None) };
+    let (at, by) = (row.instant("ordered_at")?, row.text("ordered_by")?);
+    Ok(Some(StopOrder { at, by, reason: row.text("reason")? }))
+}
+
+/// Records that it is carried out.
+pub async fn interrupted(tx: &mut TeamTx<'_>, id: &ViberId, agent: &str) -> Result<(), DbError> {
+    let sql = "DELETE FROM interrupts WHERE team_id = $1 AND viber_id = $2 AND agent_id = $3";
+    tx.execute(sql, args![id, agent]).await.map(drop)
+}
+
+/// Such orders of any team.
+pub async fn interrupting(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId, String)>, DbError> {
+    let sql = "SELECT team_id, viber_id, agent_id FROM interrupts ORDER BY ordered_at LIMIT 100";
+    let rows = tx.rows(sql, &[]).await?;
+    rows.iter().map(|row| Ok((row.parse("team_id")?, row.parse("viber_id")?, row.text("agent_id")?))).collect()
+}
+
 /// Vibers of any team that were revoked since an instant and have unfinished tasks or attempts, at most `limit`.
 pub async fn abandoned(tx: &mut Tx, since: Instant, limit: u64) -> Result<Vec<(TeamId, ViberId)>, DbError> {
     let sql = "SELECT v.team_id, v.viber_id FROM vibers v WHERE v.revoked_at >= $1 AND (EXISTS (SELECT 1 \

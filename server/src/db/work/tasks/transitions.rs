@@ -1,6 +1,7 @@
 //! State transitions of a task: each names the state it starts from, and returns whether the task was in it.
 
-use protocol::{TaskError, TaskId, TaskResult, Usage};
+use protocol::{PausePoint, TaskError, TaskId, TaskResult, Usage};
+use serde_json::Value;
 
 use crate::{
     args,
@@ -35,6 +36,18 @@ pub async fn wait(tx: &mut TeamTx<'_>, id: &TaskId, attempt: u32, waiting: Optio
                AND state = 'running' AND COALESCE(waiting, '') <> COALESCE($4, '')";
     let waiting = waiting.map(json).transpose()?;
     Ok(tx.execute(sql, args![id, attempt, waiting]).await? > 0)
+}
+
+/// Notes where people want the newest attempt to be held, or that they let it go on.
+pub async fn set_pausing(tx: &mut TeamTx<'_>, id: &TaskId, at: Option<PausePoint>) -> Result<(), DbError> {
+    let sql = "UPDATE tasks SET pausing = $3 WHERE team_id = $1 AND task_id = $2";
+    tx.execute(sql, args![id, at.map(PausePoint::as_str)]).await.map(drop)
+}
+
+/// Stores what came along with a task, changed.
+pub async fn set_payload(tx: &mut TeamTx<'_>, id: &TaskId, payload: &Value) -> Result<(), DbError> {
+    let sql = "UPDATE tasks SET payload = $3 WHERE team_id = $1 AND task_id = $2";
+    tx.execute(sql, args![id, payload.to_string()]).await.map(drop)
 }
 
 /// Stores the tokens and cost of the newest attempt so far.
@@ -116,8 +129,8 @@ pub async fn confirm_stop(
 pub async fn again(tx: &mut Change<'_>, id: &TaskId, attempt: u32, offered: bool) -> Result<bool, DbError> {
     let sql = "UPDATE tasks SET state = 'pending', delivery = $4, waiting = NULL, attempt = attempt + 1, model = NULL, \
                result = NULL, error = NULL, usage = '{}', offered_at = $5, started_at = NULL, ended_at = NULL, \
-               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL WHERE team_id = $1 AND task_id = $2 \
-               AND attempt = $3 AND state IN ('error', 'stopped')";
+               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL, pausing = NULL WHERE team_id = $1 \
+               AND task_id = $2 AND attempt = $3 AND state IN ('error', 'stopped')";
     let delivery = if offered { "offered" } else { "queued" };
     Ok(tx.execute(sql, args![id, attempt, delivery, offered.then_some(tx.now)]).await? > 0)
 }

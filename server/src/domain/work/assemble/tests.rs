@@ -52,6 +52,23 @@ fn whole(events: &[AgentStreamEvent]) -> Vec<Part> {
 }
 
 #[test]
+fn what_is_asked_about_no_call_is_a_part() {
+    let asked = |kind: &str| {
+        let asked = json!({ "type": "approval-required", "approvalId": format!("apr_{:032x}", 1), "kind": kind, "digest": "d" });
+        serde_json::from_value::<AgentStreamEvent>(asked).expect("an event")
+    };
+    let parts = whole(&[text("a"), asked("tool"), asked("question"), asked("budget"), text("b"), asked("plan")]);
+    let kinds: Vec<Option<ApprovalKind>> = parts
+        .iter()
+        .map(|part| match part {
+            Part::Approval { kind, .. } => Some(*kind),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kinds, [None, Some(ApprovalKind::Budget), None, Some(ApprovalKind::Plan)], "{parts:?}");
+}
+
+#[test]
 fn a_step_becomes_parts_when_it_is_finished() {
     let events = [
         step(1, StepState::Started),

@@ -23,7 +23,7 @@ pub struct IfVersion {
     /// The version that the author saw, in double quotes.
     #[param(rename = "If-Match", pattern = "^\"[^\",]{0,65}\"$")]
     if_match: Option<String>,
-    /// `*`: the file must not exist yet.
+    /// `*`: nothing must be there yet.
     #[param(rename = "If-None-Match", pattern = "^[*]$")]
     if_none_match: Option<String>,
 }
@@ -71,6 +71,18 @@ pub struct NamedVersion {
     pub number: RequestId,
 }
 
+impl NamedVersion {
+    /// The same where versions are numbers that begin with 0; `None`: whichever is current.
+    pub fn count(&self) -> Option<u64> {
+        match &self.base {
+            // No version has the number of a tag that is none.
+            Base::Seen(tag) => Some(tag.parse().unwrap_or(u64::MAX)),
+            Base::New => Some(0),
+            Base::Unspecified => None,
+        }
+    }
+}
+
 impl FromRequestParts<Board> for NamedVersion {
     type Rejection = Rejection;
 
@@ -94,10 +106,8 @@ pub fn stale(base: &Base, current: Option<String>, number: &RequestId) -> Respon
 /// The refusal itself; `versions` are the one that is there and the one that was named, when both are known.
 pub fn refusal(status: StatusCode, versions: Option<(Option<String>, Option<String>)>, number: &RequestId) -> Response {
     let (code, title, detail) = match status {
-        StatusCode::PRECONDITION_FAILED => {
-            ("stale", "The version is not current", "the file has changed since that version")
-        }
-        _ => ("version_required", "A version is required", "name the current version of the file in If-Match"),
+        StatusCode::PRECONDITION_FAILED => ("stale", "The version is not current", "it has changed since that version"),
+        _ => ("version_required", "A version is required", "name the current version in If-Match"),
     };
     let (current, base) = versions.unzip();
     let mut headers = HeaderMap::new();

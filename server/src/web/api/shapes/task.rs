@@ -1,7 +1,8 @@
 //! A task as the API shows it.
 
 use protocol::{
-    AgentMode, Instant, MessageId, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult, Usage, ViberId,
+    AgentMode, Instant, MessageId, PausePoint, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult,
+    Usage, ViberId,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -28,6 +29,9 @@ pub struct TaskResource {
     /// While running: what it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<domain::Waiting>,
+    /// Where people want it to be held; once it is, it waits for `paused`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pausing: Option<PausePoint>,
     /// Contact with its viber.
     pub contact: ContactResource,
     /// The number of the newest attempt; a retry starts another.
@@ -79,6 +83,7 @@ impl From<domain::Task> for TaskResource {
             state: task.state,
             delivery: task.delivery,
             waiting: task.waiting,
+            pausing: task.pausing,
             contact: task.contact.into(),
             attempt: task.attempt,
             stream: task.stream,

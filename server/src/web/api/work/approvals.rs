@@ -1,6 +1,11 @@
 //! Approvals: what agents ask people, what was decided, and the team's rules for it.
 
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
 use protocol::{
     AffectedFile, AgentQuestion, ApprovalId, ApprovalKind, Decision, DecisionScope, Instant, ReachedLimit, TaskId,
     TaskLimits, rules::ApprovalRules,
@@ -11,12 +16,22 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions::approvals::{self, NewDecision},
+    actions::{
+        VersionedChange,
+        approvals::{self, NewDecision},
+    },
     db::{self, approvals::ApprovalFilter},
     domain::{self, ApprovalSettings, ApprovalState, CallConsequence, Role},
     error::Error,
     state::Board,
-    web::api::{Answers, json::JsonBody, page::Page, query::StrictQuery, shapes::List},
+    web::api::{
+        Answers,
+        json::JsonBody,
+        page::Page,
+        query::StrictQuery,
+        shapes::List,
+        versions::{IfVersion, NamedVersion, stale},
+    },
     web::{AsAdmin, AsOperator, AsViewer, Rejection, extract::Id},
     words,
 };
@@ -258,7 +273,7 @@ impl Default for ApprovalRulesResource {
 
 impl From<ApprovalSettings> for ApprovalRulesResource {
     fn from(settings: ApprovalSettings) -> Self {
-        let ApprovalSettings { rules, min_role, not_requester, expiry_minutes } = settings;
+        let ApprovalSettings { rules, min_role, not_requester, expiry_minutes, .. } = settings;
         let min_role = match min_role {
             Role::Viewer | Role::Operator => DecidingRole::Operator,
             Role::Admin => DecidingRole::Admin,
@@ -280,26 +295,37 @@ impl From<ApprovalRulesResource> for ApprovalSettings {
             min_role,
             not_requester: said.not_requester,
             expiry_minutes: said.expiry_minutes,
+            version: 0,
         }
     }
 }
 
-/// The team's rules for calls of tools.
-#[utoipa::path(get, path = "/api/v1/approval-rules", operation_id = "approvalRules.read", tag = "approvals", responses(
-    (status = 200, body = ApprovalRulesResource), Answers))]
-async fn read_rules(State(board): State<Board>, caller: AsViewer) -> Result<Json<ApprovalRulesResource>, Rejection> {
-    let found = db::approvals::settings::load(&mut board.db.reader_of(&caller.team.id).await?).await?;
-    Ok(Json(found.into()))
+fn rules(found: ApprovalSettings) -> Response {
+    let tag = format!("\"{}\"", found.version);
+    ([(header::ETAG, tag)], Json(ApprovalRulesResource::from(found))).into_response()
 }
 
-/// Replaces the team's rules for calls of tools. What is absent takes its default. Tasks that are sent from now on carry them.
+/// The team's rules for calls of tools.
+#[utoipa::path(get, path = "/api/v1/approval-rules", operation_id = "approvalRules.read", tag = "approvals", responses(
+    (status = 200, body = ApprovalRulesResource, headers(("ETag" = String, description = "Its version"))), Answers))]
+async fn read_rules(State(board): State<Board>, caller: AsViewer) -> Result<Response, Rejection> {
+    Ok(rules(db::approvals::settings::load(&mut board.db.reader_of(&caller.team.id).await?).await?))
+}
+
+/// Replaces the team's rules for calls of tools: the version that `If-Match` names, or whichever is there. What is absent takes
+/// its default; an owner alone lowers `minRole`. Tasks that are sent from now on carry them.
 #[utoipa::path(put, path = "/api/v1/approval-rules", operation_id = "approvalRules.write", tag = "approvals",
-    request_body = ApprovalRulesResource, responses((status = 200, body = ApprovalRulesResource), Answers))]
+    params(IfVersion), request_body = ApprovalRulesResource, responses(
+    (status = 200, body = ApprovalRulesResource, headers(("ETag" = String, description = "Its version"))), Answers))]
 async fn write_rules(
     State(board): State<Board>,
     caller: AsAdmin,
+    named: NamedVersion,
     JsonBody(said): JsonBody<ApprovalRulesResource>,
-) -> Result<Json<ApprovalRulesResource>, Rejection> {
-    let settings = approvals::change_settings(&board, &caller.team.id, &caller.by, said.into()).await?;
-    Ok(Json(settings.into()))
+) -> Result<Response, Rejection> {
+    let (team, settings) = (&caller.team.id, said.into());
+    match approvals::change_settings(&board, team, caller.maker(), settings, named.count()).await? {
+        VersionedChange::Made(now) => Ok(rules(now)),
+        VersionedChange::Stale(now) => Ok(stale(&named.base, Some(now.version.to_string()), &named.number)),
+    }
 }

@@ -220,16 +220,29 @@ async fn stop(
     Ok(Json(task.into()))
 }
 
+/// How a task is run again.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(examples(json!({ "stop": false })))]
+pub struct RetryTask {
+    /// `provider/model` from now on, one that its viber offers; the one before when absent.
+    #[schema(max_length = 200)]
+    model: Option<String>,
+    /// It is stopped first, if it has not ended.
+    stop: bool,
+}
+
 /// Runs a task that has ended again, as a new attempt.
 #[utoipa::path(post, path = "/api/v1/tasks/{id}/retry", operation_id = "tasks.retry", tag = "tasks", params(("id" = TaskId, Path)),
-    request_body(content = Option<EmptyBody>), responses((status = 200, body = shapes::TaskResource), Answers))]
+    request_body(content = Option<RetryTask>), responses((status = 200, body = shapes::TaskResource), Answers))]
 async fn retry(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<TaskId>,
-    OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
+    OptionalJsonBody(RetryTask { model, stop }): OptionalJsonBody<RetryTask>,
 ) -> Result<Json<shapes::TaskResource>, Rejection> {
-    let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
+    let how = actions::tasks::Retry { model, stop };
+    let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id, how).await?;
     Ok(Json(task.into()))
 }
 

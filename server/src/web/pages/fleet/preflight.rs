@@ -3,7 +3,7 @@
 mod options;
 
 use askama::Template;
-use protocol::{AgentInfo, AgentMode, Instant, ViberId};
+use protocol::{AgentInfo, AgentMode, Capability, Instant, ViberId};
 
 use crate::{
     db::{self, TeamTx, vibers::FoundVibers},
@@ -71,6 +71,8 @@ struct OfferedVibers {
     more: bool,
     /// The search ended before there were enough: there may be others.
     is_partial: bool,
+    /// The team has rules for calls of tools that must be kept.
+    is_restricted: bool,
 }
 
 /// An entry of a select.
@@ -124,7 +126,8 @@ impl ViberChoice {
                 vibers.extend(db::vibers::load(&mut tx, &id).await?);
             }
             vibers.sort_by(|one, other| one.id.cmp(&other.id));
-            OfferedVibers { vibers, more, is_partial }
+            let is_restricted = db::approvals::settings::load(&mut tx).await?.is_restrictive();
+            OfferedVibers { vibers, more, is_partial, is_restricted }
         };
         let asked = ChoiceQuery { find: &find, ..asked };
         let now = board.clock.now();
@@ -184,6 +187,14 @@ impl ViberChoice {
                 " a connected viber that is not drained, the least busy one.",
             )],
         };
+        if let Some(viber) = chosen.filter(|_| offered.is_restricted)
+            && picked.is_some_and(|agent| !agent.capabilities.contains(&Capability::Approve))
+        {
+            let lead = format!("{} does not know the team's rules:", viber.name);
+            let rest = " its daemon is too old to keep what the team forbids or wants to be asked about, so it is given no task.";
+            let rules = urls::settings_page(slug, "approvals");
+            facts.insert(0, Fact::new("fail", "lock", lead, rest).linked(rules, "The rules"));
+        }
         if offered.is_partial {
             let list = format!("{}?q={}", urls::vibers(slug), urls::escape(asked.find));
             let fact = Fact::new("mute", "info", "Not all vibers were searched:", " the list of vibers goes on.");
@@ -339,7 +350,7 @@ mod tests {
     #[test]
     fn a_search_that_did_not_read_all_vibers_says_so() {
         let facts = |is_partial| {
-            let offered = OfferedVibers { vibers: Vec::new(), more: is_partial, is_partial };
+            let offered = OfferedVibers { more: is_partial, is_partial, ..OfferedVibers::default() };
             let asked = ChoiceQuery { find: "a b", ..ChoiceQuery::default() };
             ViberChoice::of("home", &offered, asked, |_, _| None, Instant(0)).facts
         };

@@ -5,6 +5,7 @@ mod audit;
 mod audit_words;
 mod invitations;
 mod members;
+mod prices;
 mod team;
 mod tokens;
 
@@ -37,6 +38,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/settings/tokens", get(tokens::page).post(tokens::create))
         .route("/t/{team}/settings/tokens/{id}/revoke", post(tokens::revoke))
         .route("/t/{team}/settings/approvals", get(approvals::page).post(approvals::update))
+        .route("/t/{team}/settings/prices", get(prices::page).post(prices::update))
         .route("/t/{team}/settings/audit", get(audit::page))
 }
 
@@ -65,11 +67,12 @@ pub(in crate::web::pages) fn pages(is_admin: bool) -> impl Iterator<Item = (&'st
     let pages = [
         ("members", "Members"),
         ("approvals", "Approvals"),
+        ("prices", "Prices"),
         ("invitations", "Invitations"),
         ("tokens", "API tokens"),
         ("audit", "Audit"),
     ];
-    pages.into_iter().filter(move |(page, _)| is_admin || matches!(*page, "members" | "approvals"))
+    pages.into_iter().filter(move |(page, _)| is_admin || matches!(*page, "members" | "approvals" | "prices"))
 }
 
 /// The roles somebody may give, the lowest first.

@@ -15,7 +15,7 @@ use crate::{
     web::{
         extract::Caller,
         urls,
-        view::{call::ToolKind, filters},
+        view::{call::ToolKind, filters, timeline::amount},
     },
 };
 
@@ -268,17 +268,6 @@ impl AskCard {
             Some("minutes") => "minutes more",
             _ => "calls of tools more",
         }
-    }
-}
-
-/// A number of what a limit counts.
-fn amount(name: &str, n: f64) -> String {
-    match name {
-        "costUsd" => format!("${n:.2}"),
-        "tokens" => format!("{n:.0} tokens"),
-        "steps" => format!("{n:.0} model calls"),
-        "minutes" => format!("{n:.0} minutes"),
-        _ => format!("{n:.0} calls of tools"),
     }
 }
 

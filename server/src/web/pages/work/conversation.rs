@@ -1,5 +1,6 @@
 //! A conversation as it is right now: a page of messages, the message that is open, and the cursor to go on from.
 
+pub mod decided;
 mod read;
 mod render;
 
@@ -20,7 +21,7 @@ use crate::{
         view::{
             Badge,
             message::{self, MessageDelivery, MessageView, TaskEnding},
-            timeline::TimelineEntry,
+            timeline::{Decisions, TimelineEntry},
         },
     },
 };
@@ -61,6 +62,8 @@ pub struct Conversation {
     /// The last event of the current task's attempt that this page knows.
     pub seq: u64,
     pub names: HashMap<String, String>,
+    /// What people decided in the attempts that the messages are of.
+    pub decisions: HashMap<(TaskId, u32), Decisions>,
     /// Tasks that ended since a page looked last.
     pub ended: Vec<TaskId>,
     /// More happened since than a stream sends: the page is fetched anew.
@@ -121,6 +124,8 @@ pub struct GrowingMessage {
     pub earlier: Vec<Report>,
     /// Events that are not parts yet.
     pub tail: Vec<Report>,
+    /// What people decided about what is in it.
+    pub decisions: Decisions,
 }
 
 /// The name of somebody who acted, given the members' names by their ids.
@@ -147,7 +152,7 @@ impl Conversation {
     /// Drops what was read for messages that are complete.
     pub fn forget_messages(&mut self) {
         (self.messages, self.tasks) = (Vec::new(), Vec::new());
-        (self.from, self.behind) = (HashMap::new(), None);
+        (self.from, self.behind, self.decisions) = (HashMap::new(), None, HashMap::new());
     }
 
     /// What its messages show besides themselves; `None` while one of them grows.
@@ -184,8 +189,8 @@ impl Conversation {
     pub fn open_view(&self, caller: &Caller, growing: &GrowingMessage) -> MessageView {
         // After a stop no more is expected, though a late report may still arrive.
         let works = self.current.as_ref().is_some_and(|task| !task.state.is_final());
-        let entries =
-            message::timeline(&growing.message, place(growing.from), (&growing.earlier, &growing.tail), works);
+        let news = (growing.earlier.as_slice(), growing.tail.as_slice());
+        let entries = message::timeline(&growing.message, place(growing.from), news, &growing.decisions, works);
         let view = self.dress(caller, &growing.message, entries, growing.from);
         MessageView { open: true, outcome: None, ..view }
     }
@@ -193,9 +198,11 @@ impl Conversation {
     /// A complete message.
     pub fn view(&self, caller: &Caller, message: &Message) -> MessageView {
         let from = self.from.get(&message.seq).copied().unwrap_or(0);
+        let none = Decisions::default();
+        let decisions = self.decisions.get(&(message.task_id.clone(), message.attempt)).unwrap_or(&none);
         let entries = match &self.behind {
-            Some(later) => message::timeline_between(message, place(from), later),
-            None => message::timeline(message, place(from), (&[], &[]), false),
+            Some(later) => message::timeline_between(message, place(from), later, decisions),
+            None => message::timeline(message, place(from), (&[], &[]), decisions, false),
         };
         self.dress(caller, message, entries, from)
     }

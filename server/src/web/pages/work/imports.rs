@@ -25,6 +25,7 @@ use crate::{
         view::{
             PageLocation, Shell, filters,
             message::{self, MessageView, TaskEnding},
+            timeline::Decisions,
         },
     },
 };
@@ -208,7 +209,7 @@ impl Page {
             about: attempt.and_then(|attempt| attempt.model.clone()).filter(|_| !asked).into_iter().collect(),
             delivery: None,
             open: false,
-            entries: message::timeline(message, 0, (&[], &[]), false),
+            entries: message::timeline(message, 0, (&[], &[]), &Decisions::default(), false),
             outcome: ended,
             may_send: false,
             kept: false,

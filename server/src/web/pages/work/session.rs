@@ -1,6 +1,7 @@
 //! One session: its conversation and state, the composer, and the actions on it.
 
 pub(in crate::web::pages) mod composer;
+pub(in crate::web::pages) mod control;
 pub(in crate::web::pages) mod talk;
 
 use askama::Template;
@@ -11,7 +12,7 @@ use axum::{
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{InjectionPoint, PausePoint, SessionId, TaskId};
+use protocol::{InjectionPoint, SessionId};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -354,58 +355,6 @@ pub async fn say(
         }
         Err(error) => Err(error.into()),
     }
-}
-
-/// `POST /t/{team}/tasks/{id}/stop`
-pub async fn stop(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<TaskId>,
-    wants: Wants,
-) -> Result<Response, Rejection> {
-    let task = actions::tasks::stop(&board, &caller.team.id, &caller.by, &id, "stopped by a person").await?;
-    dock(&board, &caller, &task.session_id, wants).await
-}
-
-/// `POST /t/{team}/tasks/{id}/retry`
-pub async fn retry(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<TaskId>,
-    wants: Wants,
-) -> Result<Response, Rejection> {
-    let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id).await?;
-    dock(&board, &caller, &task.session_id, wants).await
-}
-
-/// Where a task is held.
-#[derive(Debug, Default, Deserialize)]
-pub struct PauseForm {
-    #[serde(default)]
-    at: PausePoint,
-}
-
-/// `POST /t/{team}/tasks/{id}/pause`
-pub async fn pause(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<TaskId>,
-    wants: Wants,
-    Form(form): Form<PauseForm>,
-) -> Result<Response, Rejection> {
-    let task = actions::tasks::pause(&board, &caller.team.id, &caller.by, &id, form.at).await?;
-    dock(&board, &caller, &task.session_id, wants).await
-}
-
-/// `POST /t/{team}/tasks/{id}/resume`
-pub async fn resume(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<TaskId>,
-    wants: Wants,
-) -> Result<Response, Rejection> {
-    let task = actions::tasks::resume(&board, &caller.team.id, &caller.by, &id).await?;
-    dock(&board, &caller, &task.session_id, wants).await
 }
 
 async fn dock(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> Result<Response, Rejection> {

@@ -1,9 +1,10 @@
 //! The status panel above the composer: the state of the session's task, since when and why, and the queue behind it.
 
+mod failure;
 mod said;
 
 use askama::Template;
-use protocol::{ApprovalKind, Capability, ErrorCode, Instant, TaskError, UsageSource};
+use protocol::{ApprovalKind, Capability, Instant, PausePoint, UsageSource};
 
 use crate::{
     db::imports::ImportProgress,
@@ -16,6 +17,7 @@ use crate::{
     },
 };
 
+pub use failure::{FailureView, NextStep};
 pub use said::SaidView;
 
 /// The status panel: a region of the live stream.
@@ -50,7 +52,8 @@ pub struct TaskView {
     /// Holds it before its next step; `None` when it cannot be held, or is.
     pub pause: Option<String>,
     pub resume: Option<String>,
-    pub retry: Option<String>,
+    /// What one can do about a failure, or instead of a wait for the provider.
+    pub steps: Vec<NextStep>,
     /// When it waits for people: where they decide, and what the link says.
     pub review: Option<(String, String)>,
 }
@@ -68,17 +71,6 @@ pub enum Cause {
     Clock(Instant),
 }
 
-/// Cause, consequence, next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailureView {
-    pub cause: String,
-    pub effect: &'static str,
-    pub next: String,
-    /// What is to be run on the viber.
-    pub command: Option<String>,
-    pub code: &'static str,
-}
-
 /// A task that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedTask {
@@ -89,10 +81,6 @@ pub struct QueuedTask {
 
 /// What is shown of a queued goal, bytes of HTML.
 const MAX_GOAL_BYTES: usize = 240;
-/// What is shown of a step that the viber suggests after an error, bytes of HTML.
-const MAX_NEXT_STEP_BYTES: usize = 2_000;
-/// Longest name of a provider that is put into a command, bytes.
-const MAX_PROVIDER_NAME_BYTES: usize = 40;
 /// Queued tasks that are shown.
 const MAX_QUEUED_TASKS: usize = 40;
 
@@ -139,11 +127,13 @@ impl TaskView {
         let is_running = task.state == TaskState::Running;
         let is_held = task.waiting.as_ref().is_some_and(|waiting| waiting.cause == WaitingFor::Paused);
         let can_hold = is_running && conversation.capabilities().contains(&Capability::Pause);
-        let again = matches!(task.state, TaskState::Error | TaskState::Stopped) && conversation.viber.is_some();
+        let steps = if acts(caller) { NextStep::of(conversation, task, &caller.team.slug) } else { Vec::new() };
+        let is_asked_to_hold = is_running && task.pausing.is_some();
+        let is_pausing = is_asked_to_hold && task.waiting.is_none() && task.contact.state == ContactState::Connected;
         Self {
             state: Some(task.state),
             waiting: task.waiting.as_ref().map(|waiting| waiting.cause),
-            badge: Badge::task(task),
+            badge: if is_pausing { Badge::PAUSING } else { Badge::task(task) },
             cause: cause(task, viber, conversation),
             facts: facts(task),
             failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(|error| {
@@ -151,9 +141,9 @@ impl TaskView {
                 refused.unwrap_or_else(|| FailureView::of(error))
             }),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
-            pause: (can_hold && !is_held).then(|| verb("pause")).flatten(),
-            resume: (is_running && is_held).then(|| verb("resume")).flatten(),
-            retry: again.then(|| verb("retry")).flatten(),
+            pause: (can_hold && !is_held && !is_asked_to_hold).then(|| verb("pause")).flatten(),
+            resume: (is_held || is_asked_to_hold).then(|| verb("resume")).flatten().filter(|_| is_running),
+            steps,
             review: if is_running { review(conversation, &caller.team.slug) } else { None },
         }
     }
@@ -169,7 +159,7 @@ impl TaskView {
             stop: None,
             pause: None,
             resume: None,
-            retry: None,
+            steps: Vec::new(),
             review: None,
         }
     }
@@ -217,6 +207,10 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
                 Some(until) => vec![words("Waiting for the provider; next attempt in "), Cause::Left(until)],
                 None => vec![words("Waiting for the provider")],
             },
+            _ if task.pausing.is_some() => {
+                let before = if task.pausing == Some(PausePoint::Tool) { "call or step" } else { "step" };
+                vec![words(format!("{}; it is held before its next {before}", activity(conversation)))]
+            }
             _ => {
                 let since = Cause::Since(task.started_at.unwrap_or(task.created_at));
                 vec![words(format!("{} · ", activity(conversation))), since, words(" so far")]
@@ -296,6 +290,7 @@ fn activity(conversation: &Conversation) -> String {
         &growing.message,
         usize::try_from(growing.from).unwrap_or(usize::MAX),
         (&[], &growing.tail),
+        &growing.decisions,
         true,
     );
     match entries.last().map(|entry| &entry.body) {
@@ -327,128 +322,5 @@ fn count(tokens: u64) -> String {
         0..1_000 => tokens.to_string(),
         1_000..100_000 => format!("{}.{}k", tokens / 1_000, tokens % 1_000 / 100),
         _ => format!("{}k", tokens / 1_000),
-    }
-}
-
-impl FailureView {
-    /// A provider that did not accept a viber's key, or a key that is missing; `None` when the error does not name the
-    /// provider, whose name becomes a part of a command.
-    fn of_refused_key(error: &TaskError, viber: &str) -> Option<Self> {
-        let is_name = |name: &str| {
-            (1..=MAX_PROVIDER_NAME_BYTES).contains(&name.len())
-                && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-        };
-        let (provider, said) = error.message.split_once(": ").filter(|(name, _)| is_name(name))?;
-        if error.code != ErrorCode::ProviderAuth {
-            return None;
-        }
-        let cause = match said.starts_with("no API key") {
-            true => format!("{viber} has no key for {provider}: {said}"),
-            false => format!("{provider} refused the key that {viber} has for it: {said}"),
-        };
-        let next = format!("On {viber}, set a valid key with this command, then retry.");
-        let command = Some(format!("daemon-agent key set {provider}"));
-        Some(Self { cause, next, command, ..Self::of(error) })
-    }
-
-    /// What an error means and what one can do.
-    pub fn of(error: &TaskError) -> Self {
-        let (effect, next) = match error.code {
-            ErrorCode::ProviderAuth => (
-                "The model answers nothing until its provider accepts the viber's key.",
-                "Set a valid key on the viber with daemon-agent key set PROVIDER, then retry.",
-            ),
-            ErrorCode::ProviderRateLimited => {
-                ("The provider rejected the request three times.", "Wait a moment, then retry.")
-            }
-            ErrorCode::ProviderUnavailable => (
-                "The provider did not answer three times.",
-                "Retry when it is available again, or choose another model.",
-            ),
-            ErrorCode::ProviderBadRequest => {
-                ("The provider refused the request.", "Check the agent's model and settings on the viber.")
-            }
-            ErrorCode::ContentPolicy => ("The provider refused to answer.", "Rephrase the message and send it again."),
-            ErrorCode::ContextOverflow => (
-                "The conversation no longer fits the model.",
-                "Start a new session, or choose a model with a larger window.",
-            ),
-            ErrorCode::ToolFailed => {
-                ("The agent could not continue.", "Check the failed call above, fix the cause, then retry.")
-            }
-            ErrorCode::BudgetExceeded => {
-                ("The task reached its limit.", "Raise the agent's limits, or give a smaller goal.")
-            }
-            ErrorCode::MaxStepsReached => (
-                "The task ended before the agent had finished.",
-                "Send a message to continue, or raise maxSteps in the agent's file.",
-            ),
-            ErrorCode::Timeout => {
-                ("The task reached its time limit.", "Raise limits.minutes in the agent's file, or retry.")
-            }
-            ErrorCode::DaemonRestarted => (
-                "Everything that the agent had started was ended; files that it wrote remain.",
-                "Check what was done, then retry.",
-            ),
-            ErrorCode::BoardRestored => (
-                "What the viber reported after the backup is missing on the Board.",
-                "Check the viber and the log of the session there, then retry if necessary.",
-            ),
-            ErrorCode::Lost => (
-                "It is unknown how far the task came. A late report is still accepted.",
-                "Reconnect the viber, or retry.",
-            ),
-            ErrorCode::OutboxFull => {
-                ("The viber could not store its report.", "Free disk space on the viber, then retry.")
-            }
-            ErrorCode::BadRequest => {
-                ("The viber refused the task; nothing was run.", "Correct what the message names, then retry.")
-            }
-            ErrorCode::NotFound => (
-                "The viber does not have what the task asks for; nothing was run.",
-                "Choose an agent that exists there, then retry.",
-            ),
-            ErrorCode::Internal => {
-                ("The task ended; files that it wrote remain.", "Retry. If it happens again, check the viber's log.")
-            }
-        };
-        let next = error
-            .suggestion
-            .as_ref()
-            .map_or_else(|| next.to_owned(), |next| truncate_escaped(next, MAX_NEXT_STEP_BYTES));
-        Self { cause: error.message.clone(), effect, next, command: None, code: error.code.as_str() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(message: &str) -> Option<FailureView> {
-        let error = TaskError {
-            code: ErrorCode::ProviderAuth,
-            message: message.to_owned(),
-            retryable: false,
-            suggestion: None,
-            details: None,
-        };
-        FailureView::of_refused_key(&error, "kiln")
-    }
-
-    #[test]
-    fn a_refused_key_names_provider_viber_and_command() {
-        let view = refused("openai: the key was refused (HTTP 401)").expect("a view");
-        assert_eq!(view.cause, "openai refused the key that kiln has for it: the key was refused (HTTP 401)");
-        assert_eq!(view.command.as_deref(), Some("daemon-agent key set openai"));
-        let missing = refused("openai: no API key for openai/gpt-5").expect("a view");
-        assert!(missing.cause.starts_with("kiln has no key for openai"), "{}", missing.cause);
-    }
-
-    #[test]
-    fn what_a_viber_says_does_not_become_a_command() {
-        for evil in ["x; rm -rf ~: refused", "$(id): refused", "-h: refused", "refused", ": refused", "a b: refused"] {
-            assert_eq!(refused(evil), None, "{evil}");
-        }
     }
 }

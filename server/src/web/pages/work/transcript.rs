@@ -1,6 +1,9 @@
 //! A session as text: its conversation as Markdown, and the whole output of a call.
 
-use std::{collections::VecDeque, fmt::Write};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt::Write,
+};
 
 use axum::{
     extract::State,
@@ -16,11 +19,11 @@ use crate::{
     domain::{Message, MessageRole, Part},
     error::{Error, Result},
     state::Board,
-    web::pages::conversation::Conversation,
+    web::pages::conversation::{Conversation, decided},
     web::{
         AsViewer, Rejection,
         extract::{Id, Ids},
-        view::call,
+        view::{call, timeline::Decisions},
     },
 };
 
@@ -42,7 +45,8 @@ pub async fn transcript(
     let _ = writeln!(head, "{} on {viber}, from {}\n", conversation.agent_name(), conversation.session.created_at);
     let name: String = id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
     let (team, last) = (caller.team.id.clone(), conversation.session.last_seq);
-    let start = TranscriptReader { board, team, session: id, last, next: 1, unread: VecDeque::new() };
+    let names = conversation.names;
+    let start = TranscriptReader { board, team, session: id, names, last, next: 1, unread: VecDeque::new() };
     let pages = stream::try_unfold(start, |mut reader| async move {
         let text = reader.read().await?;
         Ok::<_, Error>(text.map(|text| (Bytes::from(text), reader)))
@@ -61,6 +65,8 @@ struct TranscriptReader {
     board: Board,
     team: TeamId,
     session: SessionId,
+    /// Of the members, by their ids.
+    names: HashMap<String, String>,
     /// Seq of the last message.
     last: u64,
     /// Seq of the first message whose head was not read.
@@ -88,7 +94,10 @@ impl TranscriptReader {
             && let Some((message, from, count)) = self.unread.front_mut()
         {
             let to = (*from + room).min(*count);
-            let parts = db::messages::some_parts(&mut tx, &message.id, None, (*from, to), room).await?;
+            message.parts = db::messages::some_parts(&mut tx, &message.id, None, (*from, to), room).await?;
+            let mut found = decided::of_messages(&mut tx, &self.names, std::slice::from_ref(message)).await?;
+            let decisions = found.remove(&(message.task_id.clone(), message.attempt)).unwrap_or_default();
+            let parts = std::mem::take(&mut message.parts);
             if *from == 0 {
                 text.push_str(&heading(message));
             }
@@ -98,7 +107,7 @@ impl TranscriptReader {
             if is_last {
                 self.unread.pop_front();
             }
-            text.push_str(&markdown(&parts, is_last));
+            text.push_str(&markdown(&parts, &decisions, is_last));
         }
         Ok(Some(text))
     }
@@ -113,7 +122,7 @@ fn heading(message: &Message) -> String {
 }
 
 /// Parts of a message; more follow when these are not the last ones.
-fn markdown(parts: &[Part], is_last: bool) -> String {
+fn markdown(parts: &[Part], decisions: &Decisions, is_last: bool) -> String {
     let mut text = String::new();
     for (n, part) in parts.iter().enumerate() {
         let next = parts.get(n + 1);
@@ -129,8 +138,9 @@ fn markdown(parts: &[Part], is_last: bool) -> String {
                 let quoted = said.trim_end().lines().map(|line| format!("> {line}\n")).collect::<String>();
                 writeln!(text, "> *Reasoning*\n>\n{quoted}")
             }
-            Part::ToolCall { tool, args, .. } => {
+            Part::ToolCall { call_id, tool, args, .. } => {
                 writeln!(text, "**{tool}**\n\n{}\n", fenced(&call::output(args)))
+                    .and_then(|()| decided(&mut text, decisions, call_id))
             }
             Part::ToolResult { result, ok, .. } => {
                 let failed = if *ok { "" } else { "*Failed*\n\n" };
@@ -142,9 +152,21 @@ fn markdown(parts: &[Part], is_last: bool) -> String {
             }),
             Part::Message { name, text: said, .. } => writeln!(text, "**{name} said**\n\n{}\n", said.trim_end()),
             Part::Artifact { artifact } => writeln!(text, "Artifact: {artifact}\n"),
+            Part::Approval { approval_id, .. } => decided(&mut text, decisions, approval_id.as_str()),
         };
     }
     text
+}
+
+/// What people decided about a call or under an id.
+fn decided(text: &mut String, decisions: &Decisions, key: &str) -> std::fmt::Result {
+    for line in decisions.of(key) {
+        writeln!(text, "*{}*\n", line.words)?;
+        for said in &line.said {
+            writeln!(text, "{}\n", fenced(said))?;
+        }
+    }
+    Ok(())
 }
 
 /// A block that its content cannot close: the fence is longer than any run of backticks in it.

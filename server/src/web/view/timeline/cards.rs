@@ -135,7 +135,7 @@ impl DeliveredArtifacts {
     }
 }
 
-impl TimelineBuilder {
+impl TimelineBuilder<'_> {
     /// An artifact: it joins the gallery before it. By place, as calls join their group.
     pub(super) fn artifact(&mut self, artifact: &Value) {
         let card = ArtifactCard::of(artifact, self.at);

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Names, Tabs};
 use crate::{
-    actions::approvals,
+    actions::{VersionedChange, approvals},
     db,
     domain::{Approval, ApprovalSettings, ApprovalState, Role},
     error::Error,
@@ -34,8 +34,12 @@ struct Page {
     shell: Shell,
     tabs: Tabs,
     typed: ApprovalsForm,
-    roles: [Role; 3],
+    /// Roles that may decide, each with whether the reader may choose it.
+    roles: [(Role, bool); 3],
     is_admin: bool,
+    is_owner: bool,
+    /// What is there now, when somebody else changed it while this form was filled in.
+    there: Option<ApprovalsForm>,
     error: Option<String>,
     rows: Vec<DecisionRow>,
     /// The address of the next page of decisions.
@@ -69,6 +73,9 @@ pub(super) struct ApprovalsForm {
     min_role: Role,
     not_requester: Option<String>,
     expiry_minutes: u32,
+    /// The version that the form was made of.
+    #[serde(default)]
+    version: u64,
 }
 
 #[derive(Default, Deserialize)]
@@ -87,6 +94,7 @@ impl ApprovalsForm {
             min_role: settings.min_role,
             not_requester: settings.not_requester.then(String::new),
             expiry_minutes: settings.expiry_minutes,
+            version: settings.version,
         }
     }
 
@@ -104,6 +112,7 @@ impl ApprovalsForm {
             min_role: self.min_role,
             not_requester: self.not_requester.is_some(),
             expiry_minutes: self.expiry_minutes,
+            version: self.version,
         }
     }
 }
@@ -159,7 +168,7 @@ async fn show(
     caller: &Caller,
     asked: ApprovalsQuery,
     typed: Option<ApprovalsForm>,
-    error: Option<Error>,
+    refused: Option<(StatusCode, String)>,
 ) -> Result<Response, Rejection> {
     let (settings, mut decided) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
@@ -176,17 +185,28 @@ async fn show(
         None
     };
     let names = Names::load(board, caller).await?;
+    let (status, error) = refused.map_or((StatusCode::OK, None), |(status, error)| (status, Some(error)));
+    let (version, least) = (settings.version, settings.min_role);
+    let is_owner = caller.role == Role::Owner;
+    let now = ApprovalsForm::of(settings);
+    let (typed, there) = match typed {
+        Some(typed) if typed.version != version => (ApprovalsForm { version, ..typed }, Some(now)),
+        Some(typed) => (typed, None),
+        None => (now, None),
+    };
     let page = Page {
         shell: Shell::load(board, caller).await?.at(PageLocation::Settings),
         tabs: Tabs::new(caller, "approvals"),
-        typed: typed.unwrap_or_else(|| ApprovalsForm::of(settings)),
-        roles: [Role::Operator, Role::Admin, Role::Owner],
+        typed,
+        there,
+        roles: [Role::Operator, Role::Admin, Role::Owner].map(|role| (role, is_owner || role >= least)),
         is_admin: caller.role >= Role::Admin,
-        error: error.as_ref().map(ToString::to_string),
+        is_owner,
+        error,
         rows: decided.into_iter().map(|asked| DecisionRow::of(asked, slug, &names)).collect(),
         older: last.map(|last| format!("{}?after={last}#decisions", urls::settings_page(slug, "approvals"))),
     };
-    html_with(error.as_ref().map_or(StatusCode::OK, respond::status), &page)
+    html_with(status, &page)
 }
 
 /// `GET /t/{team}/settings/approvals`
@@ -204,11 +224,15 @@ pub(super) async fn update(
     caller: AsAdmin,
     Form(typed): Form<ApprovalsForm>,
 ) -> Result<Response, Rejection> {
-    match approvals::change_settings(&board, &caller.team.id, &caller.by, typed.settings()).await {
-        Ok(_) => Ok(Redirect::to(&urls::settings_page(&caller.team.slug, "approvals")).into_response()),
-        Err(error @ (Error::Unacceptable { .. } | Error::Forbidden(_))) => {
-            show(&board, &caller, ApprovalsQuery::default(), Some(typed), Some(error)).await
+    let settings = typed.settings();
+    let done = approvals::change_settings(&board, &caller.team.id, caller.maker(), settings, Some(typed.version)).await;
+    let refused = match done {
+        Ok(VersionedChange::Made(_)) => {
+            return Ok(Redirect::to(&urls::settings_page(&caller.team.slug, "approvals")).into_response());
         }
-        Err(error) => Err(error.into()),
-    }
+        Ok(VersionedChange::Stale(_)) => (StatusCode::CONFLICT, "Somebody else changed these meanwhile".to_owned()),
+        Err(error @ (Error::Unacceptable { .. } | Error::Forbidden(_))) => (respond::status(&error), error.to_string()),
+        Err(error) => return Err(error.into()),
+    };
+    show(&board, &caller, ApprovalsQuery::default(), Some(typed), Some(refused)).await
 }

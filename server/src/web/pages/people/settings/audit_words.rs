@@ -29,6 +29,7 @@ pub fn words(action: &str) -> &str {
         "operator.disable" => "disabled the account of",
         "operator.enable" => "enabled the account of",
         "operator.password" => "set the password of",
+        "prices.change" => "changed what models cost",
         "proposal.accept" => "accepted a proposal",
         "proposal.reject" => "rejected a proposal",
         "refused" => "was refused",
@@ -61,6 +62,7 @@ pub fn words(action: &str) -> &str {
         "viber.labels" => "changed the labels of",
         "viber.rename" => "renamed the viber",
         "viber.revoke" => "revoked the viber",
+        "viber.interrupt" => "interrupted an agent of the viber",
         "viber.stop" => "stopped all tasks on",
         other => other,
     }

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use protocol::SessionId;
 
-use super::{Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, ShownConversation};
+use super::{
+    Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, ShownConversation, decided,
+};
 use crate::{
     db::{self, TeamTx, messages::PartOutline},
-    domain::{Committed, Message, MessageRole, Part, Task},
+    domain::{Committed, Message, MessageRole, Part, Task, committed::Report},
     error::{Error, Result},
 };
 
@@ -73,6 +75,7 @@ pub(super) async fn parts(
     }
     let stretch = db::messages::PartRange { from, to, except };
     db::messages::read_parts(tx, &session, stretch, &mut messages).await?;
+    conversation.decisions.extend(decided::of_messages(tx, &conversation.names, &messages).await?);
     Ok(messages)
 }
 
@@ -117,6 +120,7 @@ pub(super) async fn within(tx: &mut TeamTx<'_>, conversation: &mut Conversation,
     }
     conversation.tasks = db::tasks::of_messages(tx, &conversation.session.id, seq, seq).await?;
     conversation.messages = vec![message];
+    conversation.decisions = decided::of_messages(tx, &conversation.names, &conversation.messages).await?;
     Ok(())
 }
 
@@ -176,7 +180,7 @@ pub(super) async fn state(
     };
     let (mut growing, mut seq) = (None, 0);
     if grows && let Some(task) = &current {
-        (growing, seq) = read_growing(tx, task, shown).await?;
+        (growing, seq) = read_growing(tx, &names, task, shown).await?;
     }
     Ok(Conversation {
         session,
@@ -193,6 +197,7 @@ pub(super) async fn state(
         growing,
         seq,
         names,
+        decisions: HashMap::new(),
         ended: Vec::new(),
         missed: false,
         taking,
@@ -211,6 +216,7 @@ fn works(message: &Message) -> bool {
 /// the same place on.
 async fn read_growing(
     tx: &mut TeamTx<'_>,
+    names: &HashMap<String, String>,
     task: &Task,
     shown: Option<(u64, usize)>,
 ) -> Result<(Option<GrowingMessage>, u64)> {
@@ -254,7 +260,8 @@ async fn read_growing(
             true => db::events::before(tx, &task.id, task.attempt, held.parts_seq).await?,
             false => Vec::new(),
         };
-        let (earlier, tail) = (reports(&earlier), reports(&runs));
-        return Ok((Some(GrowingMessage { message, from, earlier, tail }), seq));
+        let (earlier, tail): (Vec<Report>, Vec<Report>) = (reports(&earlier), reports(&runs));
+        let decisions = decided::of_growing(tx, names, &message, &tail).await?;
+        return Ok((Some(GrowingMessage { message, from, earlier, tail, decisions }), seq));
     }
 }
