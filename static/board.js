@@ -271,7 +271,8 @@
     if (event.key === "Enter" && field?.tagName === "TEXTAREA" && field.form?.id === "composer") {
       const how = `${event.ctrlKey || event.metaKey ? "ctrl+" : event.altKey ? "alt+" : ""}enter`;
       const mode = field.form.querySelector(`[data-key-in="${how}"]`);
-      if (mode?.checkVisibility()) {
+      // The menu that holds it may be closed, and is not there while no task runs.
+      if (mode?.closest(".when-busy")?.checkVisibility()) {
         event.preventDefault();
         if (field.value.trim()) field.form.requestSubmit(mode);
         return;

@@ -127,12 +127,12 @@
   // A session: one upload after the other.
   const sending = new Set();
   let queue = Promise.resolve();
-  let held; // a message that waits for its files
+  let held; // a message that waits for its files, and the button that sends it
   const done = () => {
     if (sending.size || !held) return;
-    const form = held;
+    const { form, button } = held;
     held = undefined;
-    if (form.isConnected) form.requestSubmit();
+    if (form.isConnected) form.requestSubmit(button?.isConnected ? button : null);
   };
   const kept = (html) => {
     const template = document.createElement("template");
@@ -275,7 +275,7 @@
     if (event.target !== composer() || !sending.size) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    held = event.target;
+    held = { form: event.target, button: event.submitter };
     say("The message is sent when its files are");
   }, true);
 })();

@@ -75,6 +75,8 @@ pub struct Provider {
     pub key_source: Option<KeySource>,
     /// Models that a task may name instead of its agent's own, beside those that the files mention anyway.
     pub models: Vec<String>,
+    /// Models that are shown pictures, `*` for all of them; absent: the well-known ones.
+    pub images: Option<Vec<String>>,
     /// A problem to fix, shown by `doctor` and on the Board.
     pub warning: Option<String>,
 }
@@ -280,6 +282,12 @@ impl ConfigSnapshot {
             info.max_mode = self.config.policy.max_mode;
             let error = self.machine_error().or(info.error.as_ref());
             info.error = error.map(|error| ConfigError { message: short(&error.message, 600), ..error.clone() });
+            let sees = info.model.split_once('/').is_some_and(|(provider, model)| {
+                self.config.providers.get(provider).is_some_and(|provider| provider.sees(model))
+            });
+            if sees && !info.capabilities.is_empty() {
+                info.capabilities.push(Capability::Images);
+            }
             info
         });
         let models = self.offered_models();
@@ -313,7 +321,7 @@ impl Agent {
         if self.is_echo() {
             return Vec::new();
         }
-        vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause]
+        vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause, Capability::Files]
     }
 
     /// The agent as the Board shows it.

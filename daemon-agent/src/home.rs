@@ -201,15 +201,23 @@ impl Home {
 
     /// Where an agent finds a file that came with its task's goal; `None` if the name is not a plain one.
     pub fn attachment(&self, task: &str, name: &str) -> Option<PathBuf> {
-        let plain = !name.is_empty() && !name.starts_with('.') && name.len() <= 255;
-        let safe = plain && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'));
-        safe.then(|| self.workspace().join("attachments").join(task).join(name))
+        is_file_name(name).then(|| self.workspace().join("attachments").join(task).join(name))
+    }
+
+    /// The same of a file that came with a message to a running task.
+    pub fn message_file(&self, task: &str, message: &str, name: &str) -> Option<PathBuf> {
+        is_file_name(name).then(|| self.workspace().join("attachments").join(task).join(message).join(name))
     }
 
     /// The session's log, one line per completed part: `agents/{agent}/sessions/{session}.jsonl`.
     pub fn session_log(&self, agent: &str, session: &str) -> PathBuf {
         self.agents().join(agent).join("sessions").join(format!("{session}.jsonl"))
     }
+}
+
+fn is_file_name(name: &str) -> bool {
+    let plain = !name.is_empty() && !name.starts_with('.') && name.len() <= 255;
+    plain && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
 }
 
 /// The user's home folder.

@@ -3,8 +3,10 @@
 //! Owns wire formats, quirks, the facts that retries need, and the classification of failures. Knows nothing of tools
 //! and policy.
 
+use std::path::PathBuf;
+
 use protocol::{Usage, tokens};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 mod anthropic;
@@ -54,10 +56,47 @@ impl ModelRequest {
     }
 }
 
+/// A picture that people sent, beside what was said with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Picture {
+    pub path: PathBuf,
+    /// Of what was sent.
+    pub sha256: String,
+    /// One of [`PICTURE_TYPES`].
+    #[serde(deserialize_with = "picture_type")]
+    pub media_type: PictureType,
+    /// The bytes in base64, during a call of a model that sees.
+    #[serde(skip)]
+    pub data: Option<String>,
+}
+
+type PictureType = &'static str;
+
+fn picture_type<'de, D: Deserializer<'de>>(from: D) -> Result<PictureType, D::Error> {
+    let said = String::deserialize(from)?;
+    PICTURE_TYPES.into_iter().find(|known| *known == said).ok_or_else(|| D::Error::custom("no type of pictures"))
+}
+
+/// The pictures that every provider takes.
+pub const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Tokens that a picture costs, about: the most at Anthropic.
+const PICTURE_TOKENS: u64 = 1600;
+
+impl Picture {
+    /// What a model reads before it, or instead of it.
+    fn caption(&self) -> String {
+        let note = if self.data.is_some() { "" } else { " (not shown)" };
+        format!("{}{note}:", self.path.display())
+    }
+}
+
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     User(String),
+    /// Of the user as well.
+    Pictures(Vec<Picture>),
     Assistant(AssistantMessage),
     /// The result of one call; an assistant message with several calls is followed by several of these.
     Tool {
@@ -72,6 +111,7 @@ impl Message {
     fn estimated_tokens(&self) -> u64 {
         match self {
             Self::User(text) | Self::Tool { content: text, .. } => tokens::estimate(text),
+            Self::Pictures(pictures) => pictures.len() as u64 * PICTURE_TOKENS,
             Self::Assistant(answer) => {
                 let calls = answer.calls.iter().map(|call| tokens::estimate(&call.object().to_string()));
                 let reasoning = answer.reasoning.iter().map(|block| tokens::estimate(&block.to_string()));

@@ -15,7 +15,7 @@ mod said;
 mod texts;
 mod token_budget;
 
-pub use said::said;
+pub use said::{conversation, said};
 pub use token_budget::{PromptParts, context};
 
 /// Facts about the place where tools run, for the model.
@@ -60,10 +60,14 @@ pub async fn system(agent: &Agent, home: &Home, place: &PromptEnvironment) -> Sy
     SystemPrompt { text: prompt, personal }
 }
 
-/// History, context, goal.
+/// History, context, pictures that came with the goal, goal.
 pub fn messages(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Message> {
     let mut messages = history::messages(&submit.messages);
     messages.extend(context_block::message(submit, home, recall).map(Message::User));
+    let task = submit.task_id.as_str();
+    let pictures = submit.attachments.iter().filter_map(|file| said::picture(file, home.attachment(task, &file.name)?));
+    let pictures: Vec<_> = pictures.collect();
+    messages.extend((!pictures.is_empty()).then_some(Message::Pictures(pictures)));
     messages.push(Message::User(submit.goal.clone()));
     messages
 }

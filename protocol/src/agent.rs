@@ -127,6 +127,10 @@ pub enum Capability {
     Approve,
     /// `Command::Pause`, `Command::Resume` and a leash.
     Pause,
+    /// Files with a message to a running task.
+    Files,
+    /// Its model is shown pictures among the files; another one is told where they lie.
+    Images,
     #[serde(other)]
     Unknown,
 }

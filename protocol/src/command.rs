@@ -124,6 +124,9 @@ pub struct TaskMessage {
     /// `{currentFile?, selection?}` of whoever says it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub context: Option<Value>,
+    /// Files that came with it; only to agents with `Capability::Files`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub attachments: Vec<Attachment>,
     pub injection_mode: InjectionPoint,
     /// Its place among the task's messages: they are told in this order.
     #[serde(default)]
@@ -159,13 +162,16 @@ impl Policy {
     }
 }
 
-/// A file that came with a goal; the daemon fetches it from `/api/daemon/blobs/{id}`.
+/// A file that came with a goal or a message; the daemon fetches it from `/api/daemon/blobs/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Attachment {
     pub id: ArtifactId,
     pub name: String,
+    /// Bytes.
     pub size: u64,
     pub sha256: String,
+    /// The media type that was claimed.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
     pub kind: Option<String>,
 }

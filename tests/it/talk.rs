@@ -1,9 +1,14 @@
 //! Talking to a running task: what is said reaches it, or starts the next one; never lost, never twice.
 
 mod bounds;
+mod confirmed;
 mod ends;
+mod files;
 mod held;
 mod late;
+mod modes;
+mod order;
+mod races;
 mod strip;
 mod waits;
 

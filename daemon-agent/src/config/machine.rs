@@ -48,6 +48,7 @@ struct ProviderSection {
     base_url: Option<Spanned<String>>,
     api_key: Option<Spanned<String>>,
     models: Vec<Spanned<String>>,
+    images: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -182,8 +183,8 @@ fn provider(
         }
         None => address.to_owned(),
     };
-    let models = models(written, source)?;
-    let mut provider = Provider { api, base_url, api_key: None, key_source: None, models, warning: None };
+    let (models, images) = (models(written, source)?, written.images.clone());
+    let mut provider = Provider { api, base_url, api_key: None, key_source: None, models, images, warning: None };
     take_key(&mut provider, id, home);
     if let Some(variable) = variable {
         take_variable(&mut provider, variable, variables);

@@ -30,8 +30,15 @@ pub fn well_known(home: &Home, variables: &Variables) -> BTreeMap<String, Provid
             .value(address)
             .map(|address| if address.contains("://") { address.to_owned() } else { format!("http://{address}") });
         let base_url = named.unwrap_or_else(|| (*usual).to_owned()).trim_end_matches('/').to_owned();
-        let mut provider =
-            Provider { api: *api, base_url, api_key: None, key_source: None, models: Vec::new(), warning: None };
+        let mut provider = Provider {
+            api: *api,
+            base_url,
+            api_key: None,
+            key_source: None,
+            models: Vec::new(),
+            images: None,
+            warning: None,
+        };
         take_key(&mut provider, id, home);
         take_variable(&mut provider, key, variables);
         all.insert((*id).to_owned(), provider);
@@ -42,10 +49,53 @@ pub fn well_known(home: &Home, variables: &Variables) -> BTreeMap<String, Provid
         api_key: None,
         key_source: None,
         models: Vec::new(),
+        images: None,
         warning: None,
     };
     all.insert("demo".to_owned(), demo);
     all
+}
+
+/// How the names of well-known models that see begin, without their vendor's prefix (providers' model pages, 2026).
+const SEEING_MODELS: &[&str] = &[
+    "claude-",
+    "gpt-5",
+    "gpt-4.1",
+    "gpt-4o",
+    "gpt-4-turbo",
+    "o1",
+    "o3",
+    "o4",
+    "gemini-",
+    "grok-4",
+    "pixtral",
+    "llava",
+    "bakllava",
+    "llama4",
+    "llama-4",
+    "gemma3",
+    "gemma-3",
+    "minicpm-v",
+    "moondream",
+    "mistral-small3.",
+    "mistral-medium-3",
+];
+/// Those among them that do not.
+const BLIND_MODELS: &[&str] =
+    &["claude-2", "claude-instant", "o1-mini", "o1-preview", "o3-mini", "gemma3:1b", "gemma3:270m"];
+/// Words for it in a model's name, as in `qwen2.5vl` and `llama3.2-vision`.
+const SEEING_WORDS: &[&str] = &["-vl", "2.5vl", "3vl", "vision"];
+
+impl Provider {
+    /// Whether its model `name` is shown pictures.
+    pub fn sees(&self, name: &str) -> bool {
+        if let Some(images) = &self.images {
+            return images.iter().any(|model| model == name || model == "*");
+        }
+        let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+        let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
+        (begins(SEEING_MODELS) && !begins(BLIND_MODELS)) || SEEING_WORDS.iter().any(|word| name.contains(word))
+    }
 }
 
 /// Default address and key variable for a well-known name, otherwise for the wire format.

@@ -131,9 +131,12 @@ fn without_a_word_on_tools_an_agent_has_all() {
 fn people_can_talk_to_every_agent_but_the_echo() {
     let fixture = Fixture::new();
     fixture.file("agents/a.yaml", "model: demo/tour\n").file("agents/b.yaml", "model: echo/1\n");
+    fixture.file("agents/c.yaml", "model: openai/gpt-4o\n");
     let agents = fixture.read().state().agents.expect("agents");
     let can: Vec<_> = agents.into_iter().map(|info| info.capabilities).collect();
-    assert_eq!(can, [vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause], vec![]]);
+    use Capability::{Approve, Files, Images, Pause, Queue, Steer};
+    let blind = vec![Steer, Queue, Approve, Pause, Files];
+    assert_eq!(can, [blind.clone(), vec![], [blind, vec![Images]].concat()]);
 }
 
 #[test]
@@ -288,4 +291,35 @@ fn models_are_offered_that_the_files_name_and_a_key_is_there_for() {
     assert_eq!(openai.models, ["gpt-5", "gpt-5-mini"]);
     let wrong = fixture.file("config.yaml", "providers:\n  openai: { models: [\"\"] }\n").read();
     assert!(wrong.error.is_some_and(|error| error.line == 2 && error.message.contains("a model's name")));
+}
+
+#[test]
+fn models_see_that_are_known_to_or_that_the_file_names() {
+    let provider = |images: Option<&[&str]>| Provider {
+        api: ProviderApi::OpenAi,
+        base_url: String::new(),
+        api_key: None,
+        key_source: None,
+        models: Vec::new(),
+        images: images.map(|all| all.iter().map(|name| (*name).to_owned()).collect()),
+        warning: None,
+    };
+    let known = provider(None);
+    for name in [
+        "claude-sonnet-4-5",
+        "anthropic/claude-3-opus",
+        "gpt-4o-mini",
+        "o3",
+        "qwen2.5vl:7b",
+        "Llama3.2-Vision",
+        "gemma3:4b",
+    ] {
+        assert!(known.sees(name), "{name}");
+    }
+    for name in ["claude-2.1", "gpt-3.5-turbo", "o3-mini", "qwen3", "deepseek-chat", "gemma3:1b", "tour"] {
+        assert!(!known.sees(name), "{name}");
+    }
+    let named = provider(Some(&["mine"]));
+    assert!(named.sees("mine") && !named.sees("gpt-4o") && provider(Some(&["*"])).sees("any"));
+    assert!(!provider(Some(&[])).sees("gpt-4o"));
 }

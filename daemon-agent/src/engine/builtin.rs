@@ -147,7 +147,7 @@ struct AgentLoop {
     /// Number of the turn, from 1: people may ask for more while the task runs.
     turn: u32,
     /// What people said before the plan was approved: the conversation begins anew with every plan.
-    said_while_planning: Vec<String>,
+    said_while_planning: Vec<Message>,
     /// The session's plan.
     plan: PlanEditor,
     memory: MemoryEditor,

@@ -6,7 +6,7 @@ use protocol::{Usage, UsageSource};
 use serde_json::{Value, json};
 
 use super::{
-    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, ToolCall,
+    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, Picture, ToolCall,
     decode::{Decoder, arguments},
     failure::CallContext,
 };
@@ -58,6 +58,10 @@ fn turns(messages: &[Message]) -> Vec<Value> {
         let is_result = matches!(message, Message::Tool { .. });
         match message {
             Message::User(text) => turns.push(json!({ "role": "user", "content": [text_block(text)] })),
+            Message::Pictures(pictures) => {
+                let blocks: Vec<Value> = pictures.iter().flat_map(picture_blocks).collect();
+                turns.push(json!({ "role": "user", "content": blocks }));
+            }
             Message::Tool { call_id, content, ok, .. } => {
                 let block =
                     json!({ "type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": !ok });
@@ -89,6 +93,15 @@ fn said_blocks(said: &AssistantMessage) -> Vec<Value> {
     blocks.extend(
         calls.map(|call| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.object() })),
     );
+    blocks
+}
+
+fn picture_blocks(picture: &Picture) -> Vec<Value> {
+    let mut blocks = vec![text_block(&picture.caption())];
+    if let Some(data) = &picture.data {
+        let source = json!({ "type": "base64", "media_type": picture.media_type, "data": data });
+        blocks.push(json!({ "type": "image", "source": source }));
+    }
     blocks
 }
 

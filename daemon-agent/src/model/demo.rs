@@ -75,6 +75,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 fn heard(message: &Message) -> u64 {
     match message {
         Message::User(text) | Message::Tool { content: text, .. } => estimate(text),
+        Message::Pictures(_) => 0,
         Message::Assistant(said) => estimate(&said.text),
     }
 }

@@ -1,6 +1,7 @@
 //! One model call over HTTP: sends the request, reads the stream, and gives up after a time without any bytes.
 
 use std::{
+    borrow::Cow,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -16,8 +17,10 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+mod pictures;
+
 use super::{
-    Answer, Delta, ModelError, ModelRequest, anthropic,
+    Answer, Delta, Message, ModelError, ModelRequest, anthropic,
     failure::{CallContext, plain, retry_after},
     ollama, openai,
     reader::ResponseReader,
@@ -101,6 +104,11 @@ impl HttpProvider {
         })
     }
 
+    /// The request with its pictures, for models that see.
+    pub async fn with_pictures<'a>(&self, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
+        pictures::filled(request).await
+    }
+
     /// Makes a call, and a second one if only the room for the answer was too large, or the server is too old to report
     /// usage.
     pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
@@ -133,7 +141,9 @@ impl HttpProvider {
             fields.remove("stream_options");
         }
         let body = body.to_string();
-        let origin = self.origin(&request.model, tokens::estimate(&body), request.context_window);
+        let has_pictures = request.messages.iter().any(|message| matches!(message, Message::Pictures(_)));
+        let tokens = if has_pictures { request.estimated_tokens() } else { tokens::estimate(&body) };
+        let origin = self.origin(&request.model, tokens, request.context_window);
         let until = Instant::now() + CALL_TIMEOUT;
         let sending = self.client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body).send();
         let response = match timeout(self.first, sending).await {

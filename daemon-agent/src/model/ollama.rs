@@ -37,6 +37,15 @@ pub(super) fn body(request: &ModelRequest) -> Value {
 fn message(message: &Message) -> Value {
     match message {
         Message::User(text) => json!({ "role": "user", "content": text }),
+        Message::Pictures(pictures) => {
+            let captions: Vec<String> = pictures.iter().map(super::Picture::caption).collect();
+            let images: Vec<&str> = pictures.iter().filter_map(|picture| picture.data.as_deref()).collect();
+            let mut value = json!({ "role": "user", "content": captions.join("\n") });
+            if !images.is_empty() {
+                value["images"] = images.into();
+            }
+            value
+        }
         Message::Tool { tool, content, .. } => json!({ "role": "tool", "tool_name": tool, "content": content }),
         Message::Assistant(said) => {
             let calls = said.calls.iter();

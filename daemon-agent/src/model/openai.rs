@@ -47,6 +47,17 @@ pub(super) fn tool(spec: &ToolSpec) -> Value {
 fn message(message: &Message) -> Value {
     match message {
         Message::User(text) => json!({ "role": "user", "content": text }),
+        Message::Pictures(pictures) => {
+            let mut parts = Vec::new();
+            for picture in pictures {
+                parts.push(json!({ "type": "text", "text": picture.caption() }));
+                if let Some(data) = &picture.data {
+                    let url = format!("data:{};base64,{data}", picture.media_type);
+                    parts.push(json!({ "type": "image_url", "image_url": { "url": url } }));
+                }
+            }
+            json!({ "role": "user", "content": parts })
+        }
         Message::Tool { call_id, content, .. } => {
             json!({ "role": "tool", "tool_call_id": call_id, "content": content })
         }

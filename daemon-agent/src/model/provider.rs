@@ -17,6 +17,8 @@ pub struct Model {
     name: String,
     /// Context window, tokens.
     window: u64,
+    /// Whether it is shown pictures.
+    sees: bool,
     route: Route,
 }
 
@@ -57,6 +59,7 @@ impl Model {
             return Ok(Self {
                 name: name.to_owned(),
                 window: context_window::of(name),
+                sees: false,
                 route: Route::Demo(DemoModel::from_environment()),
             });
         }
@@ -69,7 +72,8 @@ impl Model {
         };
         require_key(provider_id, name, provider).map_err(TaskError::from)?;
         let http = HttpProvider::new(provider_id, provider).map_err(TaskError::from)?;
-        Ok(Self { name: name.to_owned(), window: context_window::of(name), route: Route::Http(Box::new(http)) })
+        let (window, sees) = (context_window::of(name), provider.sees(name));
+        Ok(Self { name: name.to_owned(), window, sees, route: Route::Http(Box::new(http)) })
     }
 
     /// The provider's own name of the model, for `ModelRequest::model`.
@@ -82,6 +86,11 @@ impl Model {
         self.window
     }
 
+    /// Whether it is shown the pictures of a conversation; another one reads where they lie.
+    pub fn sees(&self) -> bool {
+        self.sees
+    }
+
     /// Whether this is the built-in tour.
     pub fn is_scripted(&self) -> bool {
         matches!(self.route, Route::Demo(_))
@@ -92,6 +101,7 @@ impl Model {
     pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
         match &self.route {
             Route::Demo(demo) => Ok(demo.call(request, to).await),
+            Route::Http(http) if self.sees => http.call(http.with_pictures(request).await.as_ref(), to).await,
             Route::Http(http) => http.call(request, to).await,
         }
     }

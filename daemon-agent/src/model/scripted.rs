@@ -118,6 +118,7 @@ impl ScriptedProvider {
             api_key: Some("sk-very-secret".to_owned()),
             key_source: None,
             models: Vec::new(),
+            images: None,
             warning: None,
         }
     }

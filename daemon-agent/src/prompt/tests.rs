@@ -162,6 +162,7 @@ fn every_call_of_the_history_has_its_result_and_a_unique_id() {
         .iter()
         .map(|message| match message {
             Message::User(text) => format!("user {text}"),
+            Message::Pictures(pictures) => format!("pictures {}", pictures.len()),
             Message::Assistant(said) => format!(
                 "assistant {} {}",
                 said.text,

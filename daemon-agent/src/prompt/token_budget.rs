@@ -125,6 +125,7 @@ fn item(name: &str, tokens: u64, of: Option<u64>) -> Value {
 fn cost(message: &Message) -> u64 {
     match message {
         Message::User(text) => estimate(text),
+        Message::Pictures(_) => 0,
         Message::Assistant(said) => {
             let calls = said.calls.iter().map(|call| estimate(&call.name) + estimate(&call.object().to_string()));
             estimate(&said.text) + calls.sum::<u64>()

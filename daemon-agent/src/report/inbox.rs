@@ -25,6 +25,7 @@ struct Shared {
     state: Mutex<InboxState>,
     /// The author of the first message that steers; whoever works watches it.
     steering: watch::Sender<Option<String>>,
+    is_closed: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -103,6 +104,12 @@ impl Inbox {
         self.signal(&state);
     }
 
+    /// Waits until it takes nothing any more.
+    pub async fn closed(&self) {
+        // Cannot fail: the sender lives in this inbox.
+        let _ = self.0.is_closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
     /// Whether something waits to be told.
     pub fn has_messages(&self) -> bool {
         !self.state().queue.is_empty()
@@ -175,6 +182,9 @@ impl Inbox {
 
     fn signal(&self, state: &InboxState) {
         let first = state.queue.steering().map(|message| message.author.clone());
+        if state.closed {
+            self.0.is_closed.send_replace(true);
+        }
         self.0.steering.send_if_modified(|known| {
             let changed = *known != first;
             *known = first;

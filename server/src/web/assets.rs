@@ -60,6 +60,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset("changes.js", text, Bytes::from_static(include_bytes!("../../../static/changes.js"))),
         asset("cards.js", text, Bytes::from_static(include_bytes!("../../../static/cards.js"))),
         asset("composer.js", text, Bytes::from_static(include_bytes!("../../../static/composer.js"))),
+        asset("queue.js", text, Bytes::from_static(include_bytes!("../../../static/queue.js"))),
         asset("pane.js", text, Bytes::from_static(include_bytes!("../../../static/pane.js"))),
         asset("live.js", text, Bytes::from_static(include_bytes!("../../../static/live.js"))),
         asset("htmx.js", text, Bytes::from_static(include_bytes!(env!("HTMX_JS")))),

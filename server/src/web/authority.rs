@@ -76,6 +76,7 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/sessions", Operator),
     r("GET", "/t/{team}/sessions/{id}", Viewer),
     r("POST", "/t/{team}/sessions/{id}/messages", Operator),
+    r("POST", "/t/{team}/sessions/{id}/message-mode", Operator),
     r("GET", "/t/{team}/sessions/{id}/messages/{seq}/calls/{call}", Viewer),
     r("GET", "/t/{team}/sessions/{id}/messages/{seq}/parts/{part}", Viewer),
     r("GET", "/t/{team}/sessions/{id}/transcript.md", Viewer),

@@ -11,7 +11,7 @@ mod work;
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
 use fleet::{join, preflight, providers, viber, vibers};
 use people::theme;
-use session::{control, talk};
+use session::{control, say, talk};
 use work::{
     asks, cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript,
 };
@@ -77,7 +77,8 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/sessions", get(sessions::list))
         .route("/t/{team}/sessions/read", post(sessions::mark_all_read))
         .route(session, get(session::show))
-        .route(&at("messages"), post(session::say))
+        .route(&at("messages"), post(say::say))
+        .route(&at("message-mode"), post(say::choose_mode))
         .route(&at("rename"), post(session::rename))
         .route(&at("archive"), post(session::archive))
         .route(&at("unarchive"), post(session::unarchive))

@@ -118,6 +118,11 @@ pub fn transcript(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}/transcript.md")
 }
 
+/// A session with a message in the composer that nobody was told.
+pub fn session_with_message(slug: &str, id: &SessionId, message: &MessageId) -> String {
+    format!("/t/{slug}/sessions/{id}?said={message}#composer")
+}
+
 /// A session with a message in the composer, to be edited and sent again.
 pub fn session_edit(slug: &str, id: &SessionId, seq: u64) -> String {
     format!("/t/{slug}/sessions/{id}?edit={seq}#composer")

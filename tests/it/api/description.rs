@@ -171,7 +171,6 @@ const ELSEWHERE: &[&str] = &[
     "no_such_step",
     "not_asked",
     "not_editable",
-    "not_held",
     "other_email",
     "set_up",
     "short_password",

@@ -38,6 +38,7 @@ impl Talk {
             author: "Ada".to_owned(),
             content: content.to_owned(),
             context: Some(json!({ "currentFile": "src/main.rs" })),
+            attachments: Vec::new(),
             injection_mode,
             position: 1,
             withdrawn: false,

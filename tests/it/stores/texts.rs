@@ -102,6 +102,7 @@ async fn what_is_said_to_a_running_task_is_found_under_its_author(tx: &mut Tx) -
         name: "Ada".into(),
         mode: protocol::InjectionPoint::Steer,
         text: "Keep the voucher".into(),
+        files: Vec::new(),
         seq: 3,
     };
     let notice =

@@ -4,7 +4,7 @@
 
 use std::{future::Future, pin::pin, time::Duration};
 
-use protocol::{AgentStreamEvent, ErrorCode, TaskMessage};
+use protocol::{AgentStreamEvent, ErrorCode, NoticeLevel, TaskMessage};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -30,17 +30,21 @@ impl AgentLoop {
         if self.run.stop.is_cancelled() { Vec::new() } else { self.run.inbox.take_steering() }
     }
 
-    /// Adds messages to the conversation, as one message of a user. That is reported before the model is called.
+    /// Adds messages to the conversation, as one message of a user and its pictures. That is reported before the model is called.
     pub(super) async fn tell(&mut self, messages: &[TaskMessage]) {
         if messages.is_empty() || self.run.stop.is_cancelled() {
             return;
         }
         self.consume(messages).await;
-        let text = prompt::said(messages);
-        if self.planning.is_some() {
-            self.said_while_planning.push(text.clone());
+        let told = prompt::conversation(messages, &self.run.home);
+        if !self.model.sees() && told.iter().any(|one| matches!(one, Message::Pictures(_))) {
+            let text = format!("{} is shown no pictures: the agent knows where they lie.", self.model.name());
+            self.notice(NoticeLevel::Info, text).await;
         }
-        self.request.messages.push(Message::User(text));
+        if self.planning.is_some() {
+            self.said_while_planning.extend(told.iter().cloned());
+        }
+        self.request.messages.extend(told);
     }
 
     /// Reports and records that the agent is told these messages.

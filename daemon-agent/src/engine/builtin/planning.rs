@@ -17,12 +17,7 @@ use super::{
     model_call::DueCall,
     questions::{OpenQuestion, Reply, span},
 };
-use crate::{
-    model::AssistantMessage,
-    prompt,
-    report::plan::PlanText,
-    tools,
-};
+use crate::{model::AssistantMessage, prompt, report::plan::PlanText, tools};
 
 /// The plan that waits for approval, beside the session's plan.
 const IMPLEMENTATION_PLAN_FILE: &str = "implementation_plan.md";
@@ -199,7 +194,7 @@ impl AgentLoop {
                     if messages.is_empty() {
                         continue;
                     }
-                    self.overtake(&awaited, &prompt::said(&messages)).await;
+                    self.overtake(&awaited, &prompt::said(&messages, &self.run.home)).await;
                     self.asked = None;
                     return Ok(Verdict::Steered(messages));
                 }
@@ -251,7 +246,7 @@ impl AgentLoop {
         };
         submit.context = Some(Value::String(format!("{before}{note}")));
         self.request.messages = prompt::messages(&submit, &self.run.home, &self.recall);
-        self.request.messages.extend(self.said_while_planning.iter().cloned().map(Message::User));
+        self.request.messages.extend(self.said_while_planning.iter().cloned());
     }
 }
 

@@ -459,6 +459,7 @@ async fn without_a_provider_or_its_key_the_task_says_what_to_do() {
             api_key: None,
             key_source: None,
             models: Vec::new(),
+            images: None,
             warning: None,
         };
         fixture.config.providers.insert("openai".to_owned(), provider);

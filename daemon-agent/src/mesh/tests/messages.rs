@@ -17,6 +17,7 @@ fn message(to: &AttemptRef, content: &str, injection_mode: InjectionPoint) -> Ta
         author: "Ada".to_owned(),
         content: content.to_owned(),
         context: None,
+        attachments: Vec::new(),
         injection_mode,
         position: 1,
         withdrawn: false,

@@ -177,6 +177,7 @@ async fn nobody_there_says_where() {
         api_key: None,
         key_source: None,
         models: Vec::new(),
+        images: None,
         warning: None,
     };
     let failure = call(&HttpProvider::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");
@@ -229,6 +230,7 @@ async fn an_address_is_shown_without_its_password() {
         api_key: None,
         key_source: None,
         models: Vec::new(),
+        images: None,
         warning: None,
     };
     let failure = call(&HttpProvider::new("acme", &provider).expect("a client")).await.1.expect_err("nobody listens");

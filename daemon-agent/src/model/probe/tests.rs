@@ -16,6 +16,7 @@ fn config(provider: Provider) -> Config {
         api_key: None,
         key_source: None,
         models: Vec::new(),
+        images: None,
         warning: None,
     };
     Config { providers: [("acme".to_owned(), provider), ("demo".to_owned(), demo)].into(), ..Config::default() }

@@ -24,6 +24,7 @@ fn message(id: &MessageId, position: u64, injection_mode: InjectionPoint) -> Tas
         author: "Ada".to_owned(),
         content: "say it".to_owned(),
         context: None,
+        attachments: Vec::new(),
         injection_mode,
         position,
         withdrawn: false,

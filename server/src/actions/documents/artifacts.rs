@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use protocol::{ArtifactId, Instant, TeamId};
 
-pub(in crate::actions) use attach::with_task;
 pub use attach::{NewAttachment, address, attach, attach_uploaded, withdraw};
+pub(in crate::actions) use attach::{named, with_message, with_task};
 pub(in crate::actions) use fetch::is_sha256;
 pub use receive::{BlobReceipt, IncomingBlob, receive};
 pub use sweep::sweep;

@@ -23,7 +23,10 @@ pub use hold::{pause, resume};
 pub use submit::{NewTask, submit};
 pub(in crate::actions) use submit::{is_within, question};
 pub use submit_comments::{CommentBatch, submit_comments};
-pub use talk::{MessageChange, NewMessage, Said, WhyNextTask, change as change_message, say, send_held};
+pub use talk::{
+    ChosenMode, MessageChange, NewMessage, Said, WhyNextTask, change as change_message,
+    change_confirmed as change_message_confirmed, choose_mode, say, send_held, take_back,
+};
 pub(in crate::actions) use talk::{send_waiting, start_left_over};
 
 /// Stops a task for good. Tasks queued behind it are not stopped; a final task stays as it is.

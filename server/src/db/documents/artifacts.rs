@@ -161,6 +161,20 @@ pub async fn attach(tx: &mut TeamTx<'_>, session: &SessionId, id: &ArtifactId, t
     Ok(tx.execute(sql, args![session, id, task]).await? > 0)
 }
 
+/// Gives an attachment that went with a message to the task that the message became.
+pub async fn hand_on(tx: &mut TeamTx<'_>, session: &SessionId, id: &ArtifactId, task: &TaskId) -> Result<(), DbError> {
+    let sql = "UPDATE artifacts SET task_id = $4, attempt = 1 WHERE team_id = $1 AND session_id = $2 \
+               AND artifact_id = $3 AND origin = 'operator'";
+    tx.execute(sql, args![session, id, task]).await.map(drop)
+}
+
+/// Lets an attachment wait for its session's next message again.
+pub async fn detach(tx: &mut TeamTx<'_>, session: &SessionId, id: &ArtifactId) -> Result<(), DbError> {
+    let sql = "UPDATE artifacts SET task_id = NULL, attempt = NULL WHERE team_id = $1 AND session_id = $2 \
+               AND artifact_id = $3 AND origin = 'operator'";
+    tx.execute(sql, args![session, id]).await.map(drop)
+}
+
 /// Deletes an attachment that no task has yet.
 pub async fn withdraw(tx: &mut TeamTx<'_>, id: &ArtifactId) -> Result<bool, DbError> {
     let sql =

@@ -141,6 +141,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0021_decisions.sql"),
         include_str!("../../../../migrations/postgres/0021_decisions.sql"),
     ),
+    (
+        22,
+        "messages",
+        include_str!("../../../../migrations/sqlite/0022_messages.sql"),
+        include_str!("../../../../migrations/postgres/0022_messages.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

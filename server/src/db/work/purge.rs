@@ -113,6 +113,8 @@ const SESSION_ROWS_SQL: &[&str] = &[
      FROM read_marks WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM pane_choices WHERE team_id = $1 AND session_id = $2 AND operator_id IN (SELECT operator_id \
      FROM pane_choices WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM message_modes WHERE team_id = $1 AND session_id = $2 AND operator_id IN (SELECT operator_id \
+     FROM message_modes WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM touched_files WHERE team_id = $1 AND session_id = $2 AND path IN (SELECT path \
      FROM touched_files WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM unindexed_titles WHERE team_id = $1 AND session_id IN (SELECT session_id FROM unindexed_titles \

@@ -183,7 +183,8 @@ impl Assembler {
             AgentStreamEvent::MessageState { message_id: id, state: MessageProgress::Consumed, .. } => {
                 // Its words and author are the Board's to fill in: a viber does not speak for people.
                 let (id, seq, mode, unknown) = (id.clone(), report.seq, InjectionPoint::default(), String::new);
-                self.whole(Part::Message { id, author: unknown(), name: unknown(), mode, text: unknown(), seq }, seq);
+                let (author, name, text, files) = (unknown(), unknown(), unknown(), Vec::new());
+                self.whole(Part::Message { id, author, name, mode, text, files, seq }, seq);
             }
             // What is asked about a call stands with that call.
             AgentStreamEvent::ApprovalRequired(asked)

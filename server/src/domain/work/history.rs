@@ -233,6 +233,7 @@ mod tests {
             name: "Ada".into(),
             mode: protocol::InjectionPoint::Steer,
             text: text.into(),
+            files: Vec::new(),
             seq: 1,
         };
         let mut one = exchange("do it", "as you like");

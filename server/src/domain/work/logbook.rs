@@ -383,6 +383,7 @@ fn part(kind: &str, fields: &Value) -> Option<Part> {
             name: name(fields, "author"),
             mode: serde_json::from_value(fields["mode"].clone()).unwrap_or_default(),
             text,
+            files: Vec::new(),
             seq: 0,
         }),
         "notice" => said(MAX_TOOL_TEXT_BYTES).map(notice),

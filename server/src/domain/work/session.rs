@@ -1,7 +1,8 @@
 //! Sessions, their messages and the messages' parts.
 
 use protocol::{
-    ApprovalId, ApprovalKind, InjectionPoint, Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId, ViberId,
+    ApprovalId, ApprovalKind, Attachment, InjectionPoint, Instant, MessageId, NoticeLevel, Policy, SessionId, TaskId,
+    ViberId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -179,6 +180,9 @@ pub enum Part {
         #[schema(value_type = String)]
         mode: InjectionPoint,
         text: String,
+        /// Files that went with it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        files: Vec<Attachment>,
         /// The event of the attempt that says so.
         seq: u64,
     },

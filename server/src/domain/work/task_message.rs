@@ -8,7 +8,7 @@
 //! The viber says how far one has come. One that it was not told when its task ended is held, or starts the next task. A task
 //! that is started over is told again what its failed attempt was told.
 
-use protocol::{InjectionPoint, Instant, MessageId, SessionId, TaskId, limits::MAX_GOAL_BYTES};
+use protocol::{Attachment, InjectionPoint, Instant, MessageId, SessionId, TaskId, limits::MAX_GOAL_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -76,6 +76,8 @@ pub struct TaskMessage {
     pub content: String,
     /// `{currentFile?, selection?}`
     pub context: Option<Value>,
+    /// Files that go with it.
+    pub attachments: Vec<Attachment>,
     /// How it is told.
     pub mode: InjectionPoint,
     /// Ascending in the task, with gaps.
@@ -112,6 +114,7 @@ impl TaskMessage {
             author: self.author_name.clone(),
             content: self.content.clone(),
             context: self.context.clone(),
+            attachments: self.attachments.clone(),
             injection_mode: self.mode,
             position: self.place,
             withdrawn: self.withdrawing,
@@ -137,10 +140,19 @@ pub fn effective(stored: TaskMessageState, task: TaskState, (end, withdrawing): 
 /// Distance of two places, so that there is room to move others between them.
 pub const PLACE_GAP: u64 = 1 << 20;
 
-/// The places that change when `own` is moved before another message of the same task: its own where there is room, else those
-/// of all that wait, which keep their order. `waiting` is in order; `None`: `before` is not among the others.
-pub fn places_with(waiting: &[(MessageId, u64)], own: &MessageId, before: &MessageId) -> Option<Vec<(MessageId, u64)>> {
+/// The places that change when `own` is moved before another message of the same task, or with `None` behind all of them: its
+/// own where there is room, else those of all that wait, which keep their order. `waiting` is in order; `None`: `before` is
+/// not among the others.
+pub fn places_with(
+    waiting: &[(MessageId, u64)],
+    own: &MessageId,
+    before: Option<&MessageId>,
+) -> Option<Vec<(MessageId, u64)>> {
     let others: Vec<&(MessageId, u64)> = waiting.iter().filter(|(id, _)| id != own).collect();
+    let Some(before) = before else {
+        let last = waiting.iter().map(|(_, place)| *place).max().unwrap_or_default();
+        return Some(vec![(own.clone(), last + PLACE_GAP)]);
+    };
     let at = others.iter().position(|(id, _)| id == before)?;
     let previous = at.checked_sub(1).map_or(0, |previous| others[previous].1);
     let next = others[at].1;
@@ -153,7 +165,7 @@ pub fn places_with(waiting: &[(MessageId, u64)], own: &MessageId, before: &Messa
 }
 
 /// Left-over messages that start one task together: those collected next to each other by one person in one task, without a
-/// context, as long as a goal has room for them.
+/// context or files, as long as a goal has room for them.
 pub fn grouped(messages: Vec<TaskMessage>) -> Vec<Vec<TaskMessage>> {
     let mut groups: Vec<Vec<TaskMessage>> = Vec::new();
     let mut bytes = 0;
@@ -180,7 +192,9 @@ pub fn grouped(messages: Vec<TaskMessage>) -> Vec<Vec<TaskMessage>> {
 pub const BETWEEN_GROUPED: &str = "\n\n";
 
 fn goes_with(one: &TaskMessage, other: &TaskMessage) -> bool {
-    let collects = |message: &TaskMessage| message.mode == InjectionPoint::Collect && message.context.is_none();
+    let collects = |message: &TaskMessage| {
+        message.mode == InjectionPoint::Collect && message.context.is_none() && message.attachments.is_empty()
+    };
     collects(one) && collects(other) && one.author == other.author && one.task_id == other.task_id
 }
 
@@ -199,6 +213,7 @@ mod tests {
             author_name: "Ada".to_owned(),
             content: content.to_owned(),
             context: None,
+            attachments: Vec::new(),
             mode: InjectionPoint::Collect,
             place: PLACE_GAP,
             rev: 1,
@@ -241,19 +256,20 @@ mod tests {
         let ids: Vec<MessageId> = (0..3).map(|_| MessageId::new(1)).collect();
         let waiting = |places: [u64; 3]| ids.iter().cloned().zip(places).collect::<Vec<_>>();
         let wide = waiting([PLACE_GAP, 2 * PLACE_GAP, 3 * PLACE_GAP]);
-        let moved = places_with(&wide, &ids[2], &ids[1]).expect("it waits");
+        let moved = places_with(&wide, &ids[2], Some(&ids[1])).expect("it waits");
         assert_eq!(moved, [(ids[2].clone(), PLACE_GAP + PLACE_GAP / 2)]);
-        let first = places_with(&wide, &ids[2], &ids[0]).expect("it waits");
+        let first = places_with(&wide, &ids[2], Some(&ids[0])).expect("it waits");
         assert_eq!(first, [(ids[2].clone(), PLACE_GAP / 2)]);
         for narrow in [waiting([1, 2, 3]), waiting([7, 7, 7])] {
-            let moved = places_with(&narrow, &ids[2], &ids[1]).expect("it waits");
+            let moved = places_with(&narrow, &ids[2], Some(&ids[1])).expect("it waits");
             let order: Vec<&MessageId> = moved.iter().map(|(id, _)| id).collect();
             assert_eq!(order, [&ids[0], &ids[2], &ids[1]]);
             let places: Vec<u64> = moved.iter().map(|(_, place)| *place).collect();
             assert!(places[0] > narrow[2].1 && places.windows(2).all(|two| two[0] < two[1]), "{places:?}");
         }
-        assert_eq!(places_with(&wide, &ids[2], &ids[2]), None, "before itself");
-        assert_eq!(places_with(&wide, &ids[2], &MessageId::new(1)), None);
+        assert_eq!(places_with(&wide, &ids[2], Some(&ids[2])), None, "before itself");
+        assert_eq!(places_with(&wide, &ids[2], Some(&MessageId::new(1))), None);
+        assert_eq!(places_with(&wide, &ids[0], None), Some(vec![(ids[0].clone(), 4 * PLACE_GAP)]));
     }
 
     #[test]

@@ -141,7 +141,14 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("spaces.tree", &[SPACE_READS]),
     (
         "taskMessages.change",
-        &[MESSAGE_CHANGES, &[(409, &["held", "not_author", "unconfirmed"]), (422, &["bad_message", "bad_place"])]],
+        &[
+            MESSAGE_CHANGES,
+            SUBMITS,
+            &[
+                (409, &["held", "not_author", "not_confirmed", "not_held", "unconfirmed"]),
+                (422, &["bad_message", "bad_place"]),
+            ],
+        ],
     ),
     ("taskMessages.say", &[SUBMITS, SAYS, &[(409, &["task_over", "task_waits"])]]),
     ("taskMessages.withdraw", &[MESSAGE_CHANGES, &[(409, &["not_confirmed"])]]),

@@ -8,8 +8,8 @@ mod group;
 use std::{collections::HashMap, sync::Arc};
 
 use protocol::{
-    AgentStreamEvent, ApprovalId, ApprovalKind, COMMAND_OUTPUT_TYPE, EventBody, InjectionPoint, Instant, NoticeLevel,
-    StepState,
+    AgentStreamEvent, ApprovalId, ApprovalKind, Attachment, COMMAND_OUTPUT_TYPE, EventBody, InjectionPoint, Instant,
+    NoticeLevel, StepState,
     suggestion::without_suggestions,
     text::{head, head_and_tail, tail},
 };
@@ -79,6 +79,8 @@ pub enum EntryContent {
         mode: InjectionPoint,
         /// Prose, or what is too large for a page.
         words: Box<EntryContent>,
+        /// What went with it.
+        files: Vec<Attachment>,
     },
     /// What people decided about a plan or a limit.
     Decided(Vec<DecisionLine>),
@@ -128,7 +130,10 @@ impl TimelineEntry {
             EntryContent::Notice { text, .. } => 400 + escaped(text),
             EntryContent::Withdrawn { reason, said } => 500 + escaped(reason) + escaped(said),
             EntryContent::Artifacts(gallery) => gallery.weight(),
-            EntryContent::Said { name, words, .. } => 500 + escaped(name) + text_weight(words),
+            EntryContent::Said { name, words, files, .. } => {
+                let files: usize = files.iter().map(|file| 500 + escaped(&file.name)).sum();
+                500 + escaped(name) + text_weight(words) + files
+            }
             EntryContent::Decided(lines) => lines.iter().map(DecisionLine::weight).sum(),
             text => text_weight(text),
         }
@@ -295,10 +300,10 @@ impl<'d> TimelineBuilder<'d> {
                 },
                 None => EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) },
             }),
-            Part::Message { name, mode, text, .. } => {
+            Part::Message { name, mode, text, files, .. } => {
                 let words = Box::new(prose(text, TextAuthor::Person));
                 let name = if name.is_empty() { "Somebody".to_owned() } else { name.clone() };
-                self.push(EntryContent::Said { name, mode: *mode, words });
+                self.push(EntryContent::Said { name, mode: *mode, words, files: files.clone() });
             }
             // It belongs to its call's row.
             Part::Artifact { artifact } if self.whole_output(artifact) => {}

@@ -60,6 +60,15 @@ pub async fn visit_talk(purpose: &Purpose) {
         browser.go(&page).await;
         browser.sees("#queue", "And with none.").await;
         shots.take("session-talk").await;
+        browser.click("#queue .how > summary").await;
+        browser.find("#queue .how[open] button").await;
+        shots.take("session-talk-how").await;
+        browser.click("#queue .how > summary").await;
+        browser.fill("#content", "And what do others do?").await;
+        browser.click(".ways > summary").await;
+        browser.find(".ways[open] button").await;
+        shots.take("session-talk-ways").await;
+        browser.click(".ways > summary").await;
         browser.click(".said-edit summary").await;
         browser.find(".said-edit[open] textarea").await;
         shots.take("session-talk-change").await;

@@ -93,6 +93,7 @@ mod tests {
             api_key: None,
             key_source: None,
             models: Vec::new(),
+            images: None,
             warning: None,
         };
         let providers = [

@@ -43,7 +43,7 @@ pub struct LoopRecord {
     turn: u32,
     tries: Tries,
     planning: Option<Planning>,
-    said_while_planning: Vec<String>,
+    said_while_planning: Vec<Message>,
     proposed_plan: Option<String>,
     memory: MemoryProgress,
     allowed: Vec<AllowedForTask>,

@@ -20,6 +20,7 @@ pub(super) fn message(content: &str, position: u64, injection_mode: InjectionPoi
         author: "Ada".to_owned(),
         content: content.to_owned(),
         context: None,
+        attachments: Vec::new(),
         injection_mode,
         position,
         withdrawn: false,

@@ -248,6 +248,48 @@ fn tell(board: &Board, team: &TeamId, session: &SessionId) {
     after.publish(board, team);
 }
 
+/// The files `named`, which wait for the session's next task, in the order in which they were attached.
+pub(in crate::actions) async fn named(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    named: &[ArtifactId],
+) -> Result<Vec<protocol::Attachment>> {
+    if named.is_empty() {
+        return Ok(Vec::new());
+    }
+    let waiting = db::artifacts::waiting(tx, session, MAX_WAITING_FILES as u64).await?;
+    if named.iter().any(|id| !waiting.iter().any(|artifact| artifact.id == *id)) {
+        return Err(not_waiting());
+    }
+    Ok(waiting.into_iter().filter(|artifact| named.contains(&artifact.id)).filter_map(listed).collect())
+}
+
+/// Attaches these files to a task that runs.
+pub(in crate::actions) async fn with_message(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    task: &TaskId,
+    files: &[protocol::Attachment],
+) -> Result<()> {
+    for file in files {
+        if !db::artifacts::attach(tx, session, &file.id, task).await? {
+            return Err(not_waiting());
+        }
+    }
+    Ok(())
+}
+
+fn not_waiting() -> Error {
+    Error::unacceptable("attachment_not_found", "no such file waits for a task of this session")
+}
+
+/// An attachment as commands list it.
+fn listed(artifact: Artifact) -> Option<protocol::Attachment> {
+    let (size, sha256) = (artifact.size?, artifact.sha256?);
+    let kind = (!artifact.claimed.is_empty()).then_some(artifact.claimed);
+    Some(protocol::Attachment { id: artifact.id, name: artifact.name, size, sha256, kind })
+}
+
 /// Attaches the files `named`, or all that wait for the session's next task, to `task`. Returns them as its command lists
 /// them.
 pub(in crate::actions) async fn with_task(
@@ -259,15 +301,12 @@ pub(in crate::actions) async fn with_task(
     let waiting = db::artifacts::waiting(tx, session, MAX_WAITING_FILES as u64).await?;
     let unknown = |named: &[ArtifactId]| named.iter().any(|id| !waiting.iter().any(|artifact| artifact.id == *id));
     if named.is_some_and(unknown) {
-        return Err(Error::unacceptable("attachment_not_found", "no such file waits for a task of this session"));
+        return Err(not_waiting());
     }
     let mut attached = Vec::new();
     for artifact in waiting.into_iter().filter(|artifact| named.is_none_or(|named| named.contains(&artifact.id))) {
-        if db::artifacts::attach(tx, session, &artifact.id, task).await?
-            && let (Some(size), Some(sha256)) = (artifact.size, artifact.sha256)
-        {
-            let kind = (!artifact.claimed.is_empty()).then_some(artifact.claimed);
-            attached.push(protocol::Attachment { id: artifact.id, name: artifact.name, size, sha256, kind });
+        if db::artifacts::attach(tx, session, &artifact.id, task).await? {
+            attached.extend(listed(artifact));
         }
     }
     Ok(attached)

@@ -96,8 +96,8 @@ pub(in crate::actions) async fn fill_messages(
         };
         let told = db::tasks::messages::told_at(tx, attempt, *seq).await?;
         if let Some(told) = told.filter(|told| told.id == *id) {
-            let TaskMessage { id, author, author_name: name, mode, content: text, .. } = told;
-            filled.push(Part::Message { id, author, name, mode, text, seq: *seq });
+            let TaskMessage { id, author, author_name: name, mode, content: text, attachments: files, .. } = told;
+            filled.push(Part::Message { id, author, name, mode, text, files, seq: *seq });
         }
     }
     Ok(filled)
@@ -118,6 +118,8 @@ fn held_copy(message: TaskMessage, now: Instant) -> TaskMessage {
     TaskMessage {
         id: MessageId::new(now.0),
         late_for: Some(message.id),
+        // Its agent has them.
+        attachments: Vec::new(),
         rev: 1,
         state: TaskMessageState::Held,
         created_at: now,

@@ -47,6 +47,19 @@ async fn run(tx: &mut Change<'_>, id: &TaskId, at: Option<PausePoint>) -> Result
     if !super::talk::capabilities(tx, &task).await?.contains(&Capability::Pause) {
         return Err(Error::conflict("cannot_pause", "this agent cannot be held; stop the task instead"));
     }
+    let mut after = AfterCommit::default();
+    send(tx, &task, at, &mut after).await?;
+    Ok((Task { pausing: at, ..task }, after))
+}
+
+/// Stores the command that holds a task, or lets it go on.
+pub(super) async fn send(
+    tx: &mut Change<'_>,
+    task: &Task,
+    at: Option<PausePoint>,
+    after: &mut AfterCommit,
+) -> Result<()> {
+    let id = &task.id;
     let (kind, action, detail) = match at {
         Some(at) => ("task:pause", "task.pause", at.as_str()),
         None => ("task:resume", "task.resume", ""),
@@ -58,8 +71,7 @@ async fn run(tx: &mut Change<'_>, id: &TaskId, at: Option<PausePoint>) -> Result
     }
     db::tasks::set_pausing(tx, id, at).await?;
     db::audit::append(tx, Entry::new(action, id.as_str()).detail(detail)).await?;
-    let mut after = AfterCommit::default();
     after.command(&task.viber_id);
     after.task(&task.session_id, id);
-    Ok((Task { pausing: at, ..task }, after))
+    Ok(())
 }

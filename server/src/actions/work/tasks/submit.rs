@@ -57,6 +57,8 @@ pub struct NewTask {
     pub policies: PolicyChange,
     /// A repeated call returns the same task.
     pub once: Option<IdempotentCall>,
+    /// Files that came with the message that it was, beside `payload.attachments`.
+    pub handed_on: Vec<Attachment>,
     /// Comments that the goal was composed of: they are removed with it.
     pub takes: Option<Vec<CommentId>>,
 }
@@ -175,7 +177,8 @@ impl NewTask {
         let QueuedAs { author, agent, said_at } = queued;
         let id = self.session.as_ref().ok_or(Error::NotFound)?;
         let (session, seq, _) = self.known_session(tx, id).await?;
-        let task = self.task(tx, &session, seq, Delivery::Queued);
+        let mut task = self.task(tx, &session, seq, Delivery::Queued);
+        self.hand_on(tx, &mut task).await?;
         let task = Task { created_by: author.to_owned(), agent_id: agent.to_owned(), created_at: said_at, ..task };
         self.keep(tx, &task).await?;
         let entry = Entry::new("task.submit", task.id.as_str()).detail(author).after(task.goal.as_str());
@@ -291,18 +294,27 @@ impl NewTask {
 
     /// Attaches the files that were named, else all that wait for the session's next task.
     async fn attach(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
-        let named = task.payload.get("attachments").and_then(Value::as_array).map(|named| {
-            let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
-            named.iter().map(id).collect::<Option<Vec<ArtifactId>>>()
-        });
-        let unknown = || Error::unacceptable("attachment_not_found", "name attachments by their ids, or as {id}");
-        let named = named.map(|named| named.ok_or_else(unknown)).transpose()?;
+        if !self.handed_on.is_empty() {
+            return self.hand_on(tx, task).await;
+        }
+        let named = named_files(&task.payload)?;
         if self.session.is_none() && named.as_ref().is_none_or(Vec::is_empty) {
             return Ok(());
         }
         let attached = artifacts::with_task(tx, &task.session_id, &task.id, named.as_deref()).await?;
         if !attached.is_empty() {
             task.payload["attachments"] = json!(attached);
+        }
+        Ok(())
+    }
+
+    /// Takes over the files of the message that it was.
+    async fn hand_on(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
+        for file in &self.handed_on {
+            db::artifacts::hand_on(tx, &task.session_id, &file.id, &task.id).await?;
+        }
+        if !self.handed_on.is_empty() {
+            task.payload["attachments"] = json!(self.handed_on);
         }
         Ok(())
     }
@@ -322,6 +334,15 @@ impl NewTask {
         db::tasks::insert(tx, task).await?;
         Ok(asked(tx, &message, task).await?)
     }
+}
+
+/// The files that a payload names, by their ids or as `{id}`; `None` when it does not say.
+pub(super) fn named_files(payload: &Value) -> Result<Option<Vec<ArtifactId>>> {
+    let Some(named) = payload.get("attachments").and_then(Value::as_array) else { return Ok(None) };
+    let id = |one: &Value| one.as_str().or_else(|| one["id"].as_str()).and_then(|id| id.parse().ok());
+    let named: Option<Vec<ArtifactId>> = named.iter().map(id).collect();
+    let unknown = || Error::unacceptable("attachment_not_found", "name attachments by their ids, or as {id}");
+    named.map(Some).ok_or_else(unknown)
 }
 
 /// The files that go with a task, as parts of its question.

@@ -2,24 +2,29 @@
 
 mod change;
 mod left_over;
+mod modes;
 
 use std::sync::Arc;
 
-use protocol::{Capability, InjectionPoint, MessageId, TaskId, TeamId};
+use protocol::{Attachment, Capability, InjectionPoint, MessageId, TaskId, TeamId};
 use serde_json::{Value, json};
 
-use super::submit::NewTask;
+use super::{
+    hold,
+    submit::{NewTask, named_files},
+};
 use crate::{
-    actions::{AfterCommit, idempotency},
+    actions::{AfterCommit, artifacts, idempotency},
     db::{self, Change, audit::Entry, tasks::messages},
     domain::{By, Delivery, KnownEnd, Task, TaskMessage, TaskMessageState, idempotency::KeptAnswer},
     error::{Error, Result},
     state::Board,
 };
 
-pub use change::{MessageChange, change};
-pub use left_over::send_held;
+pub use change::{MessageChange, change, change_confirmed};
+pub use left_over::{send_held, take_back};
 pub(in crate::actions) use left_over::{send_waiting, start_left_over};
+pub use modes::{ChosenMode, choose_mode};
 
 /// Longest text of a message to a running task, bytes. A longer one becomes the next task.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
@@ -27,6 +32,10 @@ const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 const MAX_MESSAGE_JSON_BYTES: usize = 192 * 1024;
 /// Messages of one task that its agent was not told yet. One more becomes the next task.
 const MAX_OPEN_MESSAGES: u64 = 20;
+/// Files that go with a message to a running task at most. A message with more becomes the next task.
+const MAX_MESSAGE_FILES: usize = 16;
+/// Size of these files at most, bytes.
+const MAX_MESSAGE_FILES_BYTES: u64 = 256 * 1024 * 1024;
 /// Longest context of a message, bytes of JSON.
 const MAX_CONTEXT_BYTES: usize = 16 * 1024;
 /// How deep a context nests at most.
@@ -42,6 +51,8 @@ pub struct NewMessage {
     pub context: Option<Value>,
     /// Only to this task, which must not be over.
     pub only_to: Option<TaskId>,
+    /// A task that is held goes on with it.
+    pub resume: bool,
     /// The agent's own model is to answer, whatever model the task runs with.
     pub own_model: bool,
 }
@@ -52,6 +63,7 @@ crate::words! {
         NoMessages = "no-messages",
         OtherAgent = "other-agent",
         Files = "files",
+        ManyFiles = "many-files",
         Comments = "comments",
         Long = "long",
         LongJson = "long-json",
@@ -65,7 +77,8 @@ impl WhyNextTask {
         match self {
             Self::NoMessages => "the agent takes no messages while it works",
             Self::OtherAgent => "another agent or model answers it",
-            Self::Files => "files go with a task of their own",
+            Self::Files => "the agent takes no files while it works",
+            Self::ManyFiles => "it has more than 16 files, or more than 256 MiB of them",
             Self::Comments => "comments go with a task of their own",
             Self::Long => "it is longer than 64 KiB",
             Self::LongJson => "it is longer than 192 KiB as JSON",
@@ -127,15 +140,31 @@ impl NewMessage {
             None => None,
             Some(task) => {
                 let can = capabilities(tx, task).await?;
-                let message = self.draft(tx, task, &can);
+                let message = self.draft(tx, task, &can).await?;
                 match self.why_not(tx, task, &can, &message).await? {
-                    None => return self.to_task(tx, task, message).await,
+                    None => {
+                        let (said, mut after) = self.to_task(tx, task, message).await?;
+                        self.go_on(tx, task, &can, &mut after).await?;
+                        return Ok((said, after));
+                    }
                     Some(why) => Some(why),
                 }
             }
         };
-        let (task, after) = self.task.run(tx).await?;
-        Ok((Said::Task(Box::new(task), why), after))
+        let (next, mut after) = self.task.run(tx).await?;
+        if let Some(task) = &running {
+            let can = capabilities(tx, task).await?;
+            self.go_on(tx, task, &can, &mut after).await?;
+        }
+        Ok((Said::Task(Box::new(next), why), after))
+    }
+
+    /// Lets the task go on, if it is to and can be held at all.
+    async fn go_on(&self, tx: &mut Change<'_>, task: &Task, can: &[Capability], after: &mut AfterCommit) -> Result<()> {
+        if self.resume && task.delivery != Some(Delivery::Queued) && can.contains(&Capability::Pause) {
+            hold::send(tx, task, None, after).await?;
+        }
+        Ok(())
     }
 
     /// Why it cannot reach the running task; `None` when it can.
@@ -149,14 +178,14 @@ impl NewMessage {
         let other_agent = self.task.agent.as_ref().is_some_and(|agent| *agent != task.agent_id);
         let other_model = self.task.model.as_deref().is_some_and(|model| task.model_asked() != Some(model))
             || (self.own_model && task.model_asked().is_some());
-        let has_files = self.task.payload.as_ref().is_some_and(|payload| {
-            payload.get("attachments").and_then(Value::as_array).is_some_and(|files| !files.is_empty())
-        });
+        let files = &message.attachments;
+        let size = files.iter().fold(0, |size: u64, file| size.saturating_add(file.size));
         let waiting = messages::open_count(tx, &task.id).await?;
         Ok(match () {
             () if !can.contains(&Capability::Queue) => Some(WhyNextTask::NoMessages),
             () if other_agent || other_model => Some(WhyNextTask::OtherAgent),
-            () if has_files => Some(WhyNextTask::Files),
+            () if !files.is_empty() && !can.contains(&Capability::Files) => Some(WhyNextTask::Files),
+            () if files.len() > MAX_MESSAGE_FILES || size > MAX_MESSAGE_FILES_BYTES => Some(WhyNextTask::ManyFiles),
             () if self.task.takes.is_some() => Some(WhyNextTask::Comments),
             () if self.task.goal.len() > MAX_MESSAGE_BYTES => Some(WhyNextTask::Long),
             () if json_size(message)? > MAX_MESSAGE_JSON_BYTES => Some(WhyNextTask::LongJson),
@@ -166,9 +195,10 @@ impl NewMessage {
     }
 
     /// The message that it becomes.
-    fn draft(&self, tx: &Change<'_>, task: &Task, can: &[Capability]) -> TaskMessage {
+    async fn draft(&self, tx: &mut Change<'_>, task: &Task, can: &[Capability]) -> Result<TaskMessage> {
         let (mode, why) = used_mode(self.mode, can);
-        TaskMessage {
+        let attachments = self.files(tx, task).await?;
+        Ok(TaskMessage {
             id: MessageId::new(tx.now.0),
             session_id: task.session_id.clone(),
             task_id: task.id.clone(),
@@ -176,6 +206,7 @@ impl NewMessage {
             author_name: String::new(),
             content: self.task.goal.clone(),
             context: self.context.clone(),
+            attachments,
             mode,
             place: 0,
             rev: 1,
@@ -188,11 +219,18 @@ impl NewMessage {
             late_for: None,
             created_at: tx.now,
             consumed_at: None,
-        }
+        })
+    }
+
+    /// The files that it names.
+    async fn files(&self, tx: &mut Change<'_>, task: &Task) -> Result<Vec<Attachment>> {
+        let named = self.task.payload.as_ref().map(named_files).transpose()?.flatten();
+        artifacts::named(tx, &task.session_id, &named.unwrap_or_default()).await
     }
 
     async fn to_task(&self, tx: &mut Change<'_>, task: &Task, message: TaskMessage) -> Result<(Said, AfterCommit)> {
         messages::insert(tx, &message).await?;
+        artifacts::with_message(tx, &task.session_id, &task.id, &message.attachments).await?;
         let id = message.id;
         let message = messages::load(tx, &id).await?.ok_or(Error::NotFound)?;
         let mut after = AfterCommit::default();

@@ -27,7 +27,7 @@ macro_rules! select_with {
         concat!(
             "SELECT m.message_id, m.session_id, m.task_id, m.author, m.author_name, ",
             $content,
-            " AS content, m.context, m.mode, m.place, m.rev, m.earlier, m.state, m.withdrawing, m.why, m.next_task_id, \
+            " AS content, m.context, m.attachments, m.mode, m.place, m.rev, m.earlier, m.state, m.withdrawing, m.why, m.next_task_id, \
              m.late_for, m.created_at, m.consumed_at, t.state AS task_state, t.stop_confirmed_at, \
              (SELECT a.outcome FROM attempts a WHERE a.team_id = t.team_id AND a.task_id = t.task_id AND a.attempt = t.attempt) AS outcome FROM task_messages m \
              JOIN tasks t ON t.team_id = m.team_id AND t.task_id = m.task_id \
@@ -40,13 +40,14 @@ macro_rules! select_with {
 /// Inserts a message under a new id; its author's name is read from the team's members and tokens.
 pub async fn insert(tx: &mut Change<'_>, message: &TaskMessage) -> Result<(), DbError> {
     let sql = "INSERT INTO task_messages (team_id, message_id, session_id, task_id, author, author_name, content, context, \
-               mode, place, rev, state, why, created_at, late_for) SELECT $1, $2, $3, $4, $5, \
+               mode, place, rev, state, why, created_at, late_for, attachments) SELECT $1, $2, $3, $4, $5, \
                COALESCE((SELECT o.name FROM operators o WHERE o.operator_id = $5), \
                (SELECT k.name FROM api_tokens k WHERE k.team_id = $1 AND k.token_id = $5), ''), \
                $6, $7, $8, COALESCE((SELECT MAX(p.place) FROM task_messages p WHERE p.team_id = $1 AND p.task_id = $4), 0) \
-               + $13, $9, $10, $11, $12, $14";
+               + $13, $9, $10, $11, $12, $14, $15";
     let TaskMessage { id, session_id, task_id, author, content, mode, state, why, late_for, .. } = message;
     let context = message.context.as_ref().map(ToString::to_string);
+    let attachments = (!message.attachments.is_empty()).then(|| json(&message.attachments)).transpose()?;
     let args = args![
         id,
         session_id,
@@ -60,7 +61,8 @@ pub async fn insert(tx: &mut Change<'_>, message: &TaskMessage) -> Result<(), Db
         why.as_deref(),
         message.created_at,
         PLACE_GAP,
-        late_for.as_ref()
+        late_for.as_ref(),
+        attachments
     ];
     tx.execute(sql, args).await.map(drop)
 }
@@ -232,6 +234,7 @@ fn message(row: &Row) -> Result<TaskMessage, DbError> {
         author_name: row.text("author_name")?,
         content: row.text("content")?,
         context: row.optional_json("context")?,
+        attachments: row.optional_json::<Vec<protocol::Attachment>>("attachments")?.unwrap_or_default(),
         mode: mode.map_err(|error| DbError::Broken(error.to_string()))?,
         place: row.count("place")?,
         rev: number("rev")?,

@@ -6,7 +6,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use protocol::{InjectionPoint, Instant, MessageId, SessionId, TaskId};
+use protocol::{Attachment, InjectionPoint, Instant, MessageId, SessionId, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -65,6 +65,8 @@ pub struct TaskMessageResource {
     /// Somebody takes it back, and the viber has not said yet whether that came in time.
     withdrawing: bool,
     context: Option<Value>,
+    /// Files that go with it.
+    attachments: Vec<Attachment>,
     /// The task that it became, when its own task was over before its agent was told.
     next_task_id: Option<TaskId>,
     /// The message whose newer words these are: the viber had told its agent the version before. They are held until a
@@ -91,6 +93,7 @@ impl From<TaskMessage> for TaskMessageResource {
             state: message.state,
             withdrawing: message.withdrawing,
             context: message.context,
+            attachments: message.attachments,
             next_task_id: message.next_task,
             late_for: message.late_for,
             created_at: message.created_at,
@@ -111,10 +114,13 @@ pub struct SayMessage {
     content: String,
     /// `collect`: at the end of the turn, with others next to it; `steer`: now; `followup`, when absent: in a turn of its own.
     injection_mode: Option<InjectionPoint>,
-    /// Attachments that wait for the session's next task. A message with attachments becomes the next task.
+    /// Attachments that wait for the session's next task, by their ids. They go with the message, also to a running task.
     attachments: Option<Vec<Value>>,
     /// `{currentFile?, selection?}`: what its author looks at.
     context: Option<Value>,
+    /// A task that is held goes on with it.
+    #[serde(default)]
+    resume: bool,
 }
 
 /// A change of a message that its agent was not told yet.
@@ -127,6 +133,9 @@ pub struct ChangeMessage {
     injection_mode: Option<InjectionPoint>,
     /// The message of the same task before which it is told.
     before: Option<MessageId>,
+    /// Sends one that is held: it becomes the next task (`nextTaskId`), or is said to its task while that goes on.
+    #[serde(default)]
+    send: bool,
 }
 
 /// Says something in a session: to its task while that has not ended (202), else as its next task (201). A header
@@ -186,7 +195,7 @@ impl SayMessage {
             ..NewTask::default()
         };
         let mode = self.injection_mode.unwrap_or_default();
-        Ok(NewMessage { task, mode, context: self.context, only_to, own_model: false })
+        Ok(NewMessage { task, mode, context: self.context, only_to, resume: self.resume, own_model: false })
     }
 }
 
@@ -231,25 +240,35 @@ async fn list(
 }
 
 /// Changes a message that its agent was not told yet: its text, when it is told, or its place. The viber decides whether the
-/// change comes in time: until then the message is `accepted`. Only its author changes its text.
+/// change comes in time: 200 when it said so, 202 while it has not, 409 `consumed` when the agent was told before. Only its
+/// author changes its text.
 #[utoipa::path(patch, path = "/api/v1/tasks/{id}/messages/{message}", operation_id = "taskMessages.change", tag = "tasks",
     params(("id" = TaskId, Path), ("message" = MessageId, Path)), request_body = ChangeMessage,
-    responses((status = 202, body = TaskMessageResource), Answers))]
+    responses((status = 200, body = TaskMessageResource), (status = 202, body = TaskMessageResource), Answers))]
 async fn change(
     State(board): State<Board>,
     caller: AsOperator,
     Ids((task, id)): Ids<(TaskId, MessageId)>,
     JsonBody(asked): JsonBody<ChangeMessage>,
 ) -> Result<Response, Rejection> {
-    let change =
-        MessageChange { content: asked.content, mode: asked.injection_mode, before: asked.before, withdraw: false };
+    let ChangeMessage { content, injection_mode: mode, before, send } = asked;
+    if send {
+        if content.is_some() || mode.is_some() || before.is_some() {
+            return Err(Error::unacceptable("bad_message", "a message is sent as it is").into());
+        }
+        let message = tasks::send_held(&board, &caller.team.id, &caller.by, (&task, &id)).await?;
+        let is_over = message.state == TaskMessageState::Consumed;
+        return Ok(confirmed(message, is_over));
+    }
+    let change = MessageChange { content, mode, before, ..MessageChange::default() };
     changed(&board, &caller, (&task, &id), change).await
 }
 
-/// Withdraws a message that its agent was not told yet. One that is held is discarded, once its viber has confirmed the stop.
+/// Withdraws a message that its agent was not told yet: 200 when its viber said so, 202 while it has not, 409 `consumed` when
+/// the agent was told before. One that is held is discarded, once its viber has confirmed the stop.
 #[utoipa::path(delete, path = "/api/v1/tasks/{id}/messages/{message}", operation_id = "taskMessages.withdraw", tag = "tasks",
     params(("id" = TaskId, Path), ("message" = MessageId, Path)),
-    responses((status = 202, body = TaskMessageResource), Answers))]
+    responses((status = 200, body = TaskMessageResource), (status = 202, body = TaskMessageResource), Answers))]
 async fn withdraw(
     State(board): State<Board>,
     caller: AsOperator,
@@ -264,6 +283,12 @@ async fn changed(
     which: (&TaskId, &MessageId),
     change: MessageChange,
 ) -> Result<Response, Rejection> {
-    let message = tasks::change_message(board, &caller.team.id, &caller.by, which, change).await?;
-    Ok((StatusCode::ACCEPTED, Json(TaskMessageResource::from(message))).into_response())
+    let (message, is_certain) =
+        tasks::change_message_confirmed(board, &caller.team.id, &caller.by, which, change).await?;
+    Ok(confirmed(message, is_certain))
+}
+
+fn confirmed(message: TaskMessage, is_certain: bool) -> Response {
+    let status = if is_certain { StatusCode::OK } else { StatusCode::ACCEPTED };
+    (status, Json(TaskMessageResource::from(message))).into_response()
 }

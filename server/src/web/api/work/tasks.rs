@@ -142,7 +142,7 @@ async fn submit(
             approve_first: asked.approve_first,
         },
         once: once.map(|Extension(once)| once),
-        takes: None,
+        ..Default::default()
     };
     let task =
         actions::tasks::submit(&board, &caller.team.id, &caller.by, submit).await.map_err(crate::web::api::foreign)?;

@@ -15,7 +15,7 @@ use std::{
 use protocol::{OperatorId, SessionId, TeamId};
 
 use crate::{
-    db,
+    db::{self, tasks::message_modes::ChosenModes},
     domain::{Artifact, Role},
     error::Result,
     state::Board,
@@ -44,6 +44,8 @@ pub struct SessionPageData {
     pub pane: pane::PaneData,
     /// Files that go with the next message.
     pub waiting: Vec<Artifact>,
+    /// When a task is told what this reader sends with Enter.
+    pub modes: ChosenModes,
 }
 
 /// Everything that a reader's view depends on: two readers with the same key see the same.
@@ -121,7 +123,8 @@ impl SessionPageData {
         let frame = ShellData::load(board, caller).await?;
         let pane = pane::PaneData::load(board, &caller.team.id, &conversation.session, caller.reader(), pane).await?;
         let waiting = composer::waiting(board, &caller.team.id, id).await?;
-        let page = Arc::new(Self { conversation, frame, messages, pane, waiting });
+        let modes = composer::modes(board, caller, id).await?;
+        let page = Arc::new(Self { conversation, frame, messages, pane, waiting, modes });
         let bytes = page.bytes();
         lock(&PAGES).put(key, (version, page.clone()), bytes);
         Ok(page)

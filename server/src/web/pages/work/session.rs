@@ -2,44 +2,37 @@
 
 pub(in crate::web::pages) mod composer;
 pub(in crate::web::pages) mod control;
+pub(in crate::web::pages) mod say;
 pub(in crate::web::pages) mod talk;
 
 use askama::Template;
 use axum::{
     body::Body,
     extract::{Query, Request, State},
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{Html, IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{InjectionPoint, SessionId};
+use protocol::{MessageId, SessionId};
 use serde::Deserialize;
-use serde_json::json;
 
 use composer::Composer;
 use talk::TalkRefusal;
 
 use crate::{
-    actions::{
-        self,
-        tasks::{Said, WhyNextTask},
-    },
-    db,
-    domain::{Part, Role},
+    actions, db,
+    domain::{Part, Role, TaskMessage, TaskMessageState},
     error::{Error, Result},
     state::Board,
     web::pages::{
         Wants,
         asks::Asks,
-        busy,
         cache::SessionPageData,
         comments::CommentsBar,
         conversation::{Conversation, PageEnd, RenderedMessage},
         home::{self, GoalRequest},
         live::presence::{LookingView, WritingView},
-        once,
         pane::{Pane, PaneChoice, PaneSelection},
-        preflight::OWN_MODEL,
         status_panel::StatusPanel,
     },
     web::{
@@ -114,20 +107,14 @@ impl SessionHost {
     }
 }
 
-/// The answer to a message that htmx sent: an empty composer, and the dock as it is now.
-#[derive(Template)]
-#[template(path = "work/session_forms/_sent.html")]
-struct Sent {
-    composer: Composer,
-    dock: String,
-}
-
 /// Which part of the conversation, and what the composer starts with.
 #[derive(Debug, Default, Deserialize)]
 pub struct SessionQuery {
     /// `{message}`, or `{message}.{part}`.
     before: Option<String>,
     edit: Option<u64>,
+    /// What nobody was told and its author took back.
+    said: Option<MessageId>,
     /// Why what was said just now is the next task, a word.
     queued: Option<String>,
     pane: Option<String>,
@@ -143,27 +130,6 @@ impl SessionQuery {
     fn pane(&self) -> PaneSelection {
         PaneSelection::of(self.pane.as_deref(), self.at.as_deref())
     }
-}
-
-/// The form of a message.
-#[derive(Debug, Deserialize)]
-pub struct MessageForm {
-    content: String,
-    #[serde(default)]
-    key: String,
-    /// Who answers from now on; empty: who answered before.
-    #[serde(default)]
-    agent: String,
-    /// Empty: the one before; `own`: the agent's own.
-    #[serde(default)]
-    model: String,
-    /// When a task that runs is told.
-    #[serde(default)]
-    mode: InjectionPoint,
-    /// There when the form showed which files go with it; what somebody else attached meanwhile waits.
-    shows_files: Option<String>,
-    #[serde(default)]
-    attached: Vec<String>,
 }
 
 /// `GET /t/{team}/sessions/{id}`
@@ -191,12 +157,18 @@ async fn page<'a>(
         .with_pane(read.pane.choice().map(PaneChoice::word), asked.named.is_some());
     let before = at.before()?;
     let shell = if before.is_none() { shell.from(conversation.cursor()) } else { shell.still() };
-    let mut composer = Composer::of(board, conversation, &read.waiting, caller);
+    let mut composer = Composer::of(board, conversation, (&read.waiting, read.modes), caller);
     if let Some(seq) = at.edit {
         composer.content = text_of_message(board, caller, id, seq).await?;
         composer.draft = format!("{id}:{seq}");
     }
-    composer.notice = at.queued.as_deref().and_then(|why| why.parse().ok()).map(queued_words);
+    if let Some(said) = &at.said
+        && let Some(words) = taken_back(board, caller, id, said).await?
+    {
+        composer.content = words;
+        composer.draft = format!("{id}:{said}");
+    }
+    composer.notice = at.queued.as_deref().and_then(|why| why.parse().ok()).map(say::queued_words);
     let pane = Pane::of(&asked, &read.pane, conversation, caller, shell.now);
     let comments = match caller.role >= Role::Operator {
         true => Some(CommentsBar::load(board, caller, id).await?),
@@ -273,9 +245,14 @@ pub(in crate::web::pages) async fn page_with_asks(
     html_with(status, &Page { asks, ..page })
 }
 
-/// What is said of a message that became the next task although one runs.
-fn queued_words(why: WhyNextTask) -> String {
-    format!("Queued as the next task: {}.", why.sentence())
+/// What a discarded message of the caller's said, to be sent again.
+async fn taken_back(board: &Board, caller: &Caller, id: &SessionId, said: &MessageId) -> Result<Option<String>> {
+    let found = db::tasks::messages::load(&mut board.db.reader_of(&caller.team.id).await?, said).await?;
+    let own = |message: &TaskMessage| {
+        let is_over = message.state == TaskMessageState::Discarded;
+        message.session_id == *id && message.author == caller.by.actor.id() && is_over
+    };
+    Ok(found.filter(own).map(|message| message.content))
 }
 
 /// The text of a user's message, to be changed and sent again.
@@ -288,73 +265,6 @@ async fn text_of_message(board: &Board, caller: &Caller, id: &SessionId, seq: u6
         _ => None,
     });
     Ok(text.collect::<Vec<_>>().join("\n\n"))
-}
-
-/// `POST /t/{team}/sessions/{id}/messages`: to the session's task while that has not ended, else its next task.
-pub async fn say(
-    State(board): State<Board>,
-    caller: AsOperator,
-    Id(id): Id<SessionId>,
-    wants: Wants,
-    Form(words): Form<MessageForm>,
-) -> Result<Response, Rejection> {
-    let chosen = |word: &String| Some(word.clone()).filter(|word| !word.is_empty());
-    let submit = actions::tasks::NewTask {
-        goal: words.content.replace("\r\n", "\n"),
-        session: Some(id.clone()),
-        agent: chosen(&words.agent),
-        model: composer::model(&board, &caller.team.id, &id, &words.model).await?,
-        payload: words.shows_files.as_ref().map(|_| json!({ "attachments": words.attached })),
-        once: once(&words.key, &[id.as_str(), &words.content, &words.agent, &words.model, words.mode.as_str()]),
-        ..Default::default()
-    };
-    let own_model = words.model == OWN_MODEL;
-    let said = actions::tasks::NewMessage { task: submit, mode: words.mode, own_model, ..Default::default() };
-    let submitted = actions::tasks::say(&board, &caller.team.id, &caller.by, said).await;
-    if let (Ok(_), Some(operator)) = (&submitted, &caller.operator) {
-        board.hub.has_sent(&caller.team.id, &id, &operator.id);
-    }
-    // Whose agent takes no messages, the composer says all the time.
-    let (queued, collects) = match &submitted {
-        Ok(Said::Task(_, why)) => (why.filter(|why| *why != WhyNextTask::NoMessages), None),
-        Ok(Said::Message(message)) => (None, message.why.clone()),
-        Err(_) => (None, None),
-    };
-    match submitted {
-        Ok(_) if wants == Wants::Page => {
-            let place = urls::session(&caller.team.slug, &id);
-            let place = queued.map_or_else(|| place.clone(), |why| format!("{place}?queued={why}"));
-            Ok(Redirect::to(&place).into_response())
-        }
-        Ok(_) => {
-            let conversation = Conversation::load(&board, &caller.team.id, &id, None).await?;
-            let dock = StatusPanel::of(&conversation, &caller, board.clock.now()).out_of_band();
-            let waiting = composer::waiting(&board, &caller.team.id, &id).await?;
-            let mut composer = Composer::of(&board, &conversation, &waiting, &caller);
-            let collects = collects.map(|why| format!("Told at the end of this turn: {why}."));
-            composer.notice = queued.map(queued_words).or(collects);
-            Ok(html(&Sent { composer, dock })?.into_response())
-        }
-        Err(Error::Unacceptable { message, .. } | Error::Conflict { message, .. }) => {
-            let read = SessionPageData::load(&board, &caller, &id, None, &PaneSelection::default()).await?;
-            let mut page = page(&board, &caller, &id, &SessionQuery::default(), &read).await?;
-            (page.composer.content, page.composer.error) = (words.content, Some(message));
-            match wants {
-                Wants::Page => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page),
-                Wants::Fragment => html_with(StatusCode::UNPROCESSABLE_ENTITY, &page.composer),
-            }
-        }
-        Err(Error::Unavailable { what, retry_after }) if wants == Wants::Page => {
-            // What was written is kept, with the same key in case it has arrived after all.
-            let read = SessionPageData::load(&board, &caller, &id, None, &PaneSelection::default()).await?;
-            let mut page = page(&board, &caller, &id, &SessionQuery::default(), &read).await?;
-            (page.composer.content, page.composer.key) = (words.content, words.key);
-            page.composer.error = Some(busy(what));
-            let answer = html_with(StatusCode::SERVICE_UNAVAILABLE, &page)?;
-            Ok(([(header::RETRY_AFTER, retry_after.to_string())], answer).into_response())
-        }
-        Err(error) => Err(error.into()),
-    }
 }
 
 async fn dock(board: &Board, caller: &Caller, id: &SessionId, wants: Wants) -> Result<Response, Rejection> {

@@ -4,7 +4,7 @@ mod failure;
 mod said;
 
 use askama::Template;
-use protocol::{ApprovalKind, Capability, Instant, PausePoint, UsageSource};
+use protocol::{ApprovalKind, Capability, InjectionPoint, Instant, PausePoint, UsageSource};
 
 use crate::{
     db::imports::ImportProgress,

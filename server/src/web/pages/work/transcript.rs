@@ -150,7 +150,10 @@ fn markdown(parts: &[Part], decisions: &Decisions, is_last: bool) -> String {
                 Some(folded) => writeln!(text, "{}\n", fenced(folded)),
                 None => Ok(()),
             }),
-            Part::Message { name, text: said, .. } => writeln!(text, "**{name} said**\n\n{}\n", said.trim_end()),
+            Part::Message { name, text: said, files, .. } => {
+                let files = files.iter().map(|file| format!("Attached: {}\n\n", file.name)).collect::<String>();
+                write!(text, "**{name} said**\n\n{}\n\n{files}", said.trim_end())
+            }
             Part::Artifact { artifact } => writeln!(text, "Artifact: {artifact}\n"),
             Part::Approval { approval_id, .. } => decided(&mut text, decisions, approval_id.as_str()),
         };

@@ -1,6 +1,6 @@
 //! Changes of a message whose agent was not told yet.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use protocol::{InjectionPoint, MessageId, TaskId, TeamId};
 
@@ -10,11 +10,15 @@ use crate::{
     db::{self, Change, audit::Entry, tasks::messages},
     domain::{By, Delivery, EarlierVersion, KnownEnd, Task, TaskMessage, TaskMessageState, task_message::places_with},
     error::{Error, Result},
+    hub::Changed,
     state::Board,
 };
 
 /// Changes of a message that its viber has not confirmed; it can be withdrawn all the same.
 const MAX_UNCONFIRMED_CHANGES: usize = 8;
+
+/// How long a change waits for the word of a viber that is connected.
+const WORD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A change of a message that its agent was not told yet.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +28,8 @@ pub struct MessageChange {
     pub mode: Option<InjectionPoint>,
     /// It is told before this message of the same task.
     pub before: Option<MessageId>,
+    /// It is told after all others that wait.
+    pub last: bool,
     pub withdraw: bool,
 }
 
@@ -105,9 +111,9 @@ impl MessageChange {
             messages::close(tx, &message.id, TaskMessageState::Withdrawn).await?;
             return Ok(());
         }
-        let mut places = match &self.before {
-            None => Vec::new(),
-            Some(before) => self.places(tx, &message, before).await?,
+        let mut places = match self.before.is_some() || self.last {
+            true => self.places(tx, &message).await?,
+            false => Vec::new(),
         };
         let mut next = message;
         let own = places.iter().position(|(other, _)| other.id == next.id).map(|at| places.remove(at).1);
@@ -136,16 +142,11 @@ impl MessageChange {
     }
 
     /// The messages that get other places when `message` is moved, and which.
-    async fn places(
-        &self,
-        tx: &mut Change<'_>,
-        message: &TaskMessage,
-        before: &MessageId,
-    ) -> Result<Vec<(TaskMessage, u64)>> {
+    async fn places(&self, tx: &mut Change<'_>, message: &TaskMessage) -> Result<Vec<(TaskMessage, u64)>> {
         let mut waiting = messages::open_of_task(tx, &message.task_id).await?;
         waiting.retain(|one| !one.withdrawing);
         let known: Vec<(MessageId, u64)> = waiting.iter().map(|one| (one.id.clone(), one.place)).collect();
-        let moved = places_with(&known, &message.id, before)
+        let moved = places_with(&known, &message.id, self.before.as_ref())
             .ok_or_else(|| Error::unacceptable("bad_place", "`before` names no other message that waits"))?;
         let mut places = Vec::with_capacity(moved.len());
         for (id, place) in moved {
@@ -154,6 +155,63 @@ impl MessageChange {
             }
         }
         Ok(places)
+    }
+}
+
+/// Like [`change`], and waits for the viber's word on it if it is connected. Returns the message, and whether the change is
+/// certain; one of which the viber says that it came too late is refused.
+pub async fn change_confirmed(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    (task, id): (&TaskId, &MessageId),
+    asked: MessageChange,
+) -> Result<(TaskMessage, bool)> {
+    let mut news = board.hub.subscribe(team);
+    let made = change(board, team, by, (task, id), asked.clone()).await?;
+    let viber = db::tasks::load(&mut board.db.reader_of(team).await?, task).await?.ok_or(Error::NotFound)?.viber_id;
+    if asked.is_certain(&made, &made)? {
+        return Ok((made, true));
+    }
+    if !board.hub.is_connected(&viber) {
+        return Ok((made, false));
+    }
+    let word = async {
+        loop {
+            match news.next().await {
+                Changed::Task { task: changed, .. } if changed == *task => {}
+                Changed::Anything => {}
+                _ => continue,
+            }
+            let now = messages::load(&mut board.db.reader_of(team).await?, id).await?.ok_or(Error::NotFound)?;
+            if asked.is_certain(&made, &now)? {
+                return Ok(now);
+            }
+        }
+    };
+    match tokio::time::timeout(WORD_TIMEOUT, word).await {
+        Ok(now) => now.map(|now| (now, true)),
+        Err(_) => Ok((made, false)),
+    }
+}
+
+impl MessageChange {
+    /// Whether nothing can undo this change any more, which made a message what `made` is; `now` is what has become of it.
+    fn is_certain(&self, made: &TaskMessage, now: &TaskMessage) -> Result<bool> {
+        let is_moved = self.before.is_some() || self.last;
+        match now.state {
+            TaskMessageState::Withdrawn | TaskMessageState::Discarded if self.withdraw => Ok(true),
+            TaskMessageState::Withdrawn | TaskMessageState::Discarded => Err(too_late(now.state)),
+            // Its newest version became a task, or it was told.
+            TaskMessageState::Consumed if now.next_task.is_some() && !self.withdraw => Ok(true),
+            TaskMessageState::Consumed if self.withdraw || is_moved => Err(too_late(now.state)),
+            TaskMessageState::Consumed if (&now.content, now.mode) == (&made.content, made.mode) => Ok(true),
+            TaskMessageState::Consumed => Err(too_late(now.state)),
+            TaskMessageState::Held => Ok(!self.withdraw),
+            TaskMessageState::Accepted | TaskMessageState::Delivered => {
+                Ok(!now.withdrawing && !self.withdraw && now.earlier.is_empty())
+            }
+        }
     }
 }
 

@@ -42,28 +42,31 @@ pub(in crate::actions) async fn send_waiting(tx: &mut Change<'_>, task: &Task, a
 }
 
 /// Makes the next task of a held message, or says it to its task when that goes on.
-pub async fn send_held(board: &Board, team: &TeamId, by: &By, (task, id): (&TaskId, &MessageId)) -> Result<()> {
+pub async fn send_held(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    (task, id): (&TaskId, &MessageId),
+) -> Result<TaskMessage> {
     let asked = Arc::new((task.clone(), id.clone()));
-    let after = board
+    let (message, after) = board
         .change(team, by, move |tx| {
             let asked = asked.clone();
-            Box::pin(async move { send_one(tx, &asked.0, &asked.1).await })
+            Box::pin(async move {
+                let after = send_one(tx, &asked.0, &asked.1).await?;
+                let message = messages::load(tx, &asked.1).await?.ok_or(Error::NotFound)?;
+                Ok::<_, Error>((message, after))
+            })
         })
         .await?;
     after.publish(board, team);
-    Ok(())
+    Ok(message)
 }
 
 async fn send_one(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Result<AfterCommit> {
-    let found = messages::load(tx, id).await?.filter(|message| message.task_id == *task);
-    let session = found.ok_or(Error::NotFound)?.session_id;
-    db::sessions::lock(tx, &session).await?;
-    // Read again behind the session's lock.
-    let message = messages::load(tx, id).await?.ok_or(Error::NotFound)?;
+    let message = held(tx, task, id).await?;
+    let session = message.session_id.clone();
     let task = db::tasks::load(tx, task).await?.ok_or(Error::NotFound)?;
-    if message.state != TaskMessageState::Held {
-        return Err(Error::conflict("not_held", "the message is not held"));
-    }
     let mut after = AfterCommit::default();
     if message.end == KnownEnd::NotYet {
         messages::release(tx, &task.id, id).await?;
@@ -82,6 +85,49 @@ async fn send_one(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Result<
     Ok(after)
 }
 
+/// Takes a held message back into its author's composer: its files wait for the next message, and the message is discarded.
+pub async fn take_back(board: &Board, team: &TeamId, by: &By, (task, id): (&TaskId, &MessageId)) -> Result<()> {
+    let asked = Arc::new((task.clone(), id.clone()));
+    let after = board
+        .change(team, by, move |tx| {
+            let asked = asked.clone();
+            Box::pin(async move { take_back_one(tx, &asked.0, &asked.1).await })
+        })
+        .await?;
+    after.publish(board, team);
+    Ok(())
+}
+
+async fn take_back_one(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Result<AfterCommit> {
+    let message = held(tx, task, id).await?;
+    if message.author != tx.by.actor.id() {
+        return Err(Error::conflict("not_author", "it goes back to its author's composer alone"));
+    }
+    if message.end == KnownEnd::Unconfirmed && message.late_for.is_none() {
+        return Err(not_confirmed());
+    }
+    messages::close(tx, id, TaskMessageState::Discarded).await?;
+    for file in &message.attachments {
+        db::artifacts::detach(tx, &message.session_id, &file.id).await?;
+    }
+    db::audit::append(tx, Entry::new("task.message_withdraw", id.as_str())).await?;
+    let mut after = AfterCommit::default();
+    after.task(&message.session_id, task);
+    after.session(&message.session_id);
+    Ok(after)
+}
+
+/// A held message, read behind its session's lock.
+async fn held(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Result<TaskMessage> {
+    let found = messages::load(tx, id).await?.filter(|message| message.task_id == *task);
+    db::sessions::lock(tx, &found.ok_or(Error::NotFound)?.session_id).await?;
+    let message = messages::load(tx, id).await?.ok_or(Error::NotFound)?;
+    match message.state {
+        TaskMessageState::Held => Ok(message),
+        _ => Err(Error::conflict("not_held", "the message is not held")),
+    }
+}
+
 /// A task like the one that a message was said to. Files that wait for the session's next task stay where they are.
 fn like(task: &Task, message: &TaskMessage, goal: String) -> NewTask {
     let mut payload = json!({ "attachments": [] });
@@ -97,6 +143,7 @@ fn like(task: &Task, message: &TaskMessage, goal: String) -> NewTask {
         limits: task.limits.clone(),
         leash: task.leash(),
         payload: Some(payload),
+        handed_on: message.attachments.clone(),
         ..NewTask::default()
     }
 }

@@ -1,10 +1,13 @@
 //! The composer of a session: what is to be said, the files that go along, and who is to answer.
 
 use askama::Template;
-use protocol::{ArtifactId, Capability, SessionId, TeamId};
+use protocol::{ArtifactId, Capability, InjectionPoint, SessionId, TeamId};
 
 use crate::{
-    db,
+    db::{
+        self,
+        tasks::message_modes::{self, ChosenModes},
+    },
     domain::{Artifact, ArtifactKind, Role},
     error::Result,
     state::Board,
@@ -37,12 +40,54 @@ pub struct Composer {
     pub error: Option<String>,
     /// What became of the message before it, when that is not what its author wanted.
     pub notice: Option<String>,
-    /// Whether a task that runs can be told something.
-    can_collect: bool,
-    can_steer: bool,
+    /// What Enter does while a task runs, and what else can be done; empty where a task cannot be told anything.
+    ways: Vec<SendingWay>,
+    /// It was chosen for this session alone.
+    chosen_here: bool,
+    /// Whether a task can be held.
+    can_pause: bool,
     /// Who answers.
     options: AgentOptions,
     files: AttachedFiles,
+}
+
+/// A way of telling a running task something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendingWay {
+    mode: InjectionPoint,
+    /// As the page names keys, and as it shows them.
+    key: &'static str,
+    key_shown: &'static str,
+}
+
+impl SendingWay {
+    /// The ways that an agent can be told: what Enter does first. The others have one key each: Alt and Ctrl with Enter for
+    /// *Collect* and *Steer* unless Enter does that, and what is free then for *Next*.
+    fn all(usual: InjectionPoint, can: &[Capability]) -> Vec<Self> {
+        use InjectionPoint::{Collect, Followup, Steer};
+        if !can.contains(&Capability::Queue) {
+            return Vec::new();
+        }
+        let possible = |mode: InjectionPoint| mode != Steer || can.contains(&Capability::Steer);
+        let usual = if possible(usual) { usual } else { Collect };
+        let key = |mode| match (mode, usual) {
+            (mode, usual) if mode == usual => ("enter", "↵"),
+            (Steer, _) | (Followup, Steer) => ("ctrl+enter", "Ctrl ↵"),
+            (Collect, _) | (Followup, _) => ("alt+enter", "Alt ↵"),
+        };
+        let others = [Followup, Collect, Steer].into_iter().filter(|mode| *mode != usual && possible(*mode));
+        let way = |mode| SendingWay { mode, key: key(mode).0, key_shown: key(mode).1 };
+        std::iter::once(usual).chain(others).map(way).collect()
+    }
+
+    /// When the agent is told.
+    fn effect(&self) -> &'static str {
+        match self.mode {
+            InjectionPoint::Followup => "The agent is told after this turn",
+            InjectionPoint::Collect => "The agent is told at the end of this turn, with what else is collected",
+            InjectionPoint::Steer => "The agent is told now: what it is writing is dropped",
+        }
+    }
 }
 
 /// Whether the reader may send messages here.
@@ -74,7 +119,12 @@ struct AttachedFile {
 }
 
 impl Composer {
-    pub fn of(board: &Board, conversation: &Conversation, waiting: &[Artifact], caller: &Caller) -> Self {
+    pub fn of(
+        board: &Board,
+        conversation: &Conversation,
+        (waiting, modes): (&[Artifact], ChosenModes),
+        caller: &Caller,
+    ) -> Self {
         let say = match (caller.role >= Role::Operator, &conversation.viber) {
             (false, _) => Composing::Refused(
                 "You are a viewer here and have read access only. An admin can make you an operator.",
@@ -90,7 +140,7 @@ impl Composer {
             let agent = viber.agents.iter().find(|agent| agent.id == conversation.session.agent_id);
             AgentOptions::as_before(viber, agent, model)
         });
-        let can = |capability| conversation.capabilities().contains(&capability);
+        let can = conversation.capabilities();
         Self {
             say,
             action: urls::session_verb(&caller.team.slug, &conversation.session.id, "messages"),
@@ -100,8 +150,9 @@ impl Composer {
             address: None,
             error: None,
             notice: None,
-            can_collect: can(Capability::Queue),
-            can_steer: can(Capability::Steer),
+            ways: SendingWay::all(modes.used(), can),
+            chosen_here: modes.here.is_some(),
+            can_pause: can.contains(&Capability::Pause),
             options: options.unwrap_or_default(),
             files: AttachedFiles::of(&caller.team.slug, waiting),
         }
@@ -150,7 +201,34 @@ pub async fn model(board: &Board, team: &TeamId, session: &SessionId, chosen: &s
     Ok(stays.then(|| model.to_owned()))
 }
 
+/// What the caller chose for Enter.
+pub async fn modes(board: &Board, caller: &Caller, session: &SessionId) -> Result<ChosenModes> {
+    let Some(operator) = caller.reader() else { return Ok(ChosenModes::default()) };
+    Ok(message_modes::load(&mut board.db.reader_of(&caller.team.id).await?, operator, session).await?)
+}
+
 /// The files that wait for a session's next message, in order.
 pub async fn waiting(board: &Board, team: &TeamId, session: &SessionId) -> Result<Vec<Artifact>> {
     Ok(db::artifacts::waiting(&mut board.db.reader_of(team).await?, session, MAX_SHOWN_FILES).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_has_one_key() {
+        use InjectionPoint::{Collect, Followup, Steer};
+        let both = [Capability::Queue, Capability::Steer];
+        let keys = |usual, can: &[Capability]| {
+            let ways = SendingWay::all(usual, can);
+            ways.iter().map(|way| (way.mode, way.key)).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(Followup, &both), [(Followup, "enter"), (Collect, "alt+enter"), (Steer, "ctrl+enter")]);
+        assert_eq!(keys(Collect, &both), [(Collect, "enter"), (Followup, "alt+enter"), (Steer, "ctrl+enter")]);
+        assert_eq!(keys(Steer, &both), [(Steer, "enter"), (Followup, "ctrl+enter"), (Collect, "alt+enter")]);
+        // Who cannot be steered is told as the Board does it then.
+        assert_eq!(keys(Steer, &both[..1]), [(Collect, "enter"), (Followup, "alt+enter")]);
+        assert_eq!(keys(Followup, &[]), []);
+    }
 }

@@ -1,4 +1,5 @@
-//! What a person does with a message whose agent was not told yet: change it, steer, move, withdraw, send or discard it.
+//! What a person does with a message whose agent was not told yet: change it or how it is told, move, withdraw, send or
+//! discard it, or take it back into the composer.
 
 use askama::Template;
 use axum::{
@@ -28,18 +29,26 @@ pub struct TalkForm {
     verb: TalkVerb,
     #[serde(default)]
     content: String,
-    /// The message above it.
+    /// The message above it, or before which it was dropped.
     before: Option<MessageId>,
+    /// The message below it.
+    below: Option<MessageId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TalkVerb {
     Change,
+    Collect,
     Steer,
+    Followup,
     Up,
+    Down,
+    Last,
     Withdraw,
     Send,
+    /// Into its author's composer.
+    Back,
 }
 
 /// `POST /t/{team}/tasks/{id}/messages/{message}`
@@ -52,18 +61,29 @@ pub async fn change(
 ) -> Result<Response, Rejection> {
     let found = db::tasks::load(&mut board.db.reader_of(&caller.team.id).await?, &task).await?;
     let session = found.ok_or(Error::NotFound)?.session_id;
+    let (team, by) = (&caller.team.id, &caller.by);
     let none = MessageChange::default();
+    let told = |mode| Some(MessageChange { mode: Some(mode), ..MessageChange::default() });
+    let mut moved = id.clone();
     let change = match form.verb {
         TalkVerb::Change => Some(MessageChange { content: Some(form.content.replace("\r\n", "\n")), ..none }),
-        TalkVerb::Steer => Some(MessageChange { mode: Some(InjectionPoint::Steer), ..none }),
+        TalkVerb::Collect => told(InjectionPoint::Collect),
+        TalkVerb::Steer => told(InjectionPoint::Steer),
+        TalkVerb::Followup => told(InjectionPoint::Followup),
         TalkVerb::Up => Some(MessageChange { before: form.before, ..none }),
+        TalkVerb::Down => {
+            // The one below it goes up.
+            moved = form.below.unwrap_or(moved);
+            Some(MessageChange { before: Some(id.clone()), ..none })
+        }
+        TalkVerb::Last => Some(MessageChange { last: true, ..none }),
         TalkVerb::Withdraw => Some(MessageChange { withdraw: true, ..none }),
-        TalkVerb::Send => None,
+        TalkVerb::Send | TalkVerb::Back => None,
     };
-    let (team, by) = (&caller.team.id, &caller.by);
-    let done = match change {
-        Some(change) => tasks::change_message(&board, team, by, (&task, &id), change).await.map(drop),
-        None => tasks::send_held(&board, team, by, (&task, &id)).await,
+    let done = match (change, form.verb) {
+        (Some(change), _) => tasks::change_message(&board, team, by, (&task, &moved), change).await.map(drop),
+        (None, TalkVerb::Back) => tasks::take_back(&board, team, by, (&task, &id)).await,
+        (None, _) => tasks::send_held(&board, team, by, (&task, &id)).await.map(drop),
     };
     let refusal = match done {
         Ok(()) => TalkRefusal::default(),
@@ -80,7 +100,11 @@ pub async fn change(
         return html_with(status, &Talked { dock, refusal: TalkRefusal { swap: true, ..refusal } });
     }
     if refusal.why.is_none() {
-        return Ok(Redirect::to(&urls::session(&caller.team.slug, &session)).into_response());
+        let place = match form.verb {
+            TalkVerb::Back => urls::session_with_message(&caller.team.slug, &session, &id),
+            _ => urls::session(&caller.team.slug, &session),
+        };
+        return Ok(Redirect::to(&place).into_response());
     }
     let read = SessionPageData::load(&board, &caller, &session, None, &PaneSelection::default()).await?;
     let page = super::page(&board, &caller, &session, &SessionQuery::default(), &read).await?;

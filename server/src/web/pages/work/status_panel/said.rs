@@ -21,6 +21,8 @@ pub struct SaidView {
     pub words: String,
     /// The whole, when it can be changed here.
     pub content: Option<String>,
+    /// The names of the files that go with it.
+    pub files: Vec<String>,
     /// Where its form goes; absent for viewers.
     pub action: Option<String>,
     /// Its first words, as a part of the names of its buttons.
@@ -29,7 +31,12 @@ pub struct SaidView {
     pub why: Option<String>,
     /// The message before it, which it can be moved in front of.
     pub above: Option<MessageId>,
-    pub can_steer: bool,
+    /// The message after it, which can be moved in front of it.
+    pub below: Option<MessageId>,
+    /// The other ways in which it can be told.
+    pub other_modes: Vec<InjectionPoint>,
+    /// Whether it can be taken back into the reader's composer.
+    pub goes_back: bool,
     pub end: KnownEnd,
     /// What an edit said that came too late.
     pub is_late: bool,
@@ -47,6 +54,13 @@ impl SaidView {
             let above = before.replace(message).filter(moves).map(|last| last.id.clone());
             let is_own = caller.by.actor.id() == message.author;
             let changes = acts(caller) && is_own && waits(message) && message.content.len() <= MAX_EDITED_BYTES;
+            if let (Some(last), Some(_)) = (all.last_mut(), &above) {
+                last.below = Some(message.id.clone());
+            }
+            let possible = |mode: &InjectionPoint| {
+                *mode != message.mode && (*mode != InjectionPoint::Steer || can_steer) && waits(message) && acts(caller)
+            };
+            let modes = [InjectionPoint::Followup, InjectionPoint::Collect, InjectionPoint::Steer];
             all.push(Self {
                 id: message.id.clone(),
                 author: conversation.name(&message.author),
@@ -55,11 +69,14 @@ impl SaidView {
                 withdrawing: message.withdrawing,
                 words: truncate_escaped(&message.content, MAX_GOAL_BYTES),
                 content: changes.then(|| message.content.clone()),
+                files: message.attachments.iter().map(|file| file.name.clone()).collect(),
                 action: acts(caller).then(|| urls::task_message(&caller.team.slug, &message.task_id, &message.id)),
                 first_words: first_words(&message.content),
                 why: message.why.clone(),
                 above,
-                can_steer: can_steer && waits(message) && message.mode != InjectionPoint::Steer,
+                below: None,
+                other_modes: modes.into_iter().filter(possible).collect(),
+                goes_back: acts(caller) && is_own && message.state == TaskMessageState::Held,
                 end: message.end,
                 is_late: message.late_for.is_some(),
             });
