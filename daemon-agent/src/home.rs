@@ -209,6 +209,17 @@ impl Home {
         is_file_name(name).then(|| self.workspace().join("attachments").join(task).join(message).join(name))
     }
 
+    /// A file among the daemon's own that has no name any more: what arrives from outside, until it was verified.
+    pub fn nameless_file(&self) -> io::Result<fs::File> {
+        let folder = self.state();
+        private_folder(&folder)?;
+        let path = folder.join(format!("arriving.{}", uuid::Uuid::now_v7().simple()));
+        let mut options = fs::OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        fs::remove_file(path)?;
+        Ok(file)
+    }
+
     /// The session's log, one line per completed part: `agents/{agent}/sessions/{session}.jsonl`.
     pub fn session_log(&self, agent: &str, session: &str) -> PathBuf {
         self.agents().join(agent).join("sessions").join(format!("{session}.jsonl"))
@@ -251,6 +262,10 @@ pub fn remove_private(path: &Path) -> io::Result<()> {
     match (fs::remove_file(path), path.parent()) {
         (Ok(()), Some(folder)) => fs::File::open(folder)?.sync_all(),
         (Ok(()), None) => Ok(()),
+        // An earlier try may have removed it without syncing the folder.
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            found(fs::File::open(folder)).and_then(|folder| folder.map_or(Ok(()), |folder| folder.sync_all()))
+        }
         (Err(error), _) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
         (Err(error), _) => Err(error),
     }

@@ -37,6 +37,7 @@ pub(crate) use hidden::HiddenPaths;
 pub use protect::{
     CommandOwner, LateRepair, ProtectedFiles, ProtectedPaths, Repair, SESSIONS_FOLDER, Violation, recover,
 };
+pub use write::rename_new;
 
 use self::{attribution::Attribution, changes::ChangeFeed, version_cache::VersionCache};
 use crate::home::Home;

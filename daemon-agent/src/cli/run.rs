@@ -62,12 +62,12 @@ impl Daemon {
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
         tokio::spawn(files::follow(home.clone(), variables, sender));
         let board = credential.as_ref().and_then(|credential| credential.board().ok()).map(|url| url.to_string());
-        let carrier = credential.clone();
+        let carrier = (credential.clone(), home.clone(), workspace.clone());
         let carry: FetchAttachment = Arc::new(move |attachment, file| {
-            let credential = carrier.clone();
+            let (credential, home, workspace) = carrier.clone();
             Box::pin(async move {
                 match credential {
-                    Some(credential) => credential.carry(&attachment, &file).await,
+                    Some(credential) => credential.carry(&attachment, (&home, &workspace), &file).await,
                     None => Err(FetchError::Never("this viber has not joined a Board".to_owned())),
                 }
             })

@@ -270,7 +270,10 @@ impl JournalState {
         self.recent.push_back(RecentCommand { numbered, bytes });
         let mut all: usize = self.recent.iter().map(|recent| recent.bytes).sum();
         while self.recent.len() > MAX_RECENT_COMMANDS || all > MAX_RECENT_BYTES {
-            let Some(oldest) = self.recent.pop_front() else { break };
+            // A decision lies nowhere else: what people said since, the Board still has.
+            let is_decision = |recent: &RecentCommand| matches!(recent.numbered.command, Command::Approval(_));
+            let at = self.recent.iter().position(|recent| !is_decision(recent)).unwrap_or(0);
+            let Some(oldest) = self.recent.remove(at) else { break };
             all -= oldest.bytes;
         }
     }

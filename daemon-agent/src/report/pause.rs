@@ -36,11 +36,14 @@ impl PauseSwitch {
         self.0.send_replace(None);
     }
 
-    /// Waits until somebody lets it go on from now on, held or not.
-    pub async fn resumed(&self) {
-        let mut asked = self.0.subscribe();
-        // Cannot fail: the sender lives in this switch.
-        while asked.changed().await.is_ok() && asked.borrow_and_update().is_some() {}
+    /// Ends when somebody lets it go on after this call, held or not.
+    pub fn resumed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (switch, mut asked) = (self.clone(), self.0.subscribe());
+        async move {
+            // Cannot fail: the sender lives in the switch.
+            while asked.changed().await.is_ok() && asked.borrow_and_update().is_some() {}
+            drop(switch);
+        }
     }
 
     /// Whether it is to be held at this point: before a model call in any case.

@@ -13,6 +13,7 @@ use super::{
 
 mod proposed;
 
+pub(super) use proposed::MAX_REPLACED_BYTES;
 pub use proposed::propose;
 
 /// Largest file that is written or edited, bytes: text that people work on is smaller.

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{self, Write as _},
     os::unix::fs::{PermissionsExt, symlink},
     path::PathBuf,
 };
@@ -264,4 +264,41 @@ fn nothing_leads_out_and_nothing_but_files_is_opened() {
             ("pipe", EntryKind::Other)
         ]
     );
+}
+
+#[test]
+fn what_people_send_is_placed_over_no_link_and_instead_of_whatever_a_command_left() {
+    let fixture = Fixture::new();
+    let place = |path: &str| {
+        let mut sent = tempfile::tempfile().expect("a file");
+        sent.write_all(b"sent").and_then(|()| io::Seek::rewind(&mut sent)).expect("written");
+        fixture.workspace.place_file(path, &mut sent)
+    };
+    place("attachments/t/m/a.txt").expect("placed");
+    assert_eq!(fixture.text("attachments/t/m/a.txt"), "sent");
+    let holds = |path: &str| fixture.workspace.holds(path, 4, &hex(b"sent"));
+    assert!(holds("attachments/t/m/a.txt") && !holds("attachments/t/m/b.txt"));
+
+    // The name leads elsewhere, or is a pipe that nobody reads.
+    let outside = fixture.folder.path().join("outside");
+    fs::create_dir(&outside).expect("a folder");
+    fs::write(outside.join("kept"), "kept").expect("written");
+    symlink(outside.join("kept"), fixture.at("attachments/t/m/b.txt")).expect("a link");
+    rustix::fs::mknodat(CWD, fixture.at("attachments/t/m/c.txt"), FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+        .expect("a pipe");
+    for name in ["b.txt", "c.txt"] {
+        let path = format!("attachments/t/m/{name}");
+        assert!(!holds(&path));
+        place(&path).expect("placed");
+        assert_eq!(fixture.text(&path), "sent");
+    }
+    assert_eq!(fs::read_to_string(outside.join("kept")).expect("there"), "kept");
+
+    // A folder on the way leads elsewhere.
+    symlink(&outside, fixture.at("attachments/u")).expect("a link");
+    assert!(matches!(place("attachments/u/m/a.txt"), Err(WorkspaceError::Outside)));
+    assert_eq!(fs::read_dir(&outside).expect("a folder").count(), 1);
+    // A large file of holes is not read.
+    fs::File::create(fixture.at("attachments/t/m/d.txt")).and_then(|file| file.set_len(1 << 40)).expect("holes");
+    assert!(!holds("attachments/t/m/d.txt"));
 }

@@ -3,7 +3,11 @@
 //! A replaced file is exchanged with its draft and checked again at its new place: what somebody wrote between the
 //! first check and the exchange is put back.
 
-use std::{fs::File, io::Write, os::fd::OwnedFd};
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::OwnedFd,
+};
 
 use protocol::{limits::MAX_TEXT_FILE_BYTES, path};
 use rustix::{
@@ -251,10 +255,30 @@ impl Workspace {
     }
 }
 
+impl Workspace {
+    /// Whether a plain file of this size and hash lies there.
+    pub fn holds(&self, path: &str, size: u64, sha256: &str) -> bool {
+        let found = self.place(path).and_then(|place| place.file());
+        let Ok(Some((file, stat))) = found else { return false };
+        stat.st_size as u64 == size && hash::of(file.take(size)).is_ok_and(|(hash, _)| hash == sha256)
+    }
+
+    /// Puts a file that came from outside in its place, over no link, instead of whatever file has that name.
+    pub fn place_file(&self, path: &str, from: &mut File) -> Result<(), WorkspaceError> {
+        let place = self.make_place(path)?;
+        let mut draft = DraftFile::create(&place.folder, None)?;
+        io::copy(from, &mut draft.file).and_then(|_| draft.file.sync_data()).map_err(from_io_error)?;
+        rustix::fs::renameat(&place.folder, draft.name.as_str(), &place.folder, place.name).map_err(from_errno)?;
+        draft.done = true;
+        settle(&place.folder)
+    }
+}
+
 /// New content beside its place; removed when dropped, whatever has its name then.
 struct DraftFile<'a> {
     folder: &'a OwnedFd,
     name: String,
+    file: File,
     done: bool,
     /// Makes sure that a kill leaves no draft behind.
     _note: leftovers::LeftoverNote,
@@ -262,20 +286,26 @@ struct DraftFile<'a> {
 
 impl<'a> DraftFile<'a> {
     fn write(folder: &'a OwnedFd, old: Option<&Stat>, content: &[u8]) -> Result<Self, WorkspaceError> {
+        let mut draft = Self::create(folder, old)?;
+        draft.file.write_all(content).and_then(|()| draft.file.sync_data()).map_err(from_io_error)?;
+        Ok(draft)
+    }
+
+    /// An empty one, with the mode and the owner of what it is to replace.
+    fn create(folder: &'a OwnedFd, old: Option<&Stat>) -> Result<Self, WorkspaceError> {
         let name = format!("{DRAFT_PREFIX}{}.tmp", uuid::Uuid::now_v7().simple());
         let note = leftovers::note_in(folder, &name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(0o666)).map_err(from_errno)?;
-        let draft = Self { folder, name, done: false, _note: note };
+        let draft = Self { folder, name, file: File::from(file), done: false, _note: note };
         if let Some(old) = old {
+            let file = &draft.file;
             // Without set-user-id bits: new content must not inherit them.
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(from_errno)?;
+            rustix::fs::fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(from_errno)?;
             let owner = (rustix::fs::Uid::from_raw(old.st_uid), rustix::fs::Gid::from_raw(old.st_gid));
             // Only root may change the owner; for others it is the same already.
-            let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+            let _ = rustix::fs::fchown(file, Some(owner.0), Some(owner.1));
         }
-        let mut file = File::from(file);
-        file.write_all(content).and_then(|()| file.sync_data()).map_err(from_io_error)?;
         Ok(draft)
     }
 }
@@ -288,10 +318,21 @@ impl Drop for DraftFile<'_> {
     }
 }
 
+/// Gives a file in a folder another name there, which must be free: `EXIST` if it is not.
+pub fn rename_new(folder: &OwnedFd, from: &str, to: impl rustix::path::Arg + Copy) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
+        // File systems such as NFS cannot; a second name is as good.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::linkat(folder, from, folder, to, AtFlags::empty())?;
+            rustix::fs::unlinkat(folder, from, AtFlags::empty())
+        }
+        renamed => renamed,
+    }
+}
+
 /// Renames the draft to its name if that is free; returns whether it was.
 fn create(place: &ResolvedPath<'_>, mut draft: DraftFile<'_>) -> Result<bool, WorkspaceError> {
-    let flags = RenameFlags::NOREPLACE;
-    match rustix::fs::renameat_with(&place.folder, draft.name.as_str(), &place.folder, place.name, flags) {
+    match rename_new(&place.folder, &draft.name, place.name) {
         Ok(()) => {
             draft.done = true;
             Ok(true)

@@ -76,6 +76,18 @@ async fn a_call_does_what_it_was_looked_at_for_or_nothing() {
 }
 
 #[tokio::test]
+async fn a_file_too_large_to_be_looked_at_is_not_decided_about() {
+    let machine = Machine::new();
+    let holes = std::fs::File::create(machine.at("space/holes")).and_then(|file| file.set_len(1 << 40));
+    holes.expect("a large file");
+    let args = json!({ "path": "holes", "content": "mine" });
+    let began = std::time::Instant::now();
+    let refused = machine.tools.propose("write_file", &args).await.expect_err("too large");
+    assert!(refused.message.contains("at most 67108864"), "{refused:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_said() {
     let machine = Machine::new();
     std::fs::write(machine.at("space/binary"), b"\x7fELF\0\0").expect("written");

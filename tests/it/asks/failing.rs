@@ -80,9 +80,25 @@ async fn every_error_has_buttons_for_its_next_step(engine: Engine) {
     assert_eq!((again.attempt, again.model.as_deref()), (attempt + 1, Some("acme/m2")));
     let reached = failed(ErrorCode::BudgetExceeded, "The limit of steps is reached.");
     fixture.viber.report(&submit.task_id, attempt + 1, 1, vec![accepted(), started(), reached]).await;
-    let go_on = [("content", "Go on where you stopped.")];
-    fixture.owner().post_form(&format!("{page}/messages"), &go_on).await.expect(303);
+    // A page that was there before starts nothing over.
+    let stale = [("attempt", "1")];
+    fixture.owner().post_form(&retry, &stale).await.expect(409);
+    let raced =
+        fixture.operator.post(&format!("/api/v1/tasks/{}/retry", submit.task_id), &json!({ "attempt": 1 })).await;
+    assert_eq!(raced.expect(409).code(), "raced");
+    let html = fixture.owner().page(&page).await.expect(200).body;
+    let key = format!("go-on.{}.{}", submit.task_id, attempt + 1);
+    assert!(html.contains(&format!("name=\"key\" value=\"{key}\"")), "{html}");
+    // Pressed twice, it is said once.
+    let go_on = [("content", "Go on where you stopped."), ("key", &key), ("shows_files", "yes")];
+    for _ in 0..2 {
+        fixture.owner().post_form(&format!("{page}/messages"), &go_on).await.expect(303);
+    }
     let next = fixture.viber.submitted().await;
     assert_eq!((next.goal.as_str(), next.session_id == submit.session_id), ("Go on where you stopped.", true));
+    let all = fixture.operator.get("/api/v1/tasks?limit=200").await.expect(200).json();
+    let same =
+        all["items"].as_array().expect("a list").iter().filter(|task| task["goal"] == "Go on where you stopped.");
+    assert_eq!(same.count(), 1);
     fixture.board.assert_invariants().await;
 }

@@ -7,6 +7,7 @@ use super::*;
 crate::on_both_databases!(
     what_is_asked_beyond_the_bound_is_denied_at_once,
     what_is_asked_is_bounded,
+    a_call_whose_id_is_no_text_is_shown,
     a_viber_asks_for_its_own_tasks_alone,
     another_team_sees_nothing,
 );
@@ -31,6 +32,23 @@ async fn what_is_asked_beyond_the_bound_is_denied_at_once(engine: Engine) {
     assert_eq!(pending["items"].as_array().map(Vec::len), Some(64));
     let found = approval(&fixture.operator, &denied[0]).await;
     assert_eq!((&found["state"], &found["decidedBy"]), (&json!("denied"), &json!("board")));
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_call_whose_id_is_no_text_is_shown(engine: Engine) {
+    let (mut fixture, task, submit) = asking(engine).await;
+    for (n, id) in ["a\u{0}b".to_owned(), "c".repeat(5_000)].iter().enumerate() {
+        let call = json!({ "type": "tool-call", "callId": id, "tool": "shell", "args": { "command": "ls" } });
+        fixture.viber.report(&submit.task_id, 1, 4 + n as u64, vec![progress(&call)]).await;
+    }
+    let page = format!("/t/home/sessions/{}", id(&task, "sessionId"));
+    assert!(fixture.owner().page(&page).await.expect(200).body.contains("2 commands"));
+    fixture.viber.report(&submit.task_id, 1, 6, vec![completed("done")]).await;
+    for path in [page.clone(), format!("{page}/transcript.md")] {
+        let answer = fixture.owner().page(&path).await;
+        assert!(answer.status < 500, "{path}: {answer:?}");
+    }
+    fixture.owner().page(&page).await.expect(200);
     fixture.board.assert_invariants().await;
 }
 

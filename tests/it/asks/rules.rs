@@ -9,6 +9,7 @@ crate::on_both_databases!(
     two_who_change_the_rules_do_not_undo_each_other,
     an_owner_alone_lets_lower_roles_decide,
     a_daemon_that_would_ignore_rules_is_given_no_task,
+    what_was_queued_before_the_rules_is_not_given_to_such_a_daemon,
 );
 
 const RULES: &str = "/api/v1/approval-rules";
@@ -227,5 +228,23 @@ async fn a_daemon_that_would_ignore_rules_is_given_no_task(engine: Engine) {
     // What only allows takes nothing away.
     owner.put(RULES, &json!({ "allow": ["read_file"] })).await.expect(200);
     fixture.operator.post("/api/v1/tasks", &new).await.expect(201);
+    fixture.board.assert_invariants().await;
+}
+
+async fn what_was_queued_before_the_rules_is_not_given_to_such_a_daemon(engine: Engine) {
+    let (mut fixture, task, submit) = asking(engine).await;
+    fixture.viber.cut();
+    fixture.viber.capabilities = vec![Capability::Steer];
+    fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
+    fixture.viber.connect().await;
+    let waits = [fixture.operator.follow_up(&task, "One").await, fixture.operator.follow_up(&task, "Two").await];
+    fixture.owner().put(RULES, &json!({ "deny": ["shell"] })).await.expect(200);
+    fixture.viber.report(&submit.task_id, 1, 4, vec![completed("done")]).await;
+    for task in &waits {
+        let ended = fixture.operator.task_that(id(task, "id"), "ended", |task| task["endedAt"].is_string()).await;
+        assert_eq!(ended["state"], "error", "{ended:#}");
+        let why = ended["error"]["message"].as_str().expect("a sentence");
+        assert!(why.contains("does not know the team's rules"), "{why}");
+    }
     fixture.board.assert_invariants().await;
 }

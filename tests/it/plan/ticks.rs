@@ -147,7 +147,7 @@ async fn an_approval_shows_the_plan_once() {
     assert_eq!(pane.matches("Read it aloud").count(), 1, "{pane}");
     let talk = browser
         .run(
-            "return [...document.querySelectorAll('#entries article:last-child .prose:last-child')].pop().clientHeight",
+            "return [...document.querySelectorAll('#entries article:last-child .prose')].pop().clientHeight",
             Value::Null,
         )
         .await;

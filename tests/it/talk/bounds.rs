@@ -167,11 +167,21 @@ async fn messages_move_however_often(engine: Engine) {
         fixture.viber.told().await;
     }
     let (mut seq, mut renumbered) = (4, false);
+    fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     // Each move halves the room before the second one, until there is none: then all get new places.
     for _ in 0..25 {
         let before = said(&fixture, &task).await;
         let path = format!("/api/v1/tasks/{}/messages/{}", submit.task_id, id(&before[2], "id"));
+        // While it is away nobody waits for its word.
+        fixture.viber.cut();
+        let viber = format!("/api/v1/vibers/{}", fixture.viber_id);
+        eventually("it is away", || async {
+            let contact = fixture.operator.get(&viber).await.expect(200).json()["contact"]["state"].clone();
+            (contact == "disconnected").then_some(())
+        })
+        .await;
         fixture.operator.patch(&path, &json!({ "before": before[1]["id"] })).await.expect(202);
+        fixture.viber.connect().await;
         let after = said(&fixture, &task).await;
         let ids: Vec<&str> = after.iter().map(|one| id(one, "id")).collect();
         assert_eq!(ids, [id(&before[0], "id"), id(&before[2], "id"), id(&before[1], "id")]);

@@ -78,6 +78,9 @@ async fn what_is_held_goes_back_to_its_author(engine: Engine) {
     let all = said(&fixture, &task).await;
     let states: Vec<&str> = all.iter().filter_map(|message| message["state"].as_str()).collect();
     assert_eq!(states, ["held", "discarded", "held"]);
+    // Whoever lost the answer asks again, and finds the words.
+    let again = fixture.owner().post_form(&of, &[("verb", "back")]).await.expect(303);
+    assert_eq!(again.header("location"), place);
     let theirs = other.get(place.split('#').next().expect("a page")).await.expect(200).body;
     assert!(!theirs.contains(">two</textarea>"), "in nobody else's composer");
     fixture.board.assert_invariants().await;

@@ -15,7 +15,7 @@ crate::on_both_databases!(
 );
 
 /// Races of each kind in the ordinary suite.
-const RACES: u64 = 200;
+const RACES: u64 = 60;
 /// The longest that one side begins after the other, microseconds.
 const MAX_HEAD_START_US: u64 = 4000;
 

@@ -1,10 +1,15 @@
 //! This viber's identity at its Board: `state/credential` (0600), and how it is obtained.
 
-use std::{collections::BTreeMap, fmt, fs::File, io, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{self, Seek},
+    path::Path,
+    time::Duration,
+};
 
 use protocol::{Attachment, ViberId};
 use reqwest::{StatusCode, Url, redirect};
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
@@ -12,8 +17,9 @@ use tokio::io::AsyncWriteExt as _;
 use super::address;
 use crate::{
     artifacts::measure,
-    home::{Home, open_plain, open_to_others, private_folder, read_plain, write_private},
+    home::{Home, open_to_others, read_plain, write_private},
     mesh::FetchError,
+    workspace::{Workspace, WorkspaceError},
 };
 
 /// Longest that a call to the Board may take.
@@ -153,12 +159,19 @@ impl Credential {
         }
     }
 
-    /// Fetches a file that came with a goal, unless it is there already. What arrives is verified before it gets its
-    /// name.
-    pub async fn carry(&self, attachment: &Attachment, place: &Path) -> Result<(), FetchError> {
-        // A command of an earlier attempt may have left anything there.
-        let there = open_plain(place, OFlags::empty()).ok().and_then(|file| measure(&file).ok());
-        if there.is_some_and(|there| there.sha256 == attachment.sha256) {
+    /// Fetches a file that people sent, unless it is there already. What arrives is verified before it gets its place in the
+    /// workspace, where commands of agents may have left anything, or do so meanwhile.
+    pub async fn carry(
+        &self,
+        attachment: &Attachment,
+        (home, workspace): (&Home, &Workspace),
+        place: &Path,
+    ) -> Result<(), FetchError> {
+        let way = place.strip_prefix(home.workspace()).ok().and_then(Path::to_str);
+        let way = way.ok_or_else(|| FetchError::Never("it has no place in the workspace".to_owned()))?.to_owned();
+        let (there, wanted, path) = (workspace.clone(), attachment.clone(), way.clone());
+        let looked = tokio::task::spawn_blocking(move || there.holds(&path, wanted.size, &wanted.sha256)).await;
+        if looked.unwrap_or(false) {
             return Ok(());
         }
         let url =
@@ -167,10 +180,7 @@ impl Credential {
         let mut answer = call.send().await.map_err(|error| FetchError::Later(causes(&error)))?;
         check(answer.status())?;
         let disk = |error: io::Error| FetchError::Later(format!("{}: {error}", place.display()));
-        let folder = place.parent().unwrap_or(place).to_owned();
-        private_folder(&folder).map_err(disk)?;
-        let new = folder.join(format!(".{}.new", attachment.id));
-        let mut file = tokio::fs::File::create(&new).await.map_err(disk)?;
+        let mut file = tokio::fs::File::from_std(home.nameless_file().map_err(disk)?);
         let mut left = attachment.size;
         while let Some(piece) = answer.chunk().await.map_err(|error| FetchError::Later(causes(&error)))? {
             left = left
@@ -178,20 +188,21 @@ impl Credential {
                 .ok_or_else(|| FetchError::Never("it is larger than announced".into()))?;
             file.write_all(&piece).await.map_err(disk)?;
         }
-        file.sync_all().await.map_err(disk)?;
-        let (written, named) = (new.clone(), place.to_owned());
-        let sha256 = attachment.sha256.clone();
-        let kept = tokio::task::spawn_blocking(move || {
-            let found = measure(&File::open(&written)?)?;
-            if found.sha256 != sha256 {
-                return Ok(false);
+        file.flush().await.map_err(disk)?;
+        let (mut file, workspace, sha256) = (file.into_std().await, workspace.clone(), attachment.sha256.clone());
+        let placed = tokio::task::spawn_blocking(move || {
+            file.rewind()?;
+            if measure(&file)?.sha256 != sha256 {
+                return Ok(None);
             }
-            std::fs::rename(&written, &named).map(|()| true)
+            file.rewind()?;
+            Ok(Some(workspace.place_file(&way, &mut file)))
         });
-        match kept.await.map_err(io::Error::other).flatten() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(FetchError::Never(format!("{:?} was damaged on the way", attachment.name))),
-            Err(error) => Err(disk(error)),
+        match placed.await.map_err(io::Error::other).flatten() {
+            Ok(Some(Ok(()))) => Ok(()),
+            Ok(None) => Err(FetchError::Never(format!("{:?} was damaged on the way", attachment.name))),
+            Ok(Some(Err(WorkspaceError::Disk(error)))) | Err(error) => Err(disk(error)),
+            Ok(Some(Err(error))) => Err(FetchError::Never(error.to_string())),
         }
     }
 

@@ -18,6 +18,8 @@ use crate::{
     workspace::{hash_of, hex},
 };
 
+/// Largest file that a decision can be about, bytes: all of it is read to know that it is still the same.
+pub(in crate::tools) const MAX_REPLACED_BYTES: u64 = 64 * 1024 * 1024;
 /// Longest texts, together, whose lines are compared, bytes.
 const MAX_COMPARED_BYTES: usize = 1024 * 1024;
 /// How long lines are compared for the smallest difference; after that a larger one is shown.
@@ -53,6 +55,10 @@ pub fn propose(roots: &Roots, tool: &str, args: &Value) -> Result<ProposedWrite,
     let Some(found) = found else {
         return Ok(ProposedWrite { path: real, hash: None, diff: unified(&shown, None, content) });
     };
+    if found.stat.st_size as u64 > MAX_REPLACED_BYTES {
+        let size = found.stat.st_size;
+        return Err(format!("{path} has {size} bytes; a file of at most {MAX_REPLACED_BYTES} can be replaced").into());
+    }
     let (bytes, hash) = read(&found).map_err(|error| ToolErrorKind::Unknown.because(format!("{path}: {error}")))?;
     let diff = match bytes.map(String::from_utf8) {
         Some(Ok(before)) => unified(&shown, Some(&before), content),
@@ -71,7 +77,7 @@ fn read(found: &FoundPath) -> std::io::Result<(Option<Vec<u8>>, String)> {
         return Ok((Some(bytes), hash));
     }
     file.seek(SeekFrom::Start(0))?;
-    Ok((None, hash_of(file)?.0))
+    Ok((None, hash_of(file.take(MAX_REPLACED_BYTES))?.0))
 }
 
 fn unified(path: &str, before: Option<&str>, after: &str) -> String {

@@ -1,11 +1,16 @@
 //! Creates and replaces files beneath the roots, completely or not at all.
 
-use std::{fs::File, io::Write};
-
-use rustix::fs::RenameFlags;
+use std::{
+    fs::File,
+    io::{Read, Write},
+};
 
 use super::*;
-use crate::{leftovers, workspace::hash_of};
+use crate::{
+    leftovers,
+    tools::edit::MAX_REPLACED_BYTES,
+    workspace::{hash_of, rename_new},
+};
 
 /// A file to create or replace: its folder, held open, and its name there.
 #[derive(Debug)]
@@ -123,10 +128,13 @@ impl Roots {
         let done = write_draft(target, &draft, content)
             .map_err(explain)
             .and_then(|()| self.check_write(target))
-            .and_then(|flags| {
-                let renamed = rustix::fs::renameat_with(&target.folder, &draft, &target.folder, &target.name, flags);
+            .and_then(|is_new| {
+                let renamed = match is_new {
+                    true => rename_new(&target.folder, &draft, target.name.as_os_str()),
+                    false => rustix::fs::renameat(&target.folder, &draft, &target.folder, &target.name),
+                };
                 renamed.map_err(|error| match error {
-                    Errno::EXIST => self.changed(target),
+                    Errno::EXIST if is_new => self.changed(target),
                     other => explain(other.into()),
                 })
             });
@@ -139,23 +147,23 @@ impl Roots {
         done
     }
 
-    /// Refuses to write what the call was not looked at for, or what has changed since. Returns how the file is put in its
-    /// place: one that is to be new replaces none.
-    fn check_write(&self, target: &WriteTarget) -> Result<RenameFlags, ToolFailure> {
-        let Some(bounds) = &self.bounds else { return Ok(RenameFlags::empty()) };
+    /// Refuses to write what the call was not looked at for, or what has changed since. Returns whether the file is to be new,
+    /// so that it replaces none.
+    fn check_write(&self, target: &WriteTarget) -> Result<bool, ToolFailure> {
+        let Some(bounds) = &self.bounds else { return Ok(false) };
         self.check_path(&target.path)?;
         let path = target.path.to_string_lossy();
-        let Some(known) = bounds.files.iter().find(|file| file.path == path) else { return Ok(RenameFlags::empty()) };
+        let Some(known) = bounds.files.iter().find(|file| file.path == path) else { return Ok(false) };
         if known.hash.is_none() {
-            return Ok(RenameFlags::NOREPLACE);
+            return Ok(true);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&target.folder, &target.name, flags, Mode::empty());
         let file = file.map_err(|_| self.changed(target))?;
         let stat = rustix::fs::fstat(&file).map_err(|_| self.changed(target))?;
-        let hash = hash_of(File::from(file)).map_err(|_| self.changed(target))?.0;
+        let hash = hash_of(File::from(file).take(MAX_REPLACED_BYTES)).map_err(|_| self.changed(target))?.0;
         if known.hash.as_deref() == Some(hash.as_str()) && target.is_unchanged(&stat) {
-            return Ok(RenameFlags::empty());
+            return Ok(false);
         }
         Err(self.changed(target))
     }

@@ -1,15 +1,18 @@
 //! Dispatch: the one place where a task becomes a command.
 
-use protocol::SessionId;
+use protocol::{ErrorCode, SessionId, TaskError};
 use serde_json::json;
 
 use crate::{
     actions::{AfterCommit, tasks},
     db::{self, Change, DbError},
     domain::{ApprovalSettings, Delivery, Policies, Task, TeamPrices},
-    error::Result,
+    error::{Error, Result},
     hub::InlineCommand,
 };
+
+/// Queued tasks that one change ends at most because their daemon does not keep the team's rules.
+const MAX_REFUSED_TASKS: usize = 50;
 
 /// Stores the `task:submit` of the task's newest attempt, and then the messages that wait for it. `false` when its viber was
 /// revoked.
@@ -73,8 +76,13 @@ pub(in crate::actions) async fn next(tx: &mut Change<'_>, session: &SessionId, a
         // What was said before its viber was ordered to stop everything is stopped with that.
         queued.filter(|task| stop.is_none_or(|stop| task.created_at > stop.at))
     };
-    let Some(task) = queued else { return Ok(()) };
+    let Some(task) = keeping_rules(tx, session, queued, after).await? else { return Ok(()) };
     if db::tasks::is_busy(tx, session).await? {
+        return Ok(());
+    }
+    // What was queued before its agent was interrupted ends with that.
+    let interrupt = db::vibers::interrupt(tx, &task.viber_id, &task.agent_id).await?;
+    if interrupt.is_some_and(|order| task.created_at <= order.at) {
         return Ok(());
     }
     if command(tx, &task, task.attempt, after).await? {
@@ -82,4 +90,45 @@ pub(in crate::actions) async fn next(tx: &mut Change<'_>, session: &SessionId, a
     }
     after.task(session, &task.id);
     Ok(())
+}
+
+/// The first queued task whose daemon keeps the team's rules. Those before it are ended: the rules came, or the daemon lost
+/// them, after they were submitted.
+async fn keeping_rules(
+    tx: &mut Change<'_>,
+    session: &SessionId,
+    mut queued: Option<Task>,
+    after: &mut AfterCommit,
+) -> Result<Option<Task>> {
+    if queued.is_none() {
+        return Ok(None);
+    }
+    let (approvals, mut agent) = (db::approvals::settings::load(tx).await?, None);
+    let mut refusal = None;
+    for _ in 0..MAX_REFUSED_TASKS {
+        let Some(task) = queued else { return Ok(None) };
+        let asked = (task.viber_id.clone(), task.agent_id.clone());
+        if agent.as_ref() != Some(&asked) {
+            refusal = match tasks::placement::check_rules(tx, &asked.0, &asked.1, &approvals).await {
+                Ok(()) => None,
+                Err(Error::Unacceptable { message, .. }) => Some(message),
+                Err(error) => return Err(error),
+            };
+            agent = Some(asked);
+        }
+        let Some(why) = &refusal else { return Ok(Some(task)) };
+        let error = TaskError {
+            code: ErrorCode::BadRequest,
+            message: format!("Not given to its viber: {why}."),
+            retryable: true,
+            suggestion: None,
+            details: None,
+        };
+        db::tasks::fail(tx, &task.id, task.attempt, &error, false).await?;
+        let end = db::attempts::AttemptEnd { outcome: "error", superseded: false, report: None };
+        db::attempts::end(tx, &task.id, task.attempt, end).await?;
+        after.task(session, &task.id);
+        queued = tx.query(db::tasks::next_queued_query(session)).await?;
+    }
+    Ok(None)
 }

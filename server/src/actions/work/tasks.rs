@@ -107,6 +107,8 @@ pub struct Retry {
     pub model: Option<String>,
     /// It is stopped first, if it has not ended.
     pub stop: bool,
+    /// The attempt that its author saw, if they say it: another one is not started over.
+    pub attempt: Option<u32>,
 }
 
 /// Starts a failed or stopped task over, as a new attempt.
@@ -119,6 +121,9 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                 let (id, how) = &*wanted;
                 let mut after = AfterCommit::default();
                 let mut task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
+                if how.attempt.is_some_and(|seen| seen != task.attempt) {
+                    return Err(Error::conflict("raced", "somebody started it over meanwhile"));
+                }
                 if let Some(model) = &how.model {
                     placement::check_model(tx, &task.viber_id, model).await?;
                 }

@@ -131,9 +131,9 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
         "planProposals.decide",
         &[FILE_READS, FILE_EDITS, &[(409, &["not_pending", "plan_changed"]), (422, &["plan_too_large"])]],
     ),
+    ("prices.write", &[KNOWN_VERSIONS, &[(422, &["bad_price", "too_many_prices"])]]),
     ("sessions.change", &[&[(422, &["bad_title"])]]),
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
-    ("prices.write", &[KNOWN_VERSIONS, &[(422, &["bad_price", "too_many_prices"])]]),
     ("spaces.diff", &[SPACE_READS]),
     ("spaces.file", &[SPACE_READS, BYTE_RANGES]),
     ("spaces.log", &[SPACE_READS]),
@@ -156,7 +156,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("tasks.resume", &[HOLDS]),
     (
         "tasks.retry",
-        &[&[(409, &["completed", "not_final", "viber_revoked"]), (422, &["rules_unknown", "unknown_model"])]],
+        &[&[(409, &["completed", "not_final", "raced", "viber_revoked"]), (422, &["rules_unknown", "unknown_model"])]],
     ),
     (
         "tasks.submit",

@@ -204,8 +204,19 @@ async fn f81_all_that_is_long_at_once_is_no_larger_page(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
-crate::on_both_databases!(
-    f81_four_thousand_calls_are_a_page_and_its_earlier_ones,
-    f81_no_kind_of_part_makes_a_page_larger,
-    f81_all_that_is_long_at_once_is_no_larger_page,
-);
+/// What a page shows is the same on both databases; what differs is how long it takes to write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f81_four_thousand_calls_are_a_page() {
+    f81_four_thousand_calls_are_a_page_and_its_earlier_ones(Engine::Sqlite).await;
+}
+
+mod long {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn f81_four_thousand_calls_are_a_page_on_postgres() {
+        f81_four_thousand_calls_are_a_page_and_its_earlier_ones(Engine::Postgres).await;
+    }
+}
+
+crate::on_both_databases!(f81_no_kind_of_part_makes_a_page_larger, f81_all_that_is_long_at_once_is_no_larger_page,);

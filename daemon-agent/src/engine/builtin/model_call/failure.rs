@@ -61,12 +61,12 @@ impl AgentLoop {
 
     /// Waits until the moment that the provider asked for, unless people stop the task or want it to go on.
     pub(super) async fn wait_for_provider(&mut self, moment: Instant) -> Result<(), Halt> {
-        let (pause, clock) = (self.run.pause.clone(), self.clock.clone());
+        let (resumed, clock) = (self.run.pause.resumed(), self.clock.clone());
         let left = u64::try_from(moment.millis().saturating_sub(clock.now().millis())).unwrap_or(0);
         let end = async move {
             tokio::select! {
                 () = clock.pass(Duration::from_millis(left)) => {}
-                () = pause.resumed() => {}
+                () = resumed => {}
             }
         };
         self.wait(rate_limit(moment), end).await

@@ -150,10 +150,13 @@ impl AgentLoop {
     /// Puts on disk what the attempt needs to go on from here; `counts` says that the wait counts as work.
     pub(in crate::engine::builtin) async fn rest(&self, counts: bool) {
         let Some(next_seq) = self.run.rest.next_seq() else { return };
-        match self.record_at(next_seq, counts).await.bytes() {
+        let record = self.record_at(next_seq, counts).await.bytes().map_err(|error| error.to_string());
+        // What cannot be read back is no record: arguments may nest as deep as JSON may, and a sum may be no number.
+        match record.and_then(|bytes| WaitingRecord::read(&bytes).map(|_| bytes)) {
             Ok(bytes) => self.run.rest.keep(bytes).await,
-            Err(error) => {
-                tracing::error!(task.id = %self.run.submit.task_id, "a task that waits cannot be kept: {error}")
+            Err(why) => {
+                tracing::error!(task.id = %self.run.submit.task_id, "a task that waits cannot be kept: {why}");
+                self.run.rest.discard().await;
             }
         }
     }

@@ -181,10 +181,7 @@ impl SayMessage {
         }
         // Only its id decides whether it was said before, as the message's own clients repeat it.
         let named = self.id.map(|id| IdempotentCall { key: format!("message {session} {id}"), asks: String::new() });
-        let fields = [
-            ("attachments", self.attachments.filter(|files| !files.is_empty()).map(Value::Array)),
-            ("context", self.context.clone()),
-        ];
+        let fields = [("attachments", self.attachments.map(Value::Array)), ("context", self.context.clone())];
         let payload: serde_json::Map<_, _> =
             fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         let task = NewTask {

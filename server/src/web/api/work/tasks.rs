@@ -230,6 +230,9 @@ pub struct RetryTask {
     model: Option<String>,
     /// It is stopped first, if it has not ended.
     stop: bool,
+    /// The attempt that is meant: another one is 409 `raced`.
+    #[schema(minimum = 1)]
+    attempt: Option<u32>,
 }
 
 /// Runs a task that has ended again, as a new attempt.
@@ -239,9 +242,9 @@ async fn retry(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<TaskId>,
-    OptionalJsonBody(RetryTask { model, stop }): OptionalJsonBody<RetryTask>,
+    OptionalJsonBody(RetryTask { model, stop, attempt }): OptionalJsonBody<RetryTask>,
 ) -> Result<Json<shapes::TaskResource>, Rejection> {
-    let how = actions::tasks::Retry { model, stop };
+    let how = actions::tasks::Retry { model, stop, attempt };
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id, how).await?;
     Ok(Json(task.into()))
 }

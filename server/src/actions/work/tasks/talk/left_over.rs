@@ -99,6 +99,11 @@ pub async fn take_back(board: &Board, team: &TeamId, by: &By, (task, id): (&Task
 }
 
 async fn take_back_one(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Result<AfterCommit> {
+    let known = messages::load(tx, id).await?.filter(|message| message.task_id == *task).ok_or(Error::NotFound)?;
+    if known.state == TaskMessageState::Discarded && known.author == tx.by.actor.id() {
+        // The answer to an earlier request was lost: its author still needs the words.
+        return Ok(AfterCommit::default());
+    }
     let message = held(tx, task, id).await?;
     if message.author != tx.by.actor.id() {
         return Err(Error::conflict("not_author", "it goes back to its author's composer alone"));

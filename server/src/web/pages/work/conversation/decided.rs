@@ -12,6 +12,9 @@ use crate::{
     web::view::timeline::Decisions,
 };
 
+/// Longest id of a call that a question is found by, bytes.
+const MAX_CALL_ID_BYTES: usize = 200;
+
 /// What was decided about the parts of these messages.
 pub async fn of_messages(
     tx: &mut TeamTx<'_>,
@@ -73,6 +76,8 @@ impl<'m> AskedPlaces<'m> {
         tx: &mut TeamTx<'_>,
         names: &HashMap<String, String>,
     ) -> Result<HashMap<(TaskId, u32), Decisions>> {
+        // Nothing is kept of a question about a call whose id is longer, or no text for every database.
+        self.calls.retain(|(_, id)| id.len() <= MAX_CALL_ID_BYTES && !id.contains('\0'));
         // A call that was changed is there twice.
         for places in [&mut self.calls, &mut self.ids] {
             places.sort_unstable();

@@ -32,6 +32,8 @@ pub struct RetryForm {
     model: String,
     /// There when it is stopped first.
     stop: Option<String>,
+    /// The attempt that the page shows.
+    attempt: Option<u32>,
 }
 
 /// `POST /t/{team}/tasks/{id}/retry`
@@ -43,7 +45,7 @@ pub async fn retry(
     Form(form): Form<RetryForm>,
 ) -> Result<Response, Rejection> {
     let model = Some(form.model).filter(|model| !model.is_empty());
-    let how = actions::tasks::Retry { model, stop: form.stop.is_some() };
+    let how = actions::tasks::Retry { model, stop: form.stop.is_some(), attempt: form.attempt };
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id, how).await?;
     dock(&board, &caller, &task.session_id, wants).await
 }

@@ -34,11 +34,11 @@ pub enum NextStep {
     /// A page where it is done.
     Open { place: String, words: &'static str },
     /// Another attempt.
-    Retry { place: String },
+    Retry { place: String, attempt: u32 },
     /// Another attempt with another model. `stops`: of a task that has not ended.
-    OtherModel { place: String, models: Vec<String>, stops: bool },
-    /// Words that become the next task, whose limits are counted anew.
-    Say { place: String, content: &'static str },
+    OtherModel { place: String, attempt: u32, models: Vec<String>, stops: bool },
+    /// Words that become the next task, once, whose limits are counted anew.
+    Say { place: String, content: &'static str, key: String },
     /// It does not wait for the provider any longer.
     TryNow { place: String },
 }
@@ -100,7 +100,8 @@ impl Steps<'_> {
 
     fn retry(&self) -> Option<NextStep> {
         self.conversation.viber.as_ref()?;
-        Some(NextStep::Retry { place: urls::task_verb(self.slug, &self.task.id, "retry") })
+        let place = urls::task_verb(self.slug, &self.task.id, "retry");
+        Some(NextStep::Retry { place, attempt: self.task.attempt })
     }
 
     fn other_model(&self) -> Option<NextStep> {
@@ -110,8 +111,8 @@ impl Steps<'_> {
         let models: Vec<String> =
             viber.models().filter(|model| Some(model.as_str()) != used).take(MAX_OFFERED_MODELS).collect();
         let place = urls::task_verb(self.slug, &self.task.id, "retry");
-        let stops = !self.task.state.is_final();
-        (!models.is_empty()).then_some(NextStep::OtherModel { place, models, stops })
+        let (attempt, stops) = (self.task.attempt, !self.task.state.is_final());
+        (!models.is_empty()).then_some(NextStep::OtherModel { place, attempt, models, stops })
     }
 
     fn try_now(&self) -> Option<NextStep> {
@@ -121,7 +122,8 @@ impl Steps<'_> {
 
     fn go_on(&self) -> Option<NextStep> {
         let place = urls::session_verb(self.slug, &self.task.session_id, "messages");
-        Some(NextStep::Say { place, content: GO_ON_WORDS })
+        let key = format!("go-on.{}.{}", self.task.id, self.task.attempt);
+        Some(NextStep::Say { place, content: GO_ON_WORDS, key })
     }
 
     fn rephrase(&self) -> Option<NextStep> {
