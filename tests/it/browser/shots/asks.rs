@@ -85,7 +85,7 @@ pub async fn visit_asks(purpose: &Purpose) {
     let next =
         json!({ "next": { "callId": "call_9", "tool": "shell", "args": { "command": "pnpm playwright test kiosk" } } });
 
-    let mut pages = Vec::new();
+    let (mut pages, mut asking) = (Vec::new(), None);
     for (name, goal) in [
         ("calls", "Make the voucher specs hold"),
         ("question", "Let the kiosk pay"),
@@ -116,9 +116,13 @@ pub async fn visit_asks(purpose: &Purpose) {
             _ => events.push(waits("paused", next.clone())),
         }
         fixture.viber.report(&submit.task_id, 1, 1, events).await;
+        if name == "calls" {
+            asking = Some(submit.task_id);
+        }
         pages.push((name, format!("{}/t/{HOME}/sessions/{}", fixture.board.url, id(&task, "sessionId"))));
     }
-    for shots in &Shots::on_each_screen(purpose).await {
+    let screens = Shots::on_each_screen(purpose).await;
+    for shots in &screens {
         shots.browser.sign_in(fixture.owner()).await;
         for (name, page) in &pages {
             shots.browser.go(page).await;
@@ -126,5 +130,27 @@ pub async fn visit_asks(purpose: &Purpose) {
             shots.browser.find(place).await;
             shots.take(&format!("session-asks-{name}")).await;
         }
+    }
+    // What was decided stands in the rows, with what the calls then did.
+    for (n, decision) in [(1, "allow"), (2, "deny"), (3, "allow")] {
+        let body = json!({ "decision": decision, "digest": format!("{n:064x}"), "note": "Only this branch, please." });
+        let path = format!("/api/v1/approvals/apr_0198c0de000070008000{n:012}");
+        fixture.owner().post(&path, &body).await.expect(200);
+    }
+    let result = |n: u32, ok: bool, said: &str| {
+        let result = json!({ "output": said, "exitCode": i32::from(!ok) });
+        progress(&json!({ "type": "tool-result", "callId": format!("call_{n}"), "tool": "shell", "ok": ok,
+            "durationMs": 900, "result": result }))
+    };
+    let results = vec![
+        result(1, true, "upload: 12 files\n"),
+        result(2, false, "Not run: `edit_file` was not allowed by owner: Only this branch, please."),
+        result(3, false, "! [rejected] fix/voucher-race\n"),
+    ];
+    fixture.viber.report(&asking.expect("a task"), 1, 11, results).await;
+    for shots in &screens {
+        shots.browser.go(&pages[0].1).await;
+        shots.browser.find(".decided").await;
+        shots.take("session-asks-decided").await;
     }
 }
