@@ -84,7 +84,7 @@ async fn every_error_has_buttons_for_its_next_step(engine: Engine) {
     let stale = [("attempt", "1")];
     fixture.owner().post_form(&retry, &stale).await.expect(409);
     let raced =
-        fixture.operator.post(&format!("/api/v1/tasks/{}/retry", submit.task_id), &json!({ "attempt": 1 })).await;
+        fixture.operator.post(&format!("/api/v1/tasks/{}/retry", submit.task_id), &json!({ "seenAttempt": 1 })).await;
     assert_eq!(raced.expect(409).code(), "raced");
     let html = fixture.owner().page(&page).await.expect(200).body;
     let key = format!("go-on.{}.{}", submit.task_id, attempt + 1);

@@ -230,9 +230,10 @@ pub struct RetryTask {
     model: Option<String>,
     /// It is stopped first, if it has not ended.
     stop: bool,
-    /// The attempt that is meant: another one is 409 `raced`.
+    /// The attempt that the caller saw: another one is 409 `raced`.
+    #[serde(rename = "seenAttempt")]
     #[schema(minimum = 1)]
-    attempt: Option<u32>,
+    seen_attempt: Option<u32>,
 }
 
 /// Runs a task that has ended again, as a new attempt.
@@ -242,9 +243,9 @@ async fn retry(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<TaskId>,
-    OptionalJsonBody(RetryTask { model, stop, attempt }): OptionalJsonBody<RetryTask>,
+    OptionalJsonBody(RetryTask { model, stop, seen_attempt }): OptionalJsonBody<RetryTask>,
 ) -> Result<Json<shapes::TaskResource>, Rejection> {
-    let how = actions::tasks::Retry { model, stop, attempt };
+    let how = actions::tasks::Retry { model, stop, attempt: seen_attempt };
     let task = actions::tasks::retry(&board, &caller.team.id, &caller.by, &id, how).await?;
     Ok(Json(task.into()))
 }
