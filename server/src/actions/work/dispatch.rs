@@ -76,10 +76,10 @@ pub(in crate::actions) async fn next(tx: &mut Change<'_>, session: &SessionId, a
         // What was said before its viber was ordered to stop everything is stopped with that.
         queued.filter(|task| stop.is_none_or(|stop| task.created_at > stop.at))
     };
-    let Some(task) = keeping_rules(tx, session, queued, after).await? else { return Ok(()) };
-    if db::tasks::is_busy(tx, session).await? {
+    if queued.is_none() || db::tasks::is_busy(tx, session).await? {
         return Ok(());
     }
+    let Some(task) = keeping_rules(tx, session, queued, after).await? else { return Ok(()) };
     // What was queued before its agent was interrupted ends with that.
     let interrupt = db::vibers::interrupt(tx, &task.viber_id, &task.agent_id).await?;
     if interrupt.is_some_and(|order| task.created_at <= order.at) {
@@ -100,9 +100,6 @@ async fn keeping_rules(
     mut queued: Option<Task>,
     after: &mut AfterCommit,
 ) -> Result<Option<Task>> {
-    if queued.is_none() {
-        return Ok(None);
-    }
     let (approvals, mut agent) = (db::approvals::settings::load(tx).await?, None);
     let mut refusal = None;
     for _ in 0..MAX_REFUSED_TASKS {
