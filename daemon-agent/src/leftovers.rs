@@ -5,10 +5,13 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    io::{self, Read},
+    io::{self, Read, Write},
     os::{
         fd::{AsFd, AsRawFd},
-        unix::ffi::{OsStrExt, OsStringExt},
+        unix::{
+            ffi::{OsStrExt, OsStringExt},
+            fs::OpenOptionsExt,
+        },
     },
     path::{Path, PathBuf},
     sync::OnceLock,
@@ -96,8 +99,9 @@ pub fn note_in(folder: impl AsFd, name: &str) -> LeftoverNote {
 
 fn write(folder: &Path, path: &Path) -> Option<PathBuf> {
     let note = folder.join(uuid::Uuid::now_v7().simple().to_string());
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&note);
     // A failure is acceptable: without a note, something stays behind after a kill.
-    fs::write(&note, path.as_os_str().as_bytes()).ok().map(|()| note)
+    file.and_then(|mut file| file.write_all(path.as_os_str().as_bytes())).ok().map(|()| note)
 }
 
 fn list(folder: &Path) -> Vec<PathBuf> {
@@ -161,6 +165,8 @@ fn is_scratch(name: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -209,6 +215,7 @@ mod tests {
         fs::create_dir(&notes).expect("made");
         fs::create_dir_all(scratch.join("in/it")).expect("made");
         let note = write(&notes, &scratch).expect("noted");
+        assert_eq!(note.metadata().expect("a note").permissions().mode() & 0o777, 0o600);
         // No folder can have a name this long, so removing it fails too.
         remove_noted(root.join("x".repeat(300)), LeftoverNote(Some(note.clone())));
         assert!(note.exists() && scratch.exists());
