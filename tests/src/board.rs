@@ -63,7 +63,11 @@ impl Board {
 
     /// The same with further flags of `serve`.
     pub async fn start_with(engine: Engine, flags: &[&str]) -> Self {
-        let mut board = Self::prepare(engine, flags).await;
+        let database = match engine {
+            Engine::Sqlite => None,
+            Engine::Postgres => Some(Database::with_schema().await),
+        };
+        let mut board = Self::on(database, flags);
         board.serve();
         board.ready().await;
         board
@@ -89,14 +93,19 @@ impl Board {
         self.faults.clear(self.running().then(|| self.pid())).await;
     }
 
-    /// A Board that is not started yet.
+    /// A Board that is not started yet, on an empty database.
     pub async fn prepare(engine: Engine, flags: &[&str]) -> Self {
-        let folder = tempfile::Builder::new().prefix("board-").tempdir().expect("a folder");
-        let port = free_port();
         let database = match engine {
             Engine::Sqlite => None,
             Engine::Postgres => Some(Database::create().await),
         };
+        Self::on(database, flags)
+    }
+
+    /// On a database of PostgreSQL, or else on a file that is not there yet.
+    fn on(database: Option<Database>, flags: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("board-").tempdir().expect("a folder");
+        let port = free_port();
         let database_url = match &database {
             None => format!("sqlite://{}/board.db", folder.path().display()),
             Some(database) => database.url.clone(),
@@ -105,7 +114,7 @@ impl Board {
         let ledger = ledger::begin(&url);
         ledger.secret("the harness's password", PASSWORD);
         Self {
-            engine,
+            engine: if database.is_some() { Engine::Postgres } else { Engine::Sqlite },
             url,
             database_url,
             database,

@@ -301,7 +301,14 @@ impl Drop for Browser {
     }
 }
 
+/// How often it is tried: of the port that it finds free for one family of addresses the other may be taken.
+const DRIVER_STARTS: usize = 5;
+
 fn start_driver() -> (Child, u16) {
+    (0..DRIVER_STARTS).find_map(|_| try_driver()).expect("chromedriver tells its port")
+}
+
+fn try_driver() -> Option<(Child, u16)> {
     let mut driver = Command::new("chromedriver")
         .arg("--port=0")
         .stdin(Stdio::null())
@@ -311,14 +318,18 @@ fn start_driver() -> (Child, u16) {
         .expect("chromedriver is installed: see scripts/needs");
     let mut lines = BufReader::new(driver.stdout.take().expect("piped")).lines();
     let port = loop {
-        let line = lines.next().expect("chromedriver tells its port").expect("text");
+        let Some(line) = lines.next() else {
+            let _ = driver.wait();
+            return None;
+        };
+        let line = line.expect("text");
         if let Some((_, rest)) = line.split_once("started successfully on port ") {
             break rest.trim_end_matches('.').parse().expect("a port");
         }
     };
     // It must not block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
-    (driver, port)
+    Some((driver, port))
 }
 
 /// ChromeDriver's own way to the console's log.

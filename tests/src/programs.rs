@@ -31,6 +31,9 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
 }
 
+/// The only port between these that browsers refuse to open (`ERR_UNSAFE_PORT` of Chromium).
+const UNSAFE_PORT: u16 = 10_080;
+
 /// A loopback port that nothing listens on and that the kernel does not hand out by itself, so that a server can be
 /// started again on it. Processes of a test run use different stretches.
 pub fn free_port() -> u16 {
@@ -38,7 +41,7 @@ pub fn free_port() -> u16 {
     loop {
         let n = std::process::id().wrapping_mul(8).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = 10_000 + u16::try_from(n % 20_000).expect("below 20,000");
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if port != UNSAFE_PORT && std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
