@@ -51,7 +51,7 @@
   };
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-    const link = event.target.closest?.("#tabs a[href], #pane a[href], .suggestion a[href]");
+    const link = event.target.closest?.("#tabs a[href], #pane a[href], a#gauge[href], .suggestion a[href]");
     const url = link && new URL(link.href);
     if (!url || link.hasAttribute("download") || !leadsHere(url)) return;
     if (url.hash && url.search === "") return;

@@ -22,10 +22,11 @@ use std::{
 
 use protocol::{
     AgentInfo, AgentMode, Capability, ConfigError, KeySource, ProviderInfo, ReportedDetail, TaskLimits, ViberState,
-    rules::RuleSet,
+    context::WindowSource, rules::RuleSet,
 };
 
 use crate::home::Home;
+pub use agents::context_window;
 pub use default_model::set_default_model;
 pub use policy::{MachinePolicy, expand_rule};
 pub use sandbox::SandboxConfig;
@@ -321,11 +322,13 @@ impl Agent {
         if self.is_echo() {
             return Vec::new();
         }
-        vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause, Capability::Files]
+        use Capability::{Approve, Compact, Files, Pause, Queue, Steer};
+        vec![Steer, Queue, Approve, Pause, Files, Compact]
     }
 
     /// The agent as the Board shows it.
     pub fn info(&self) -> AgentInfo {
+        let window = context_window::of(&self.model, self.context_window);
         AgentInfo {
             id: self.id.clone(),
             name: short(&self.name, 80),
@@ -336,7 +339,8 @@ impl Agent {
             tools: self.tools.clone(),
             spaces: self.spaces.iter().take(8).map(|space| short(&space.display().to_string(), 120)).collect(),
             max_steps: self.max_steps,
-            context_window: self.context_window,
+            context_window: Some(window.tokens).filter(|_| window.source != WindowSource::Assumed),
+            context_window_source: Some(window.source),
             not_in_effect: self.not_in_effect.iter().take(8).map(|key| short(key, 80)).collect(),
             capabilities: self.capabilities(),
             refuses: None,

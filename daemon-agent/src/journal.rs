@@ -150,11 +150,26 @@ impl Journal {
         self.inner().write(vec![JournalEntry::Begun(attempt.clone())], &self.path)
     }
 
+    /// Whether the command is on disk.
+    pub fn knows(&self, cmd_seq: u64) -> bool {
+        self.inner().held.knows(cmd_seq)
+    }
+
+    /// Records that these attempts, which no command requested, are to be stopped. Blocks.
+    pub fn stopped(&self, attempts: &[AttemptRef], reason: &str) -> io::Result<()> {
+        let mut inner = self.inner();
+        let cmd_seq = inner.held.last_cmd_seq;
+        let stop = |AttemptRef { task_id, attempt }: &AttemptRef| {
+            let command = Command::Stop { task_id: task_id.clone(), attempt: *attempt, reason: reason.to_owned() };
+            JournalEntry::Command(NumberedCommand { cmd_seq, command })
+        };
+        inner.write(attempts.iter().map(stop).collect(), &self.path)
+    }
+
     /// Records that the attempts' endings are in the outbox, or with the Board. Blocks.
     pub fn ended(&self, attempts: &[AttemptRef]) -> io::Result<()> {
         let mut inner = self.inner();
-        let known =
-            attempts.iter().filter(|attempt| inner.held.attempts.iter().any(|held| held.attempt() == **attempt));
+        let known = attempts.iter().filter(|attempt| inner.held.names(attempt));
         let entries: Vec<JournalEntry> = known.cloned().map(JournalEntry::Ended).collect();
         inner.write(entries, &self.path)
     }

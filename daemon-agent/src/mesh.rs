@@ -201,11 +201,16 @@ impl Mesh {
 
     /// Puts commands on disk and applies the new ones. Returns the number that can then be acknowledged.
     pub async fn take(&self, commands: Vec<NumberedCommand>) -> Result<u64, JournalError> {
-        let fresh = self.blocking(move |journal| journal.commands(commands)).await??;
-        for numbered in fresh {
+        for numbered in self.journalled(commands).await? {
             self.apply(numbered).await;
         }
         Ok(self.last_cmd_seq())
+    }
+
+    /// Puts commands on disk. Returns the new ones.
+    async fn journalled(&self, commands: Vec<NumberedCommand>) -> Result<Vec<NumberedCommand>, JournalError> {
+        self.note_stops(&commands).await?;
+        self.blocking(move |journal| journal.commands(commands)).await?
     }
 
     /// The Board replays commands from `next` on.
@@ -239,8 +244,8 @@ impl Mesh {
             }
             Command::Write(write) => self.write(write),
             Command::Approval(response) => self.shared.approvals.answer(*response),
-            Command::Pause { task_id, attempt, at } => self.hold(&AttemptRef { task_id, attempt }, Some(at)),
-            Command::Resume { task_id, attempt } => self.hold(&AttemptRef { task_id, attempt }, None),
+            Command::Pause { task_id, attempt, at } => self.hold(&AttemptRef { task_id, attempt }, at),
+            Command::Resume { task_id, attempt } => self.let_go_on(&AttemptRef { task_id, attempt }, cmd_seq),
             Command::Message(message) => self.talk(*message, &newer()),
         }
     }

@@ -10,7 +10,6 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 mod anthropic;
-mod context_window;
 mod decode;
 mod demo;
 mod failure;
@@ -81,7 +80,7 @@ fn picture_type<'de, D: Deserializer<'de>>(from: D) -> Result<PictureType, D::Er
 pub const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// Tokens that a picture costs, about: the most at Anthropic.
-const PICTURE_TOKENS: u64 = 1600;
+pub const PICTURE_TOKENS: u64 = 1_600;
 
 impl Picture {
     /// What a model reads before it, or instead of it.

@@ -16,7 +16,7 @@ mod texts;
 mod token_budget;
 
 pub use said::{conversation, said};
-pub use token_budget::{PromptParts, context};
+pub use token_budget::{PromptParts, RequestLayers, sent_excerpts};
 
 /// Facts about the place where tools run, for the model.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub fn messages(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Messag
 }
 
 /// `text` between `tag` and its end, with `attributes` in the opening tag. The text cannot contain the end of the tag.
-fn fenced(tag: &str, attributes: &str, text: &str) -> String {
+pub(crate) fn fenced(tag: &str, attributes: &str, text: &str) -> String {
     let gap = if attributes.is_empty() { "" } else { " " };
     format!("<{tag}{gap}{attributes}>\n{}\n</{tag}>", tame(text.trim(), tag))
 }

@@ -185,7 +185,7 @@ async fn recorded(
     let worked = resumed.as_ref().map(|resumed| resumed.record.worked_until(now));
     let bounds = TimeBounds::of(&submit, &agent, now, ActiveTime::counted(worked.unwrap_or_default()));
     let sink = activity.beside(reporter.sink());
-    if agent.capabilities().is_empty() {
+    if agent.capabilities().is_empty() || submit.compact.is_some() {
         context.inbox.close();
     } else {
         let reporter = reporter.clone();

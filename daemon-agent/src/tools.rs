@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-use protocol::TaskId;
+use protocol::{TaskId, tool_result};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -67,12 +67,7 @@ pub struct ToolOutcome {
 impl ToolOutcome {
     /// The result as a model reads it: plain text; for a command, its output and then how it ended.
     pub fn text(&self) -> String {
-        match &self.result {
-            Value::String(text) => text.clone(),
-            Value::Object(fields) if fields.contains_key("error") => failure_text(fields),
-            Value::Object(fields) if fields.contains_key("output") => shell::text(fields),
-            other => other.to_string(),
-        }
+        tool_result::text(&self.result)
     }
 
     /// A call that succeeded.
@@ -146,17 +141,6 @@ impl From<&str> for ToolFailure {
     fn from(message: &str) -> Self {
         message.to_owned().into()
     }
-}
-
-/// A failed call as a model reads it: what happened, what kind of failure it is, and what to do about it.
-fn failure_text(fields: &Map<String, Value>) -> String {
-    let said = match fields.get("output").and_then(Value::as_str) {
-        Some(message) if fields.len() == 2 => message.to_owned(),
-        _ => shell::text(fields),
-    };
-    let word = |name: &str| fields["error"].get(name).and_then(Value::as_str).unwrap_or_default();
-    let (kind, suggestion) = (word("type"), word("suggestion"));
-    if suggestion.is_empty() { said } else { format!("{said}\n[{kind}: {suggestion}]") }
 }
 
 /// What the tools of one attempt may touch, and where they report.

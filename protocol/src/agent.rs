@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{command::AgentMode, instant::Instant, provider_key::KeySource};
+use crate::{command::AgentMode, context::WindowSource, instant::Instant, provider_key::KeySource};
 
 /// Whether `id` can be an agent's: it becomes part of paths and of pages.
 pub fn is_id(id: &str) -> bool {
@@ -34,6 +34,9 @@ pub struct AgentInfo {
     /// The model's context window in tokens, when known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
+    /// Where it is known from; absent for a daemon that reports only what the agent's file says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_window_source: Option<WindowSource>,
     /// Keys of the file that are known but have no effect yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_in_effect: Vec<String>,
@@ -131,6 +134,8 @@ pub enum Capability {
     Files,
     /// Its model is shown pictures among the files; another one is told where they lie.
     Images,
+    /// `TaskSubmit::compact`.
+    Compact,
     #[serde(other)]
     Unknown,
 }

@@ -102,10 +102,31 @@ pub struct TaskSubmit {
     pub leash: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deadline: Option<Instant>,
+    /// Set when nothing is to be done but to summarize `messages`; only to agents with `Capability::Compact`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compact: Option<CompactRequest>,
     /// Set instead of `messages`, `goal` and the rest when they are too large for a frame: the path below the Board's
     /// address from which the daemon fetches the whole `TaskSubmit` as JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub payload_url: Option<String>,
+}
+
+/// What becomes of the turns in `TaskSubmit::messages`. Its result is the summary, which begins with
+/// [`SUMMARY_HEADING`](crate::context::SUMMARY_HEADING) as the summary before does, if one of the turns is that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactRequest {
+    /// Whether a summary is made.
+    pub summary: bool,
+    /// Whether what should be kept for long is noted in the memory, as the session's policy allows.
+    pub notes: bool,
+    /// What people want of the summary.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub instructions: Option<String>,
+    /// Tokens of what the summary takes the place of: it must be shorter.
+    pub replaced_tokens: u64,
+    /// Most tokens of the summary.
+    pub max_tokens: u64,
 }
 
 /// A message to a task that has not ended. The same id with a higher `rev` replaces it until the agent was told.
@@ -198,7 +219,7 @@ pub enum TurnPart {
     Text {
         text: String,
     },
-    /// A call with its result, each cut to 2 KiB head and tail.
+    /// A call with its result as the model read it, cut or become a line where the request has no room for all of it.
     ToolCall {
         call_id: String,
         tool: String,

@@ -7,6 +7,7 @@ pub mod agent;
 mod approval;
 mod command;
 mod confinement;
+pub mod context;
 mod event;
 mod files;
 mod frame;
@@ -17,6 +18,7 @@ mod memory;
 pub mod path;
 pub mod plan;
 pub mod provider_key;
+pub mod prune;
 pub mod rules;
 pub mod sessions;
 pub mod sniff;
@@ -24,6 +26,7 @@ pub mod space;
 pub mod suggestion;
 pub mod text;
 pub mod tokens;
+pub mod tool_result;
 pub mod transcript;
 
 pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
@@ -32,8 +35,8 @@ pub use approval::{
     DecisionScope, ModelPrice, ReachedLimit,
 };
 pub use command::{
-    AgentMode, Attachment, Command, InjectionPoint, LimitPolicy, PausePoint, Policy, ReportedDetail, TaskLimits,
-    TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
+    AgentMode, Attachment, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint, Policy, ReportedDetail,
+    TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{

@@ -34,10 +34,6 @@ pub const MAX_PATH_BYTES: usize = 1024;
 pub const MAX_SUMMARY_CHARS: usize = 280;
 /// Longest title taken from a goal, characters.
 pub const MAX_TITLE_CHARS: usize = 80;
-/// Largest text of a tool call's arguments or result in the history sent with a task, bytes.
-pub const MAX_HISTORY_TOOL_TEXT_BYTES: usize = 2 * 1024;
-/// Share of the agent's context window that history may take, percent.
-pub const MAX_HISTORY_PERCENT: usize = 60;
 /// Context window assumed when an agent names none, tokens.
 pub const DEFAULT_CONTEXT_WINDOW_TOKENS: u64 = 32_768;
 /// Between two heartbeats, seconds.

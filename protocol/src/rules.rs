@@ -160,6 +160,13 @@ pub fn judge<'a>(sets: impl IntoIterator<Item = &'a RuleSet> + Clone, call: &Pro
     found(|set| &set.allow, &|rule| rule.tool == call.tool && rule.surely_matches(call, line)).map(RuleVerdict::Allow)
 }
 
+/// The programs that a command line surely names, each with the words behind it, as far as the command goes.
+pub fn programs_of(command: &str) -> Vec<Vec<String>> {
+    let line = CommandLine::read(command);
+    let sure = line.starts().filter(|start| start.is_sure);
+    sure.map(|start| start.words.iter().map(|word| word.text.clone()).collect()).collect()
+}
+
 /// Names of tools that are another way of writing a file: a denial or question about one is about the other.
 const WRITING_TOOLS: &[&str] = &["edit_file", "write_file"];
 

@@ -9,7 +9,7 @@ pub use documents::{artifact, file, memory, plan, space};
 pub use fleet::{connection, viber};
 pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
-    approval, assemble, committed, history, idempotency, logbook, search_terms, session, task, task_message,
+    approval, assemble, committed, context, idempotency, logbook, search_terms, session, task, task_message,
 };
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
@@ -26,7 +26,7 @@ pub use prices::TeamPrices;
 pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};
 pub use space::{Comment, Side, Space};
-pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskState, Waiting, WaitingFor};
+pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskKind, TaskState, Waiting, WaitingFor};
 pub use task_message::{EarlierVersion, KnownEnd, TaskMessage, TaskMessageState};
 pub use viber::{JoinToken, Viber, ViberFilter};
 

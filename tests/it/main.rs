@@ -26,6 +26,7 @@ mod calls;
 mod cases;
 mod cli;
 mod composer;
+mod context;
 mod daemon;
 mod deciding;
 mod delivery;

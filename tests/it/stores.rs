@@ -42,7 +42,7 @@ async fn open(engine: Engine) -> (tempfile::TempDir, Db) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = match engine {
         Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
-        Engine::Postgres => Database::create().await.url,
+        Engine::Postgres => Database::with_schema().await.url,
     };
     let db = Db::open(&url).await.expect("a database");
     db.audit_chain().use_keys(audit_keys());
@@ -139,6 +139,7 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         delivery: Some(Delivery::Queued),
         waiting: None,
         pausing: None,
+        kind: server::domain::TaskKind::Work,
         contact: Contact { state: ContactState::Disconnected, since: NOW },
         attempt: 1,
         stream: protocol::ReportedDetail::Full,
@@ -186,7 +187,7 @@ async fn writes_that_wait_are_a_part_of_their_change(engine: Engine) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = match engine {
         Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
-        Engine::Postgres => Database::create().await.url,
+        Engine::Postgres => Database::with_schema().await.url,
     };
     let db = Db::open(&url).await.expect("a database");
     db.audit_chain().use_keys(audit_keys());
@@ -261,7 +262,7 @@ async fn versions(engine: Engine) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = match engine {
         Engine::Sqlite => format!("sqlite://{}/board.db", folder.path().display()),
-        Engine::Postgres => Database::create().await.url,
+        Engine::Postgres => Database::with_schema().await.url,
     };
     let (ours, theirs) = (Db::open(&url).await.expect("a database"), Db::open(&url).await.expect("the same"));
     for (writer, n) in [(&ours, 1), (&theirs, 2), (&ours, 3)] {

@@ -77,6 +77,7 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("sessions::next_unindexed", "the indexes of titles and of messages are kept for each team in turn"),
     ("messages::newest_before", "two teams may share their numbers in that index"),
     ("messages::merge", "on SQLite it is one index for all teams"),
+    ("tasks::stalled", "a queue goes on by itself, whoever's it is"),
     ("tasks::is_taken", "an id that exists under another owner is refused, whoever that is"),
     ("usage::impossible", "a check of the whole database"),
 ];

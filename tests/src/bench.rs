@@ -17,6 +17,7 @@ pub mod stage;
 mod artifacts;
 mod burst;
 mod cold;
+mod control;
 mod events;
 mod fan_out;
 mod idle;
@@ -51,6 +52,7 @@ const MEASURES: &[Measure] = &[
     ("stalled", |scale| Box::pin(stalled::measure(scale))),
     ("page", |scale| Box::pin(page::measure(scale))),
     ("reading", |scale| Box::pin(reading::measure(scale))),
+    ("control", |scale| Box::pin(control::measure(scale))),
     ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
     ("workspace", |scale| Box::pin(workspace::measure(scale))),
     ("memory", |scale| Box::pin(workspace::remember(scale))),

@@ -31,7 +31,7 @@ use super::CommandCenterAdapter;
 use crate::{
     adapters::board::status,
     home::Home,
-    mesh::{LocalTask, Mesh, StopCause},
+    mesh::{LocalTask, Mesh},
     outbox::Outbox,
 };
 use auth::SocketKey;
@@ -215,7 +215,7 @@ async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
                 () = gone => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
             };
             if sent.is_err() {
-                mesh.stop(&StopCause::Stop("the command was interrupted".to_owned()), |running, _| *running == attempt);
+                mesh.abandon(&attempt).await;
             }
             sent
         }

@@ -1,5 +1,7 @@
 //! `agents/{id}.yaml`, and the predecessor's `vibers/{id}.yaml`: one agent each.
 
+pub mod context_window;
+
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use protocol::{AgentInfo, AgentMode, ConfigError, ReportedDetail, TaskLimits};

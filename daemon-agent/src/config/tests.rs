@@ -134,8 +134,8 @@ fn people_can_talk_to_every_agent_but_the_echo() {
     fixture.file("agents/c.yaml", "model: openai/gpt-4o\n");
     let agents = fixture.read().state().agents.expect("agents");
     let can: Vec<_> = agents.into_iter().map(|info| info.capabilities).collect();
-    use Capability::{Approve, Files, Images, Pause, Queue, Steer};
-    let blind = vec![Steer, Queue, Approve, Pause, Files];
+    use Capability::{Approve, Compact, Files, Images, Pause, Queue, Steer};
+    let blind = vec![Steer, Queue, Approve, Pause, Files, Compact];
     assert_eq!(can, [blind.clone(), vec![], [blind, vec![Images]].concat()]);
 }
 

@@ -15,6 +15,7 @@ use serde_json::json;
 mod ask_operator;
 mod boundary;
 mod budget;
+mod compact;
 mod decisions;
 mod gate;
 mod messages;
@@ -42,6 +43,7 @@ use budget::{
     Budget,
     cost::{self, Pricing},
 };
+use compact::Folding;
 use decisions::AllowedForTask;
 use gate::Gate;
 use model_call::{DueCall, Tries};
@@ -101,9 +103,13 @@ async fn run_by(mut run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutco
     let mut agent_loop = AgentLoop::open(run, model, (tools, gate), log, &clock).await;
     match resumed {
         Some(resumed) => agent_loop.go_on_from(*resumed),
-        None => agent_loop.begin().await,
+        None if agent_loop.run.submit.compact.is_none() => agent_loop.begin().await,
+        None => {}
     }
-    let ended = agent_loop.until_answered().await;
+    let ended = match agent_loop.run.submit.compact.clone() {
+        Some(asked) => agent_loop.compact(&asked).await,
+        None => agent_loop.until_answered().await,
+    };
     agent_loop.state(ActivityState::Idle, None).await;
     match ended {
         Ok(result) => {
@@ -134,6 +140,8 @@ struct AgentLoop {
     log: SessionLog,
     /// The next model call's request; the conversation grows at its end.
     request: ModelRequest,
+    /// What the request takes by layer; `None` after a rest whose record is of an earlier version.
+    layers: Option<prompt::RequestLayers>,
     budget: Budget,
     /// How the cost of the model's calls is known.
     pricing: Pricing,
@@ -161,6 +169,8 @@ struct AgentLoop {
     calls: PendingCalls,
     /// The question of the task itself that is open: about its plan, or about a limit.
     asked: Option<OpenQuestion>,
+    /// How far it has summarized, if that is its task.
+    folding: Option<Folding>,
     /// Whether the agent's `fallbackModel` answers.
     is_fallback: bool,
     /// What people allowed until the task ends.
@@ -207,7 +217,7 @@ impl AgentLoop {
             tools: tools.specs(),
             temperature: run.agent.temperature,
             max_tokens: run.agent.max_tokens,
-            context_window: model.window(),
+            context_window: model.window().tokens,
         };
         let allowed = limits::of_task(&run.submit, &run.agent, run.local);
         let budget = Budget::new(allowed, limits::leash(&run.submit, &run.agent), run.active_time.clone());
@@ -220,6 +230,7 @@ impl AgentLoop {
             clock: clock.clone(),
             log,
             request,
+            layers: None,
             budget,
             pricing,
             usage: Usage::default(),
@@ -232,6 +243,7 @@ impl AgentLoop {
             plan,
             memory,
             recall,
+            folding: None,
             is_fallback: false,
             allowed: Vec::new(),
             planning: None,
@@ -258,8 +270,11 @@ impl AgentLoop {
         let system = prompt::system(&self.run.agent, home, &place).await;
         let asked =
             prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
-        let layers = prompt::context(&asked, home, &self.request.tools, self.model.window());
-        self.emit(AgentStreamEvent::Context(layers)).await;
+        let mut layers = prompt::RequestLayers::new(&asked, home, &self.request.tools);
+        let mut told = layers.report(&self.request, self.model.window(), None);
+        told.insert("memory".to_owned(), json!(prompt::sent_excerpts(&self.recall)));
+        self.emit(AgentStreamEvent::Context(told)).await;
+        self.layers = Some(layers);
         self.request.system = system.text;
         if submit.approve_first {
             self.plan_first(Planning::default());
@@ -364,18 +379,20 @@ impl AgentLoop {
 }
 
 impl AgentLoop {
-    /// Takes what an answer suggests for the memory, the closing one or one before more work.
-    async fn take_suggestions(&mut self, text: &str) {
+    /// Takes what an answer suggests for the memory, the closing one or one before more work. Returns how many were taken.
+    async fn take_suggestions(&mut self, text: &str) -> usize {
         if self.gate.denies_words("remember") {
             if without_suggestions(text) != text {
                 let text = "A suggestion for the memory was not taken: a rule denies `remember`.".to_owned();
                 self.notice(NoticeLevel::Warning, text).await;
             }
-            return;
+            return 0;
         }
-        for why in self.memory.take_suggestions(text).await {
+        let (taken, wrong) = self.memory.take_suggestions(text).await;
+        for why in wrong {
             self.notice(NoticeLevel::Warning, format!("A suggestion for the memory was not accepted: {why}.")).await;
         }
+        taken
     }
 }
 

@@ -193,6 +193,12 @@ impl JournalState {
         cmd_seq <= self.last_cmd_seq || self.ahead.contains(&cmd_seq)
     }
 
+    /// Whether anything here is about the attempt.
+    pub(super) fn names(&self, attempt: &AttemptRef) -> bool {
+        self.attempts.iter().any(|held| held.attempt() == *attempt)
+            || self.recent.iter().any(|recent| recent.is_of(attempt))
+    }
+
     fn close_up(&mut self) {
         self.ahead = self.ahead.split_off(&(self.last_cmd_seq + 1));
         while self.ahead.remove(&(self.last_cmd_seq + 1)) {

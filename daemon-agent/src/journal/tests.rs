@@ -220,6 +220,46 @@ fn what_is_said_of_an_attempt_that_has_begun_is_kept_until_it_ends() {
 }
 
 #[test]
+fn a_decision_leaves_after_everything_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let task = TaskId::new(1);
+    let decide = |cmd_seq: u64| {
+        let id = protocol::ApprovalId::new(i64::try_from(cmd_seq).expect("small"));
+        let word = protocol::ApprovalResponse::new(id, "d".to_owned(), protocol::Decision::Allow);
+        NumberedCommand { cmd_seq, command: Command::Approval(Box::new(word)) }
+    };
+    let say = |cmd_seq: u64| {
+        let message = json!({"taskId": task, "messageId": protocol::MessageId::new(1), "author": "Ada",
+            "content": "c".repeat(32 * 1024), "injectionMode": "collect"});
+        NumberedCommand { cmd_seq, command: Command::Message(serde_json::from_value(message).expect("a message")) }
+    };
+    let pause = |cmd_seq: u64| {
+        let command = Command::Pause { task_id: task.clone(), attempt: 1, at: PausePoint::Step };
+        NumberedCommand { cmd_seq, command }
+    };
+    let journal = open(&folder);
+    journal.commands(vec![decide(1), decide(2)]).expect("written");
+    // More commands, and more bytes, than are kept; the file is rewritten meanwhile.
+    journal.commands((3..1000).map(pause).collect()).expect("written");
+    journal.commands((1000..1200).map(say).collect()).expect("written");
+    let decided = |journal: &Journal| -> Vec<u64> {
+        let recent = journal.held().recent;
+        let decisions = recent.iter().filter(|recent| matches!(recent.numbered.command, Command::Approval(_)));
+        decisions.map(|recent| recent.numbered.cmd_seq).collect()
+    };
+    assert_eq!(decided(&journal), [1, 2]);
+    assert!(journal.held().recent.len() < 512, "others left");
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(decided(&open(&folder)), [1, 2], "also after it was compacted");
+    }
+    // Of decisions alone the oldest leave.
+    let journal = open(&folder);
+    journal.commands((1200..1712).map(decide).collect()).expect("written");
+    assert_eq!(decided(&journal), (1200..1712).collect::<Vec<_>>());
+}
+
+#[test]
 fn duplicates_are_passed_over_and_gaps_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = open(&folder);

@@ -1,13 +1,14 @@
 //! Tasks that begin on this machine, by a person at its command line.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use protocol::{
-    AttemptRef, EventBody, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, TaskSubmit, rules::ApprovalRules,
+    AttemptRef, Command, EventBody, NumberedCommand, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, TaskSubmit,
+    rules::ApprovalRules,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Mesh, attempt_of};
+use super::{LiveAttempt, Mesh, StopCause, attempt_of};
 use crate::session_log;
 
 /// Longest goal of an announced task, bytes: it fits an event however JSON escapes it.
@@ -61,6 +62,7 @@ impl Mesh {
             prices: Vec::new(),
             leash: None,
             deadline: None,
+            compact: None,
             payload_url: None,
         };
         let attempt = attempt_of(&submit);
@@ -70,5 +72,47 @@ impl Mesh {
         self.outbox().append(&attempt, announce);
         self.start_local(submit, space);
         attempt
+    }
+
+    /// Stops a task of this machine because its person has left.
+    pub async fn abandon(&self, attempt: &AttemptRef) {
+        let reason = "the command was interrupted".to_owned();
+        let runs = self.state().running.contains_key(attempt);
+        if runs && let Err(error) = self.note_stop(vec![attempt.clone()], reason.clone()).await {
+            tracing::warn!(task.id = %attempt.task_id, "the journal cannot be written: {error}");
+        }
+        self.stop(&StopCause::Stop(reason), |running, _| running == attempt);
+    }
+
+    /// Puts on disk which tasks of this machine are stopped by new commands that name no task. The journal knows only tasks
+    /// that commands requested.
+    pub(super) async fn note_stops(&self, commands: &[NumberedCommand]) -> io::Result<()> {
+        for NumberedCommand { cmd_seq, command } in commands {
+            let (agent, reason) = match command {
+                Command::StopAll { reason } => ("*", reason),
+                Command::Interrupt { target_agent_id, reason } => (target_agent_id.as_str(), reason),
+                _ => continue,
+            };
+            if self.shared.context.journal.knows(*cmd_seq) {
+                continue;
+            }
+            let is_hit = |live: &LiveAttempt| live.local && (agent == "*" || live.agent_id == agent);
+            let hit = self
+                .state()
+                .running
+                .iter()
+                .filter(|(_, live)| is_hit(live))
+                .map(|(attempt, _)| attempt.clone())
+                .collect();
+            self.note_stop(hit, reason.clone()).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn note_stop(&self, attempts: Vec<AttemptRef>, reason: String) -> io::Result<()> {
+        if attempts.is_empty() {
+            return Ok(());
+        }
+        self.blocking(move |journal| journal.stopped(&attempts, &reason)).await?
     }
 }

@@ -95,8 +95,8 @@ impl Mesh {
                 }
                 let messages = waiting.messages.into_iter().map(|pending| *pending.message).collect();
                 self.enqueue(*waiting.submit, messages);
-                if waiting.paused.is_some() {
-                    self.hold(&attempt, waiting.paused);
+                if let Some(at) = waiting.paused {
+                    self.hold(&attempt, at);
                 }
             }
         }

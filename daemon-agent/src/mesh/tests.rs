@@ -12,6 +12,7 @@ mod messages;
 mod models;
 mod pauses;
 mod rest;
+mod stops;
 
 struct Fixture {
     folder: tempfile::TempDir,

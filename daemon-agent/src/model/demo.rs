@@ -38,8 +38,8 @@ impl DemoModel {
 
     /// Plays the next stage of the tour.
     pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Answer {
-        let scene = TourScene::of(request, self.pace);
-        let TourStage { thought, said, call } = scene.stage();
+        let summary = script::summary(request);
+        let TourStage { thought, said, call } = summary.unwrap_or_else(|| TourScene::of(request, self.pace).stage());
         for word in words(&thought) {
             self.say(Delta::Reasoning(word.to_owned()), to).await;
         }

@@ -1,22 +1,21 @@
 //! Resolves an agent's `provider/model` to a client that can be called.
 
-use protocol::{ErrorCode, TaskError};
+use protocol::{ErrorCode, TaskError, context::ContextWindow};
 use tokio::sync::mpsc;
 
 use super::{
-    Answer, Delta, ModelError, ModelRequest, context_window,
+    Answer, Delta, ModelError, ModelRequest,
     demo::DemoModel,
     failure::{CallContext, plain},
     http::HttpProvider,
 };
-use crate::config::{Agent, Config, Provider, ProviderApi};
+use crate::config::{Agent, Config, Provider, ProviderApi, context_window};
 
 /// A model that an agent uses for one task.
 pub struct Model {
     /// The provider's own name of the model.
     name: String,
-    /// Context window, tokens.
-    window: u64,
+    window: ContextWindow,
     /// Whether it is shown pictures.
     sees: bool,
     route: Route,
@@ -31,7 +30,7 @@ impl Model {
     /// The model of `agent`, or why it cannot be used. Sends nothing yet.
     pub fn for_agent(agent: &Agent, config: &Config) -> Result<Self, TaskError> {
         let model = Self::named(&agent.model, config)?;
-        let window = agent.context_window.unwrap_or(model.window);
+        let window = context_window::of(&model.name, agent.context_window);
         Ok(Self { window, ..model })
     }
 
@@ -58,7 +57,7 @@ impl Model {
             }
             return Ok(Self {
                 name: name.to_owned(),
-                window: context_window::of(name),
+                window: context_window::of(name, None),
                 sees: false,
                 route: Route::Demo(DemoModel::from_environment()),
             });
@@ -72,7 +71,7 @@ impl Model {
         };
         require_key(provider_id, name, provider).map_err(TaskError::from)?;
         let http = HttpProvider::new(provider_id, provider).map_err(TaskError::from)?;
-        let (window, sees) = (context_window::of(name), provider.sees(name));
+        let (window, sees) = (context_window::of(name, None), provider.sees(name));
         Ok(Self { name: name.to_owned(), window, sees, route: Route::Http(Box::new(http)) })
     }
 
@@ -81,9 +80,9 @@ impl Model {
         &self.name
     }
 
-    /// The model's window in tokens, for `ModelRequest::context_window`.
-    pub fn window(&self) -> u64 {
-        self.window
+    /// How much it reads at once; its tokens are for `ModelRequest::context_window`.
+    pub fn window(&self) -> &ContextWindow {
+        &self.window
     }
 
     /// Whether it is shown the pictures of a conversation; another one reads where they lie.

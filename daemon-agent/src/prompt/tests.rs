@@ -2,14 +2,17 @@
 
 use std::os::unix::fs::symlink;
 
-use protocol::{Excerpt, SessionId, TaskId, Turn, TurnPart, TurnRole};
-use serde_json::json;
+use protocol::{
+    Excerpt, SessionId, TaskId, Turn, TurnPart, TurnRole,
+    context::{ContextWindow, WindowSource},
+};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     config::Timeouts,
     memory::RecalledExcerpt,
-    model::{ToolCall, ToolSpec},
+    model::{AssistantMessage, ModelRequest, ToolCall, ToolSpec},
 };
 
 fn agent() -> Agent {
@@ -218,31 +221,60 @@ async fn every_layer_of_a_request_is_measured() {
     };
     let tools = [ToolSpec { name: "grep", description: "find", parameters: json!({}) }];
     let asked = PromptParts { system: &system, submit: &with, recall: &recall, plan: "sessions/s/task.md" };
-    let shown = context(&asked, &home, &tools, 20_000);
-    let layers = shown["layers"].as_array().expect("layers");
-    let names: Vec<_> = layers.iter().map(|layer| layer["layer"].as_str().expect("a name")).collect();
-    assert_eq!(
-        names,
-        ["system", "personalization", "history", "plan", "artifacts", "memory", "context", "goal", "tools"]
-    );
-    let tokens = |name: &str| layers.iter().find(|layer| layer["layer"] == name).expect(name)["tokens"].clone();
-    assert_eq!((tokens("history"), tokens("goal"), tokens("tools")), (json!(2), json!(3), json!(3)));
-    let sum: u64 = layers.iter().filter_map(|layer| layer["tokens"].as_u64()).sum();
-    assert_eq!((&shown["used"], &shown["window"], &shown["threshold"]), (&json!(sum), &json!(20_000), &json!(14_000)));
-    assert_eq!((&shown["hint"], &shown["source"]), (&json!(false), &json!("estimated")));
-    assert_eq!(layers[3]["items"][0]["name"], "workspace/sessions/s/task.md");
-    let personal = layers[1]["items"].as_array().expect("files");
+    let mut request = request(super::messages(&with, &home, &recall));
+    let window = ContextWindow { tokens: 20_000, source: WindowSource::Table, at: None };
+    let mut layers = RequestLayers::new(&asked, &home, &tools);
+    let shown = json!(layers.report(&request, &window, None));
+    let names: Vec<_> =
+        shown["layers"].as_array().expect("layers").iter().map(|layer| layer["layer"].clone()).collect();
+    let all = ["system", "tools", "personalization", "memory", "plan", "artifacts", "files", "history"];
+    assert_eq!(json!(names), json!(all));
+    let layer = |shown: &Value, name: &str| {
+        let found = shown["layers"].as_array().expect("layers").iter().find(|layer| layer["layer"] == name).cloned();
+        found.unwrap_or_else(|| panic!("no {name} in {shown:#}"))
+    };
+    let sum = |shown: &Value| -> u64 {
+        shown["layers"].as_array().expect("layers").iter().filter_map(|layer| layer["tokens"].as_u64()).sum()
+    };
+    assert_eq!(layer(&shown, "tools")["tokens"], 3);
+    let said = layer(&shown, "history")["tokens"].as_u64().expect("tokens");
+    assert!((5..20).contains(&said), "the turn, the goal and what introduces the rest: {said}");
+    assert_eq!((&shown["used"], &shown["source"]), (&json!(sum(&shown)), &json!("estimated")));
+    assert_eq!((&shown["window"], &shown["windowSource"]), (&json!(20_000), &json!("table")));
+    assert_eq!((&shown["reserve"], &shown["hint"]), (&json!(5_000), &json!(false)));
+    assert_eq!(layer(&shown, "plan")["items"][0]["name"], "workspace/sessions/s/task.md");
+    let personal = layer(&shown, "personalization")["items"].clone();
     assert_eq!(
         (&personal[0]["name"], &personal[1]["truncated"]["of"]),
         (&json!("SOUL.md"), &json!(5_000)),
-        "{personal:?}"
+        "{personal}"
     );
-    assert_eq!(layers[5]["items"][0]["truncated"]["of"], json!(900));
-    assert_eq!(layers[5]["items"][1]["name"], "workspace/memory/2026-03-01.md");
-    let sent = shown["memory"].as_array().expect("excerpts");
-    assert_eq!((sent.len(), &sent[0]["text"]), (2, &json!("tabs")));
-    assert!(serde_json::to_string(sent).expect("JSON").len() <= 16 * 1024);
+    assert_eq!(layer(&shown, "memory")["items"][0]["truncated"]["of"], json!(900));
+    assert_eq!(layer(&shown, "memory")["items"][1]["name"], "workspace/memory/2026-03-01.md");
+
+    // What comes to the conversation comes to its layers, and what a provider counted is the sum of them.
+    let call = ToolCall { id: "c".to_owned(), name: "grep".to_owned(), args: Ok(json!({ "pattern": "x" })) };
+    request.messages.push(Message::Assistant(AssistantMessage { calls: vec![call], ..AssistantMessage::default() }));
+    let tool = "grep".to_owned();
+    request.messages.push(Message::Tool { call_id: "c".to_owned(), tool, content: "y".repeat(4_000), ok: true });
+    let measured = json!(layers.report(&request, &window, Some(12_345)));
+    assert_eq!((&measured["used"], &measured["source"], sum(&measured)), (&json!(12_345), &json!("measured"), 12_345));
+    assert_eq!(layer(&measured, "results")["source"], "estimated");
+    let again = json!(layers.report(&request, &window, None));
+    assert!((1_000..1_020).contains(&layer(&again, "results")["tokens"].as_u64().expect("tokens")), "{again:#}");
+    assert_eq!(layer(&again, "history")["tokens"], said, "nothing is counted twice");
+    layers.begin_again();
+    assert_eq!(json!(layers.report(&request, &window, None)), again);
+
+    let sent = sent_excerpts(&recall);
+    assert_eq!((sent.len(), sent[0].text.as_str()), (2, "tabs"));
+    assert!(serde_json::to_string(&sent).expect("JSON").len() <= 16 * 1024);
     let strange = recalled(&[("a", &"\u{1}".repeat(9_000), None)]);
-    let asked = PromptParts { recall: &strange, ..asked };
-    assert!(serde_json::to_string(&context(&asked, &home, &tools, 1)["memory"]).expect("JSON").len() <= 17 * 1024);
+    assert!(serde_json::to_string(&sent_excerpts(&strange)).expect("JSON").len() <= 17 * 1024);
+}
+
+fn request(messages: Vec<Message>) -> ModelRequest {
+    let (model, system) = ("m1".to_owned(), String::new());
+    let (temperature, max_tokens, context_window) = (None, None, 20_000);
+    ModelRequest { model, system, messages, tools: Vec::new(), temperature, max_tokens, context_window }
 }

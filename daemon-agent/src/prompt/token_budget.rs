@@ -1,19 +1,23 @@
-//! How much of the window each layer of a request takes: estimated, and reported once per attempt.
+//! How much of the window each layer of a request takes: estimated before an attempt's first model call, and after each call
+//! what its provider counted, shared among the layers as they were estimated.
 
 use std::collections::BTreeMap;
 
-use protocol::{Excerpt, TaskSubmit, tokens::estimate};
+use protocol::{
+    Excerpt, TaskSubmit, UsageSource,
+    context::{ContextBudget, ContextWindow, DEFAULT_THRESHOLD_PERCENT, Layer, reserve},
+    tokens::estimate,
+};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{SystemPrompt, context_block, history};
+use super::{SystemPrompt, context_block};
 use crate::{
     home::Home,
     memory::Recall,
-    model::{Message, ToolSpec},
+    model::{Message, ModelRequest, PICTURE_TOKENS, ToolSpec},
 };
 
-/// When this share of the window is used, the conversation should be compacted, percent.
-const COMPACTION_PERCENT: u64 = 70;
 /// Most items of a layer that are listed.
 const MAX_ITEMS: usize = 64;
 /// Most bytes of JSON for excerpts that are reported as they were sent.
@@ -30,116 +34,216 @@ pub struct PromptParts<'a> {
     pub plan: &'a str,
 }
 
+/// The layers of an attempt's requests in estimated tokens. The conversation grows; the others stay.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RequestLayers {
+    /// All but the conversation and its results.
+    beside: Vec<PromptLayer>,
+    /// Tokens of `beside` that stand in the conversation's messages.
+    within: u64,
+    conversation: CountedMessages,
+}
+
+/// What the messages take that are counted already, tokens.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct CountedMessages {
+    messages: usize,
+    history: u64,
+    results: u64,
+    pictures: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct PromptLayer {
-    layer: &'static str,
+    layer: Layer,
     tokens: u64,
-    items: Vec<Value>,
+    items: Vec<LayerItem>,
 }
 
-/// The event: `{window, threshold, used, source, hint, layers, memory}`. `hint` means that the conversation should be
-/// compacted; `memory` holds the excerpts as they were sent.
-pub fn context(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec], window: u64) -> BTreeMap<String, Value> {
-    let layers = layers(asked, home, tools);
-    let used: u64 = layers.iter().map(|layer| layer.tokens).sum();
-    let threshold = window * COMPACTION_PERCENT / 100;
-    let layers: Vec<Value> = layers.into_iter().map(PromptLayer::into_json).collect();
-    let fields = [
-        ("window", json!(window)),
-        ("threshold", json!(threshold)),
-        ("used", json!(used)),
-        ("source", json!("estimated")),
-        ("hint", json!(used >= threshold)),
-        ("layers", json!(layers)),
-        ("memory", json!(sent_excerpts(asked.recall))),
-    ];
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct LayerItem {
+    name: String,
+    tokens: u64,
+    /// Tokens of all of it, where only its beginning is sent.
+    of: Option<u64>,
 }
 
-fn layers(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec]) -> Vec<PromptLayer> {
-    let personal: Vec<Value> = asked
-        .system
-        .personal
-        .iter()
-        .map(|block| {
-            let tokens = estimate(&block.text);
-            item(block.name, tokens, block.of.map(|of| (of as u64).div_ceil(4)))
-        })
-        .collect();
-    let personal_tokens: u64 = asked.system.personal.iter().map(|block| estimate(&block.text)).sum();
-    let mut all = vec![
-        PromptLayer::of("system", estimate(&asked.system.text).saturating_sub(personal_tokens), Vec::new()),
-        PromptLayer::of("personalization", personal_tokens, personal),
-        PromptLayer::of("history", history::messages(&asked.submit.messages).iter().map(cost).sum(), Vec::new()),
-    ];
-    let mut beside: BTreeMap<&str, PromptLayer> = BTreeMap::new();
-    for part in context_block::parts(asked.submit, home, asked.recall) {
-        // Attachments are material to work with, as artifacts are.
-        let layer = if part.tag == "attachments" { "artifacts" } else { part.tag };
-        let items = match part.tag {
-            "plan" => vec![item(&format!("workspace/{}", asked.plan), estimate(&part.text), None)],
-            "memory" => {
-                let pairs = asked.recall.0.iter().zip(&part.pieces);
-                pairs.map(|(known, (name, text))| item(name, estimate(text), known.of)).collect()
-            }
-            _ => part.pieces.iter().map(|(name, text)| item(name, estimate(text), None)).collect(),
-        };
-        let found = beside.entry(layer).or_insert_with(|| PromptLayer::of(layer, 0, Vec::new()));
-        found.tokens += estimate(&part.text);
-        found.items.extend(items);
+impl RequestLayers {
+    /// The layers beside a conversation that is not counted yet.
+    pub fn new(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec]) -> Self {
+        let personal = asked.system.personal.iter();
+        let personal: Vec<LayerItem> = personal
+            .map(|block| item(block.name, estimate(&block.text), block.of.map(|of| (of as u64).div_ceil(4))))
+            .collect();
+        let personal = PromptLayer::of(Layer::Personalization, personal);
+        let system = estimate(&asked.system.text).saturating_sub(personal.tokens);
+        let tools = tools.iter().map(|tool| item(tool.name, spec(tool), None)).collect();
+        let mut beside = vec![
+            PromptLayer { layer: Layer::System, tokens: system, items: Vec::new() },
+            PromptLayer::of(Layer::Tools, tools),
+            personal,
+        ];
+        let mut within = 0;
+        for part in context_block::parts(asked.submit, home, asked.recall) {
+            let (layer, items) = match part.tag {
+                "plan" => {
+                    let name = format!("workspace/{}", asked.plan);
+                    (Layer::Plan, vec![item(&name, estimate(&part.text), None)])
+                }
+                "memory" => {
+                    let pairs = asked.recall.0.iter().zip(&part.pieces);
+                    let items = pairs.map(|(known, (name, text))| item(name, estimate(text), known.of));
+                    (Layer::Memory, items.collect())
+                }
+                tag => {
+                    let layer = if tag == "artifacts" { Layer::Artifacts } else { Layer::Files };
+                    (layer, part.pieces.iter().map(|(name, text)| item(name, estimate(text), None)).collect())
+                }
+            };
+            let tokens = estimate(&part.text);
+            within += tokens;
+            add(&mut beside, PromptLayer { layer, tokens, items });
+        }
+        Self { beside, within, conversation: CountedMessages::default() }
     }
-    all.extend(["plan", "artifacts", "memory", "context"].into_iter().filter_map(|name| beside.remove(name)));
-    all.push(PromptLayer::of("goal", estimate(&asked.submit.goal), Vec::new()));
-    let tools: Vec<(&str, u64)> = tools.iter().map(|tool| (tool.name, spec(tool))).collect();
-    let named = tools.iter().map(|(name, tokens)| item(name, *tokens, None)).collect();
-    all.push(PromptLayer::of("tools", tools.iter().map(|(_, tokens)| tokens).sum(), named));
-    all
+
+    /// The conversation began anew: none of it is counted.
+    pub fn begin_again(&mut self) {
+        self.conversation = CountedMessages::default();
+    }
+
+    /// The event about a request of so many tokens, as its provider counted them, or about one that is not made yet:
+    /// `{window, windowSource, reserve, threshold, used, source, hint, layers}`. `hint` means that the conversation should be
+    /// compacted.
+    pub fn report(
+        &mut self,
+        request: &ModelRequest,
+        window: &ContextWindow,
+        measured: Option<u64>,
+    ) -> BTreeMap<String, Value> {
+        self.conversation.count(&request.messages);
+        let CountedMessages { history, results, pictures, .. } = self.conversation;
+        let mut layers = self.beside.clone();
+        let history = history.saturating_sub(self.within);
+        for (layer, tokens) in [(Layer::Files, pictures), (Layer::History, history), (Layer::Results, results)] {
+            if tokens > 0 {
+                add(&mut layers, PromptLayer { layer, tokens, items: Vec::new() });
+            }
+        }
+        layers.sort_by_key(|layer| layer.layer);
+        if let Some(measured) = measured {
+            share(&mut layers, measured);
+        }
+        let used: u64 = layers.iter().map(|layer| layer.tokens).sum();
+        let is_fixed = |layer: &&PromptLayer| !matches!(layer.layer, Layer::History | Layer::Results | Layer::Files);
+        let fixed = layers.iter().filter(is_fixed).map(|layer| layer.tokens).sum();
+        let reserve = reserve(window.tokens, request.max_tokens);
+        let threshold = ContextBudget { window: window.tokens, reserve, fixed }.threshold(DEFAULT_THRESHOLD_PERCENT);
+        let source = if measured.is_some() { UsageSource::Measured } else { UsageSource::Estimated };
+        let layers: Vec<Value> = layers.into_iter().map(PromptLayer::into_json).collect();
+        let fields = [
+            ("window", json!(window.tokens)),
+            ("windowSource", json!(window.source)),
+            ("reserve", json!(reserve)),
+            ("threshold", json!(threshold)),
+            ("used", json!(used)),
+            ("source", json!(source)),
+            ("hint", json!(used >= threshold)),
+            ("layers", json!(layers)),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+impl CountedMessages {
+    /// Counts what came to a conversation.
+    fn count(&mut self, messages: &[Message]) {
+        for message in messages.iter().skip(self.messages) {
+            match message {
+                Message::User(text) => self.history += estimate(text),
+                Message::Pictures(pictures) => self.pictures += pictures.len() as u64 * PICTURE_TOKENS,
+                Message::Assistant(said) => {
+                    let calls = said.calls.iter();
+                    let calls = calls.map(|call| estimate(&call.name) + estimate(&call.object().to_string()));
+                    let reasoning = said.reasoning.iter().map(|block| estimate(&block.to_string()));
+                    self.history += estimate(&said.text) + reasoning.sum::<u64>();
+                    self.results += calls.sum::<u64>();
+                }
+                Message::Tool { content, .. } => self.results += estimate(content),
+            }
+        }
+        self.messages = messages.len();
+    }
+}
+
+/// Adds a layer, or what it takes to the same one.
+fn add(layers: &mut Vec<PromptLayer>, more: PromptLayer) {
+    match layers.iter_mut().find(|known| known.layer == more.layer) {
+        Some(known) => {
+            known.tokens += more.tokens;
+            known.items.extend(more.items);
+        }
+        None => layers.push(more),
+    }
+}
+
+/// Shares `all` tokens among the layers as they were estimated, and among their items.
+fn share(layers: &mut [PromptLayer], all: u64) {
+    let sum = layers.iter().map(|layer| layer.tokens).sum::<u64>().max(1);
+    let of = |tokens: u64| u64::try_from(u128::from(tokens) * u128::from(all) / u128::from(sum)).unwrap_or(u64::MAX);
+    for layer in layers.iter_mut() {
+        layer.tokens = of(layer.tokens);
+        for item in &mut layer.items {
+            (item.tokens, item.of) = (of(item.tokens), item.of.map(of));
+        }
+    }
+    let rest = all.saturating_sub(layers.iter().map(|layer| layer.tokens).sum());
+    if let Some(largest) = layers.iter_mut().max_by_key(|layer| layer.tokens) {
+        largest.tokens += rest;
+    }
 }
 
 impl PromptLayer {
-    fn of(layer: &'static str, tokens: u64, items: Vec<Value>) -> Self {
-        Self { layer, tokens, items }
+    /// A layer that is its items.
+    fn of(layer: Layer, items: Vec<LayerItem>) -> Self {
+        Self { layer, tokens: items.iter().map(|item| item.tokens).sum(), items }
     }
 
     fn into_json(mut self) -> Value {
         let more = self.items.len().saturating_sub(MAX_ITEMS);
         if more > 0 {
-            let rest: u64 = self.items.drain(MAX_ITEMS..).filter_map(|item| item["tokens"].as_u64()).sum();
+            let rest: u64 = self.items.drain(MAX_ITEMS..).map(|item| item.tokens).sum();
             self.items.push(item(&format!("and {more} more"), rest, None));
         }
-        let mut layer = json!({ "layer": self.layer, "tokens": self.tokens });
+        // A provider counts a request as a whole.
+        let mut layer = json!({ "layer": self.layer, "tokens": self.tokens, "source": UsageSource::Estimated });
         if !self.items.is_empty() {
-            layer["items"] = self.items.into();
+            layer["items"] = self.items.into_iter().map(LayerItem::into_json).collect();
         }
         layer
     }
 }
 
-fn item(name: &str, tokens: u64, of: Option<u64>) -> Value {
-    let mut item = json!({ "name": protocol::text::head(name, MAX_NAME_BYTES), "tokens": tokens });
-    if let Some(of) = of {
-        item["truncated"] = json!({ "kept": tokens.min(of), "of": of });
+impl LayerItem {
+    fn into_json(self) -> Value {
+        let mut item = json!({ "name": self.name, "tokens": self.tokens });
+        if let Some(of) = self.of {
+            item["truncated"] = json!({ "kept": self.tokens.min(of), "of": of });
+        }
+        item
     }
-    item
 }
 
-fn cost(message: &Message) -> u64 {
-    match message {
-        Message::User(text) => estimate(text),
-        Message::Pictures(_) => 0,
-        Message::Assistant(said) => {
-            let calls = said.calls.iter().map(|call| estimate(&call.name) + estimate(&call.object().to_string()));
-            estimate(&said.text) + calls.sum::<u64>()
-        }
-        Message::Tool { content, .. } => estimate(content),
-    }
+fn item(name: &str, tokens: u64, of: Option<u64>) -> LayerItem {
+    LayerItem { name: protocol::text::head(name, MAX_NAME_BYTES).to_owned(), tokens, of }
 }
 
 fn spec(tool: &ToolSpec) -> u64 {
     estimate(tool.name) + estimate(tool.description) + estimate(&tool.parameters.to_string())
 }
 
-/// The excerpts, as far as there is room for them.
-fn sent_excerpts(recall: &Recall) -> Vec<Excerpt> {
+/// The excerpts as they were sent, as far as there is room for them.
+pub fn sent_excerpts(recall: &Recall) -> Vec<Excerpt> {
     let (mut all, mut room) = (Vec::new(), MAX_EXCERPT_BYTES);
     for item in &recall.0 {
         let mut excerpt = item.excerpt.clone();

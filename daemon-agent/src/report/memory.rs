@@ -140,19 +140,20 @@ impl MemoryEditor {
         done
     }
 
-    /// Takes the notes that an answer suggests, and returns why others were not taken.
-    pub async fn take_suggestions(&self, answer: &str) -> Vec<String> {
+    /// Takes the notes that an answer suggests. Returns how many were taken, and why others were not.
+    pub async fn take_suggestions(&self, answer: &str) -> (usize, Vec<String>) {
         let all = suggestions(answer);
-        let mut wrong = Vec::new();
+        let (mut taken, mut wrong) = (0, Vec::new());
         if all.len() > MAX_SUGGESTIONS {
             wrong.push(format!("an answer may contain at most {MAX_SUGGESTIONS} suggestions for the memory"));
         }
         for note in all.into_iter().take(MAX_SUGGESTIONS) {
-            if let Err(why) = self.remember(note, NoteKind::Memory).await {
-                wrong.push(why);
+            match self.remember(note, NoteKind::Memory).await {
+                Ok(_) => taken += 1,
+                Err(why) => wrong.push(why),
             }
         }
-        wrong
+        (taken, wrong)
     }
 
     /// Search results in the form that a model reads.

@@ -4,7 +4,9 @@
 //! (`mesh`).
 
 use std::{
-    path::PathBuf,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -79,8 +81,8 @@ impl Rest {
         }
         self.0.is_kept.store(true, Ordering::SeqCst);
         let file = self.0.file.clone();
-        let written = tokio::task::spawn_blocking(move || write_private(&file, &record)).await;
-        if let Err(error) = written.map_err(std::io::Error::other).flatten() {
+        let written = tokio::task::spawn_blocking(move || write_and_read_back(&file, &record)).await;
+        if let Err(error) = written.map_err(io::Error::other).flatten() {
             tracing::warn!(file = %self.0.file.display(), "a task that waits cannot be kept over a restart: {error}");
             return self.0.is_kept.store(!self.remove().await, Ordering::SeqCst);
         }
@@ -138,12 +140,21 @@ impl Rest {
     async fn remove(&self) -> bool {
         let file = self.0.file.clone();
         let removed = tokio::task::spawn_blocking(move || remove_private(&file)).await;
-        let removed = removed.map_err(std::io::Error::other).flatten();
+        let removed = removed.map_err(io::Error::other).flatten();
         if let Err(error) = &removed {
             tracing::warn!(file = %self.0.file.display(), "cannot delete: {error}");
         }
         removed.is_ok()
     }
+}
+
+/// A record counts only if the disk gives back what it was given. Blocks.
+fn write_and_read_back(file: &Path, record: &[u8]) -> io::Result<()> {
+    write_private(file, record)?;
+    if fault::at("rest::torn_record") {
+        File::options().write(true).open(file)?.set_len(record.len() as u64 / 2)?;
+    }
+    if fs::read(file)? == record { Ok(()) } else { Err(io::Error::other("it does not read back as it was written")) }
 }
 
 #[cfg(test)]

@@ -274,24 +274,3 @@ fn describe(ended: &CommandEnd, cut: Option<EarlyEnd>, seconds: u64, stopped: St
     }
     fields
 }
-
-/// A result as a model reads it: what was printed, then remarks in brackets.
-pub fn text(fields: &Map<String, Value>) -> String {
-    let mut remarks = Vec::new();
-    match (fields.get("exitCode"), fields.get("signal")) {
-        (Some(code), _) => remarks.push(format!("exit code {code}")),
-        (None, Some(signal)) => remarks.push(format!("ended by signal {signal}")),
-        (None, None) => {}
-    }
-    let word = |name: &str| fields.get(name).and_then(Value::as_str);
-    remarks.extend(word("note").map(str::to_owned));
-    if let Some(file) = word("file") {
-        let part = if fields.contains_key("fileNote") { "beginning of the" } else { "whole" };
-        remarks
-            .push(format!("the {part} output of {} bytes is in {file}", fields.get("bytes").unwrap_or(&Value::Null)));
-    }
-    remarks.extend(word("fileNote").map(str::to_owned));
-    let output = word("output").unwrap_or_default();
-    let between = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
-    format!("{output}{between}[{}]", remarks.join("; "))
-}

@@ -3,13 +3,19 @@
 use std::{
     fs,
     io::{self, Write as _},
-    os::unix::fs::{PermissionsExt, symlink},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{PermissionsExt, symlink},
+    },
     path::PathBuf,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use protocol::EntryKind;
-use rustix::fs::{CWD, FileType, Mode};
+use rustix::{
+    fs::{CWD, FileType, Mode},
+    io::Errno,
+};
 
 use super::*;
 
@@ -301,4 +307,29 @@ fn what_people_send_is_placed_over_no_link_and_instead_of_whatever_a_command_lef
     // A large file of holes is not read.
     fs::File::create(fixture.at("attachments/t/m/d.txt")).and_then(|file| file.set_len(1 << 40)).expect("holes");
     assert!(!holds("attachments/t/m/d.txt"));
+}
+
+#[test]
+fn a_new_name_takes_nobodys_place_also_where_the_file_system_cannot_refuse_that() {
+    type Rename = fn(&OwnedFd, &str, &str) -> Result<(), Errno>;
+    let ways: [Rename; 2] = [
+        |folder, from, to| rename_new(folder, from, to),
+        |folder, from, to| write::rename_by_second_name(folder, from, to),
+    ];
+    for rename in ways {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let opened = OwnedFd::from(fs::File::open(folder.path()).expect("opened"));
+        fs::write(at("draft"), "mine").expect("written");
+        fs::write(at("taken"), "theirs").expect("written");
+        symlink(at("nowhere"), at("link")).expect("a link");
+        for to in ["taken", "link"] {
+            assert_eq!(rename(&opened, "draft", to), Err(Errno::EXIST), "{to}");
+        }
+        assert_eq!(fs::read_to_string(at("taken")).expect("there"), "theirs");
+        assert!(at("link").is_symlink() && !at("nowhere").exists());
+        rename(&opened, "draft", "free").expect("renamed");
+        assert_eq!(fs::read_to_string(at("free")).expect("there"), "mine");
+        assert!(!at("draft").exists(), "one name is left");
+    }
 }

@@ -321,13 +321,19 @@ impl Drop for DraftFile<'_> {
 /// Gives a file in a folder another name there, which must be free: `EXIST` if it is not.
 pub fn rename_new(folder: &OwnedFd, from: &str, to: impl rustix::path::Arg + Copy) -> Result<(), Errno> {
     match rustix::fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
-        // File systems such as NFS cannot; a second name is as good.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            rustix::fs::linkat(folder, from, folder, to, AtFlags::empty())?;
-            rustix::fs::unlinkat(folder, from, AtFlags::empty())
-        }
+        Err(Errno::INVAL | Errno::NOSYS) => rename_by_second_name(folder, from, to),
         renamed => renamed,
     }
+}
+
+/// The same where the file system, such as NFS, cannot refuse to overwrite.
+pub(super) fn rename_by_second_name(
+    folder: &OwnedFd,
+    from: &str,
+    to: impl rustix::path::Arg + Copy,
+) -> Result<(), Errno> {
+    rustix::fs::linkat(folder, from, folder, to, AtFlags::empty())?;
+    rustix::fs::unlinkat(folder, from, AtFlags::empty())
 }
 
 /// Renames the draft to its name if that is free; returns whether it was.

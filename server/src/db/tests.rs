@@ -164,7 +164,9 @@ fn what_is_searched_is_taken_literally() {
 #[tokio::test]
 async fn a_history_is_read_by_its_tasks_however_long_the_session_is() {
     let (folder, db) = fresh().await;
-    let query = messages::history_query(&protocol::SessionId::new(1), 9, Instant(1), 16);
+    let session = protocol::SessionId::new(1);
+    let query =
+        messages::past::newest_query(messages::past::PastRange { session: &session, below: 9, until: Instant(1) });
     let url = format!("sqlite://{}/board.db", folder.path().display());
     let mut hand = SqliteConnectOptions::from_str(&url).expect("an address").connect().await.expect("the file");
     let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {}", query.sql()));

@@ -3,7 +3,7 @@
 pub mod approval;
 pub mod assemble;
 pub mod committed;
-pub mod history;
+pub mod context;
 pub mod idempotency;
 pub mod logbook;
 pub mod search_terms;

@@ -5,16 +5,28 @@ use std::collections::HashSet;
 
 use protocol::{
     AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, SessionId, TaskId, TaskSubmit, TeamId, Turn,
-    ViberId, WorkspaceWrite, WriteOp, limits,
+    ViberId, WorkspaceWrite, WriteOp, limits, tokens,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    actions::reconcile,
-    db::{self, TeamTx, commands::StoredCommand},
+    actions::{reconcile, tasks::compact},
+    db::{
+        self, TeamTx,
+        commands::StoredCommand,
+        messages::{
+            past::{self, PastRange},
+            pins, summaries,
+        },
+        plans::SentWithTask,
+    },
     domain::{
-        ApprovalSettings, Connection, Delivery, EditState, MessageRole, Policies, Task, TeamPrices, history::Exchange,
-        history::History,
+        ApprovalSettings, Connection, Delivery, EditState, Policies, Task, TaskKind, TeamPrices,
+        context::{
+            Exchange, ModelLimits, Past, PlanSettings,
+            compaction::{self, Carried, MAX_COMPACTED_WINDOWS},
+            plan,
+        },
     },
     error::{Error, Result},
     hub::InlineCommand,
@@ -23,8 +35,6 @@ use crate::{
 
 /// Commands that are composed at a time.
 pub(super) const COMMANDS_PER_READ: u64 = 8;
-/// Earlier tasks of a session that are read at a time.
-const TASKS_PER_READ: u64 = 16;
 /// Artifacts that a task gets references to.
 const MAX_ARTIFACTS: usize = 50;
 /// Versions of artifacts that are read to find the newest of each.
@@ -135,8 +145,8 @@ pub async fn payload(board: &Board, team: &TeamId, viber: &ViberId, task: &TaskI
 struct SubmitSource {
     task: Task,
     agents: Vec<AgentInfo>,
-    /// The newest earlier tasks.
-    earlier: Vec<db::messages::HistoryPart>,
+    /// The newest turns before it.
+    earlier: Vec<Exchange>,
 }
 
 impl SubmitSource {
@@ -150,12 +160,9 @@ impl SubmitSource {
         let session = body["sessionId"].as_str().and_then(|id| id.parse().ok());
         let session: SessionId = session.ok_or_else(|| Error::Internal("a task:submit names no session".into()))?;
         let below = body["upToSeq"].as_u64().unwrap_or_default() + 1;
+        let range = PastRange { session: &session, below, until: stored.created_at };
         let (task, agents, earlier) = tx
-            .query_three(
-                db::tasks::load_query(id),
-                db::vibers::agents_query(viber),
-                db::messages::history_query(&session, below, stored.created_at, TASKS_PER_READ),
-            )
+            .query_three(db::tasks::load_query(id), db::vibers::agents_query(viber), past::newest_query(range))
             .await?;
         Ok(task.map(|task| Self { task, agents, earlier }))
     }
@@ -163,25 +170,69 @@ impl SubmitSource {
 
 async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredCommand) -> Result<TaskSubmit> {
     let SubmitSource { task, agents, earlier } = source;
+    if task.kind != TaskKind::Work {
+        return conversation(tx, task, &agents, stored.created_at).await;
+    }
     // The window is that of the agent's own model.
     let agent = agents.iter().find(|agent| agent.id == task.agent_id);
     let agent = agent.filter(|agent| task.model_asked().is_none_or(|model| model == agent.model));
-    let window = agent.and_then(|agent| agent.context_window);
-    let mut history = History::new(window);
-    let mut page = exchanges(earlier);
-    while page.iter().all(|(_, exchange)| history.take(exchange)) {
-        // A page that is not full is the last one.
-        let Some((below, _)) = page.last().filter(|_| page.len() as u64 == TASKS_PER_READ) else { break };
-        let session = &task.session_id;
-        page = exchanges(db::messages::history(tx, session, *below, stored.created_at, TASKS_PER_READ).await?);
+    let messages = carried(tx, &task, ModelLimits::of(agent), (earlier, stored.created_at)).await?;
+    let SentWithTask { policies, mut plan, continues } =
+        db::plans::sent(tx, &task.session_id).await?.unwrap_or_default();
+    let earlier_session = |what| continues.as_ref().filter(|(_, carries)| carries.contains(&what)).map(|(id, _)| id);
+    if let Some(earlier) = earlier_session(Carried::Plan).filter(|_| plan.is_none()) {
+        plan = db::plans::sent(tx, earlier).await?.and_then(|earlier| earlier.plan);
     }
-    let (policies, plan) = db::plans::sent(tx, &task.session_id).await?.unwrap_or_default();
     let plan = plan.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
     let given = task.payload.get("artifacts").is_some_and(|given| !given.is_null());
-    let artifacts = if given { Vec::new() } else { artifacts(tx, &task.session_id, stored.created_at).await? };
+    let mut known = if given { Vec::new() } else { artifacts(tx, &task.session_id, stored.created_at).await? };
+    if let Some(earlier) = earlier_session(Carried::Artifacts).filter(|_| !given) {
+        let carried = artifacts(tx, earlier, stored.created_at).await?;
+        known.extend(carried.into_iter().take(MAX_ARTIFACTS.saturating_sub(known.len())));
+    }
     let (approvals, prices) = tx.query_two(db::approvals::settings::load_query(), db::prices::load_query()).await?;
-    let context = SessionContext { policies, approvals, prices, plan, artifacts };
-    Ok(submission(task, history.finish(), context))
+    let context = SessionContext { policies, approvals, prices, plan, artifacts: known };
+    Ok(submission(task, messages, context))
+}
+
+/// What a task's request carries of its session's past, as it was when the task was submitted.
+async fn carried(
+    tx: &mut TeamTx<'_>,
+    task: &Task,
+    model: ModelLimits,
+    (newest, until): (Vec<Exchange>, Instant),
+) -> Result<Vec<Turn>> {
+    let below = task.message_seq;
+    let session = &task.session_id;
+    let (pins, reported, standing) = tx
+        .query_three(
+            pins::load_query(session),
+            db::contexts::load_query(session),
+            summaries::standing_query(session, task.message_seq, until),
+        )
+        .await?;
+    let settings = PlanSettings { asked: tokens::estimate(&task.goal), ..PlanSettings::of(&model, reported.as_ref()) };
+    let mut found = Past::new(settings.room(), pins, standing.map(|standing| standing.summary));
+    past::read(tx, PastRange { session, below, until }, newest, &mut found).await?;
+    Ok(plan(&found, &settings).turns)
+}
+
+/// What is done with a conversation: what its model reads is the conversation itself.
+async fn conversation(tx: &mut TeamTx<'_>, task: Task, agents: &[AgentInfo], until: Instant) -> Result<TaskSubmit> {
+    let (session, compaction) = (&task.session_id, compact::of_task(&task)?);
+    let model = ModelLimits::of(agents.iter().find(|agent| agent.id == task.agent_id));
+    let range = PastRange { session, below: compaction.up_to + 1, until };
+    let (newest, pins, prices) =
+        tx.query_three(past::newest_query(range), pins::load_query(session), db::prices::load_query()).await?;
+    let base = compact::base_of(tx, session, compaction.base.as_ref()).await?;
+    let mut found = Past::new(model.window.tokens.saturating_mul(MAX_COMPACTED_WINDOWS), pins, base);
+    past::read(tx, range, newest, &mut found).await?;
+    let request = compaction.request(task.kind != TaskKind::Flush);
+    let messages = compaction::conversation(&found, compaction.notes_after);
+    let policies = db::plans::sent(tx, session).await?.unwrap_or_default().policies;
+    let context = SessionContext { policies, prices, ..SessionContext::default() };
+    // A daemon that does not know what `compact` is takes its goal for work: it asks before it does any.
+    Ok(TaskSubmit { compact: Some(request), approve_first: true, ..submission(task, messages, context) })
 }
 
 /// What a task gets of its session and team beside the conversation.
@@ -226,6 +277,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         prices: session.prices.list,
         leash,
         deadline: None,
+        compact: None,
         payload_url: None,
     }
 }
@@ -248,22 +300,6 @@ async fn artifacts(tx: &mut TeamTx<'_>, session: &SessionId, until: Instant) -> 
         call_id: None,
     });
     Ok(references.collect())
-}
-
-/// Groups rows of parts, newest task first, into exchanges with their places.
-fn exchanges(rows: Vec<db::messages::HistoryPart>) -> Vec<(u64, Exchange)> {
-    let mut exchanges: Vec<(u64, Exchange)> = Vec::new();
-    for row in rows {
-        if exchanges.last().is_none_or(|(place, _)| *place != row.place) {
-            exchanges.push((row.place, Exchange { question: Vec::new(), answer: Vec::new(), state: row.state }));
-        }
-        let Some((_, exchange)) = exchanges.last_mut() else { continue };
-        match row.role {
-            MessageRole::User => exchange.question.extend(row.part),
-            MessageRole::Assistant => exchange.answer.extend(row.part),
-        }
-    }
-    exchanges
 }
 
 /// The submission when it fits a frame, else one without its large parts and with the path where the daemon fetches all of

@@ -9,7 +9,7 @@ use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
 use fleet::vibers;
 use people::{members, prices, quota};
-use work::{approvals, events, imports, messages, search, sessions, tasks};
+use work::{approvals, compaction, events, imports, messages, pins, search, sessions, tasks};
 
 mod description;
 mod gate;
@@ -53,11 +53,13 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 16] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 18] = [
     vibers::routes,
     workspace::routes,
     spaces::routes,
     messages::routes,
+    pins::routes,
+    compaction::routes,
     sessions::routes,
     search::routes,
     tasks::routes,

@@ -29,6 +29,7 @@ const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/talk.css"),
     include_str!("../../../static/css/asks.css"),
     include_str!("../../../static/css/pane.css"),
+    include_str!("../../../static/css/context.css"),
     include_str!("../../../static/css/pages.css"),
     include_str!("../../../static/css/files.css"),
     include_str!("../../../static/css/gate.css"),

@@ -87,7 +87,7 @@ pub fn artifact_diff(slug: &str, id: &ArtifactId, with: &ArtifactId) -> String {
 }
 
 /// A verb on a session: `rename`, `archive`, `unarchive`, `pin`, `unpin`, `delete`, `seen`, `writing`, `pane`, `messages`,
-/// `attachments`.
+/// `attachments`, `pins`.
 pub fn session_verb(slug: &str, id: &SessionId, verb: &str) -> String {
     format!("/t/{slug}/sessions/{id}/{verb}")
 }

@@ -171,6 +171,7 @@ const ELSEWHERE: &[&str] = &[
     "no_such_step",
     "not_asked",
     "not_editable",
+    "nothing",
     "other_email",
     "set_up",
     "short_password",

@@ -5,7 +5,10 @@ use protocol::{ErrorCode, FromDaemon, ProviderInfo, TaskError, ViberState};
 
 use super::*;
 
-crate::on_both_databases!(every_error_has_buttons_for_its_next_step);
+crate::on_both_databases!(
+    every_error_has_buttons_for_its_next_step,
+    going_on_begins_a_task_with_its_agents_limits_and_says_so,
+);
 
 const RETRY: &str = "data-focus=\"retry\"";
 const MODEL: &str = "<option>acme/m2</option>";
@@ -100,5 +103,25 @@ async fn every_error_has_buttons_for_its_next_step(engine: Engine) {
     let same =
         all["items"].as_array().expect("a list").iter().filter(|task| task["goal"] == "Go on where you stopped.");
     assert_eq!(same.count(), 1);
+    fixture.board.assert_invariants().await;
+}
+
+async fn going_on_begins_a_task_with_its_agents_limits_and_says_so(engine: Engine) {
+    let (mut fixture, _, first) = asking(engine).await;
+    fixture.viber.report(&first.task_id, 1, 4, vec![completed("done")]).await;
+    let task = fixture.submit_with("Carefully", json!({ "leash": 5, "limits": { "steps": 1 } })).await;
+    let submit = fixture.viber.submitted().await;
+    assert_eq!((submit.limits.steps, submit.leash), (Some(1), Some(5)));
+    let reached = failed(ErrorCode::BudgetExceeded, "The limit of steps is reached.");
+    fixture.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), reached]).await;
+    let page = format!("/t/home/sessions/{}", id(&task, "sessionId"));
+    let html = fixture.owner().page(&page).await.expect(200).body;
+    for words in ["A new task: it has used nothing yet", "not those that this one was given", "limits begin anew"] {
+        assert!(html.contains(words), "{words}: {html}");
+    }
+    let go_on = [("content", "Go on where you stopped."), ("key", "k-1"), ("shows_files", "yes")];
+    fixture.owner().post_form(&format!("{page}/messages"), &go_on).await.expect(303);
+    let next = fixture.viber.submitted().await;
+    assert_eq!((next.task_id == submit.task_id, next.limits.steps, next.leash), (false, None, None));
     fixture.board.assert_invariants().await;
 }

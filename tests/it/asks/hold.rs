@@ -65,8 +65,10 @@ async fn a_viber_stops_everything_or_one_agent(engine: Engine) {
     let stopped = fixture.operator.post(&stop, &json!({ "reason": "All of it" })).await.expect(200).json();
     assert_eq!(stopped, json!({ "stopped": [third["id"]] }));
     let fourth = fixture.operator.submit(&viber_id, "One more").await;
+    let behind = fixture.operator.follow_up(&fourth, "And then this").await;
     let all = fixture.operator.post(&interrupt, &json!({ "targetAgentId": "*" })).await.expect(200).json();
-    assert_eq!(all, json!({ "stopped": [fourth["id"]] }));
+    assert_eq!(all, json!({ "stopped": [behind["id"], fourth["id"]] }), "what waits behind it, too");
+    assert_eq!(fixture.operator.task(id(&behind, "id")).await["state"], "stopped");
     let viewer = fixture.board.token("home", "viewer").await;
     viewer.post(&stop, &json!({})).await.expect(403);
     let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;

@@ -10,6 +10,7 @@ crate::on_both_databases!(
     an_owner_alone_lets_lower_roles_decide,
     a_daemon_that_would_ignore_rules_is_given_no_task,
     what_was_queued_before_the_rules_is_not_given_to_such_a_daemon,
+    a_long_queue_that_is_refused_goes_on_by_itself,
 );
 
 const RULES: &str = "/api/v1/approval-rules";
@@ -231,12 +232,18 @@ async fn a_daemon_that_would_ignore_rules_is_given_no_task(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
-async fn what_was_queued_before_the_rules_is_not_given_to_such_a_daemon(engine: Engine) {
+/// A session with a task that runs on a daemon which no longer knows rules.
+async fn with_an_older_daemon(engine: Engine) -> (Fixture<FakeDaemon>, Value, TaskSubmit) {
     let (mut fixture, task, submit) = asking(engine).await;
     fixture.viber.cut();
     fixture.viber.capabilities = vec![Capability::Steer];
     fixture.viber.running = vec![protocol::AttemptRef { task_id: submit.task_id.clone(), attempt: 1 }];
     fixture.viber.connect().await;
+    (fixture, task, submit)
+}
+
+async fn what_was_queued_before_the_rules_is_not_given_to_such_a_daemon(engine: Engine) {
+    let (mut fixture, task, submit) = with_an_older_daemon(engine).await;
     let waits = [fixture.operator.follow_up(&task, "One").await, fixture.operator.follow_up(&task, "Two").await];
     fixture.owner().put(RULES, &json!({ "deny": ["shell"] })).await.expect(200);
     fixture.viber.report(&submit.task_id, 1, 4, vec![completed("done")]).await;
@@ -246,5 +253,19 @@ async fn what_was_queued_before_the_rules_is_not_given_to_such_a_daemon(engine: 
         let why = ended["error"]["message"].as_str().expect("a sentence");
         assert!(why.contains("does not know the team's rules"), "{why}");
     }
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_long_queue_that_is_refused_goes_on_by_itself(engine: Engine) {
+    let (mut fixture, task, submit) = with_an_older_daemon(engine).await;
+    let mut last = Value::Null;
+    for n in 1..=120 {
+        last = fixture.operator.follow_up(&task, &format!("Number {n}")).await;
+    }
+    fixture.owner().put(RULES, &json!({ "deny": ["shell"] })).await.expect(200);
+    fixture.viber.report(&submit.task_id, 1, 4, vec![completed("done")]).await;
+    // Nothing else happens in the session.
+    let ended = fixture.operator.task_that(id(&last, "id"), "ended", |task| task["endedAt"].is_string()).await;
+    assert_eq!(ended["state"], "error", "{ended:#}");
     fixture.board.assert_invariants().await;
 }

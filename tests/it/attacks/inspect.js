@@ -3,7 +3,7 @@
 const words = (text) => new Set(text.trim().split(/\s+/));
 const PAGE_TAGS = words(`html head meta title link script body a nav main header div section span b strong p h1 h2 h3 ul ol li
   form input textarea button label select option details summary code pre samp kbd svg use path time table thead tbody tr th td
-  meter progress aside dialog ins del i dl dt dd fieldset legend figure figcaption caption noscript small article br mark img canvas footer template`);
+  meter progress g rect line text aside dialog ins del i dl dt dd fieldset legend figure figcaption caption noscript small article br mark img canvas footer template`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
   required draggable maxlength placeholder rows formaction formnovalidate popover popovertarget for hidden datetime title open download selected checked disabled
   min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength inputmode
@@ -16,7 +16,7 @@ const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name con
   data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-writing data-htmx-powered
    data-card data-filled data-shows data-goal data-drop data-failed alt decoding width height
    data-folds data-extent data-end data-wrap data-wrapped data-address data-comment data-look data-look-again data-brief data-as-of data-count data-lines
-   data-cancel data-over data-side data-line data-full data-away data-message data-new`);
+   data-cancel data-layer x y x1 x2 y1 y2 preserveaspectratio data-over data-side data-line data-full data-away data-message data-new`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x`);

@@ -6,7 +6,10 @@ use std::{fs, path::PathBuf, sync::Mutex};
 use board_tests::{Board, Browser, Engine, Fixture, board::HOME, browser::Scripts, llm::Reply, programs::root, tasks};
 use serde_json::{Value, json};
 
-use super::shots::{Purpose, Shots, asks::visit_asks, changes::visit_changes, talk::visit_talk, visit_every_page};
+use super::shots::{
+    Purpose, Shots, asks::visit_asks, changes::visit_changes, context::visit_context, talk::visit_talk,
+    visit_every_page,
+};
 
 /// Runs axe over the page that is shown. A scheme changes colours alone, so that one of the two is looked at for these.
 const RUN_JS: &str = "const [scheme] = arguments; const tags = scheme === 'dark'
@@ -46,6 +49,13 @@ async fn axe_finds_nothing_on_any_page() {
 async fn axe_finds_nothing_on_changes_and_comments() {
     let purpose = Purpose::Axe(Mutex::default());
     visit_changes(&purpose).await;
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_what_fills_a_window() {
+    let purpose = Purpose::Axe(Mutex::default());
+    visit_context(&purpose).await;
     nothing_found(purpose);
 }
 
@@ -100,6 +110,7 @@ async fn axe_finds_nothing_on_what_a_machine_shows() {
         ("artifacts", format!("/sessions/{session}?pane=artifacts")),
         ("files-tab", format!("/sessions/{session}?pane=files")),
         ("memory-tab", format!("/sessions/{session}?pane=memory")),
+        ("context-tab", format!("/sessions/{session}?pane=context")),
         ("session-delete", format!("/sessions/{session}/delete")),
         ("files", format!("{viber}/files")),
         ("file", format!("{viber}/files/MEMORY.md")),

@@ -159,6 +159,7 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
             "?pane=artifacts",
             "?pane=files",
             "?pane=memory",
+            "?pane=context",
             "/delete",
             "/comments",
             "",

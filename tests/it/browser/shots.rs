@@ -4,6 +4,7 @@
 pub mod asks;
 pub mod changes;
 mod composer;
+pub mod context;
 mod readme;
 pub mod talk;
 

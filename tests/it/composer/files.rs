@@ -2,10 +2,11 @@
 
 use std::{fs, path::PathBuf};
 
-use board_tests::{Browser, Engine, Fixture, board::HOME, browser::Scripts};
+use board_tests::{Browser, Engine, FakeDaemon, Fixture, board::HOME, browser::Scripts, eventually};
+use protocol::{AgentInfo, Capability, FromDaemon, ViberState};
 use serde_json::{Value, json};
 
-use super::{resting, session_page, until};
+use super::{answers::offers, resting, session_page, until};
 
 /// Puts files where somebody pastes or drops them.
 const BRING: &str = "
@@ -76,6 +77,74 @@ async fn files_are_pasted_dropped_and_chosen_in_a_session_and_go_with_the_messag
     until(&browser, "its picture", "return document.querySelector('.message .card img')?.naturalWidth === 1").await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
     fixture.board.assert_invariants().await;
+}
+
+/// The agent `default` sees no pictures, `reviewer` does; there are two models.
+async fn blind_and_seeing(fixture: &mut Fixture<FakeDaemon>) {
+    offers(fixture).await;
+    let agent = |id: &str, model: &str, more: &[Capability]| AgentInfo {
+        id: id.into(),
+        name: id.into(),
+        model: model.into(),
+        max_steps: 25,
+        capabilities: [&[Capability::Files], more].concat(),
+        ..AgentInfo::default()
+    };
+    let agents = vec![
+        agent("default", "anthropic/claude-sonnet-4-5", &[]),
+        agent("reviewer", "anthropic/claude-opus-4-1", &[Capability::Images]),
+    ];
+    let state = ViberState { agents: Some(agents), ..ViberState::default() };
+    fixture.viber.send(&FromDaemon::State(Box::new(state))).await;
+    let viber = format!("/api/v1/vibers/{}", fixture.viber_id);
+    eventually("what they can is known", async || {
+        fixture.operator.get(&viber).await.expect(200).body.contains("images").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whose_model_sees_no_pictures_is_said_before_one_is_sent() {
+    const NOTE: &str = "return getComputedStyle(document.querySelector('#composer > .blind-note')).display";
+    let (mut fixture, browser) = resting(Scripts::On).await;
+    blind_and_seeing(&mut fixture).await;
+    let home = format!("{}/t/{HOME}?viber={}", fixture.board.url, fixture.viber_id);
+    for (page, field) in [(session_page(&fixture), "#content"), (home, "#goal")] {
+        browser.go(&page).await;
+        browser.find("body[data-live=on]").await;
+        browser.find(field).await;
+        let shown = async |what: &str, display: &str| until(&browser, what, &format!("{NOTE} === '{display}'")).await;
+        shown("nothing is attached", "none").await;
+        browser.run(BRING, json!(["paste", [["notes.txt", "text/plain", "eA=="]]])).await;
+        browser.sees("#composer", "notes.txt").await;
+        shown("a text is no picture", "none").await;
+        browser.run(BRING, json!(["paste", [["image.png", "image/png", RED_DOT]]])).await;
+        shown("it is said", "flex").await;
+    }
+    browser.go(&session_page(&fixture)).await;
+    browser.find("body[data-live=on]").await;
+    browser.run(BRING, json!(["paste", [["image.png", "image/png", RED_DOT]]])).await;
+    let choose = async |name: &str, value: &str| {
+        browser
+            .run(
+                "const field = document.querySelector(`#composer select[name=${arguments[0][0]}]`);
+                 field.value = arguments[0][1];
+                 field.dispatchEvent(new Event('change', { bubbles: true }));",
+                json!([name, value]),
+            )
+            .await;
+    };
+    let is = |display: &str| format!("{NOTE} === '{display}'");
+    until(&browser, "it is said again", &is("flex")).await;
+    choose("agent", "reviewer").await;
+    until(&browser, "this one sees", &is("none")).await;
+    choose("agent", "default").await;
+    until(&browser, "this one does not", &is("flex")).await;
+    choose("model", "anthropic/claude-opus-4-1").await;
+    until(&browser, "of another model nobody says it", &is("none")).await;
+    choose("model", "own").await;
+    until(&browser, "its own does not", &is("flex")).await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

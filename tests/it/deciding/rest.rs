@@ -12,9 +12,11 @@ crate::on_both_databases!(
     a_viber_that_stops_in_order_leaves_its_questions_open,
     a_budget_is_granted_while_the_viber_is_away,
     a_held_task_is_held_until_somebody_resumes_it,
+    who_wants_it_to_try_now_is_heard_while_the_viber_is_away,
     what_is_said_meanwhile_is_heard_and_a_stop_is_a_stop,
     a_question_whose_time_passed_meanwhile_is_denied,
     killed_around_the_record_nothing_is_asked_or_done_twice,
+    a_record_that_the_disk_does_not_give_back_is_none,
     what_the_machine_no_longer_allows_ends_by_its_name,
     a_task_at_rest_holds_up_no_other,
 );
@@ -135,6 +137,20 @@ async fn a_held_task_is_held_until_somebody_resumes_it(engine: Engine) {
     assert_eq!(lines(&fixture, "ran"), 1);
 }
 
+async fn who_wants_it_to_try_now_is_heard_while_the_viber_is_away(engine: Engine) {
+    let busy = Reply::Fault { status: 429, headers: vec![("retry-after", "3600".into())], body: "{}".to_owned() };
+    let mut fixture = asking(engine, vec![busy, Reply::text("Done.")]).await;
+    let task = fixture.submit("go").await;
+    let waits = |task: &Value| task["waiting"]["for"] == "rate_limit";
+    fixture.operator.task_that(id(&task, "id"), "it waits for the provider", waits).await;
+    fixture.viber.kill9();
+    let resume = format!("/api/v1/tasks/{}/resume", id(&task, "id"));
+    fixture.operator.post(&resume, &json!({})).await.expect(200);
+    fixture.viber.run();
+    done(&fixture, &task, 2).await;
+    assert_eq!(events(&fixture, &task, "task:started").await, 1);
+}
+
 async fn what_is_said_meanwhile_is_heard_and_a_stop_is_a_stop(engine: Engine) {
     let mut fixture = asking(engine, one_call()).await;
     let task = fixture.submit("go").await;
@@ -216,6 +232,31 @@ async fn killed_around_the_record_nothing_is_asked_or_done_twice(engine: Engine)
     assert_eq!(broken["error"]["code"], "daemon_restarted", "{broken:#}");
     assert_eq!((lines(&fixture, "ran"), fixture.llm.requests().len()), (1, 3));
     assert!(approval(&fixture, &asked).await["consequence"].is_null(), "never as if it had run");
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_record_that_the_disk_does_not_give_back_is_none(engine: Engine) {
+    let mut fixture = asking(engine, [one_call(), one_call()].concat()).await;
+    // Before the question is reported, and before the wait.
+    fixture.viber.fail("rest::torn_record", "2*return(error)").await;
+    let task = fixture.submit("go").await;
+    let asked = waiting(&fixture, 1).await.remove(0);
+    let waits = |task: &Value| task["waiting"]["for"] == "approval";
+    fixture.operator.task_that(id(&task, "id"), "it waits", waits).await;
+    assert_eq!(records(&fixture), Vec::<std::path::PathBuf>::new());
+    // Nothing else is lost with it.
+    decide(&fixture, &asked, json!({ "decision": "allow" })).await.expect(200);
+    done(&fixture, &task, 2).await;
+
+    fixture.viber.fail("rest::torn_record", "2*return(error)").await;
+    let task = fixture.submit("again").await;
+    killed_while_asking(&mut fixture).await;
+    fixture.viber.heal().await;
+    fixture.viber.run();
+    let broken = fixture.ended(&task).await;
+    assert_eq!(broken["error"]["code"], "daemon_restarted", "{broken:#}");
+    let set_aside = std::fs::read_dir(fixture.viber.home().join("state/damaged")).map_or(0, Iterator::count);
+    assert_eq!((lines(&fixture, "ran"), set_aside), (1, 0));
     fixture.board.assert_invariants().await;
 }
 

@@ -49,11 +49,11 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
     assert!(text.find("2020-05-02.md") < text.find("2020-05-03.md"), "{text}");
 
     let told = fixture.events_of_kind(&task, "context").await;
-    assert_eq!(told.len(), 1, "once an attempt: {told:#?}");
+    assert_eq!(told.len(), 2, "before the model call, and after it: {told:#?}");
     let context = &told[0];
     let layers = context["layers"].as_array().expect("layers");
     let names: Vec<&str> = layers.iter().filter_map(|layer| layer["layer"].as_str()).collect();
-    assert_eq!(names, ["system", "personalization", "history", "plan", "memory", "goal", "tools"], "{context:#}");
+    assert_eq!(names, ["system", "tools", "personalization", "memory", "plan", "history"], "{context:#}");
     let layer = |name: &str| layers.iter().find(|layer| layer["layer"] == name).expect(name);
     let items = |name: &str| -> Vec<String> {
         let all = layer(name)["items"].as_array().into_iter().flatten();
@@ -76,6 +76,16 @@ async fn excerpts_reach_the_model_and_are_told(engine: Engine) {
         excerpts.iter().any(|one| one["path"] == "workspace/MEMORY.md"
             && one["text"].as_str().is_some_and(|text| text.contains("fish")))
     );
+
+    // What the provider counted is what people see, and the excerpts stay with it.
+    let path = format!("/api/v1/sessions/{}/context", task["sessionId"].as_str().expect("a session"));
+    let shown = fixture.operator.get(&path).await.expect(200).json();
+    assert_eq!((&told[1]["used"], &told[1]["source"], &told[1]["step"]), (&json!(120), &json!("measured"), &json!(1)));
+    assert_eq!(
+        (&shown["used"], &shown["source"], &shown["window"]),
+        (&json!(120), &json!("measured"), &told[0]["window"])
+    );
+    assert_eq!((&told[0]["memory"][0]["path"], &told[1]["memory"]), (&json!("workspace/MEMORY.md"), &Value::Null));
 
     // What this task did is known to the next one.
     log_with(&fixture.viber, "Completed: Fed.").await;

@@ -47,7 +47,7 @@ async fn strip(fixture: &Fixture<FakeDaemon>) -> String {
 async fn the_strip_counts_what_is_there(engine: Engine) {
     let mut fixture = Fixture::on(engine).owner().with_fake().await;
     fixture.begin("Ship it").await;
-    assert_eq!(strip(&fixture).await, "Plan Artifacts Files Memory");
+    assert_eq!(strip(&fixture).await, "Plan Artifacts Files Memory Context");
     fixture
         .tell(vec![
             plan("# Ship it\n\n- [x] Build\n- [-] Lint\n- [ ] Test\n- [ ] Tell\n"),
@@ -66,11 +66,11 @@ async fn the_strip_counts_what_is_there(engine: Engine) {
             artifact("chart"),
         ])
         .await;
-    let all = "Plan 2/4 Artifacts 2 Files 2 Memory";
+    let all = "Plan 2/4 Artifacts 2 Files 2 Memory Context";
     eventually("everything is counted", async || (strip(&fixture).await == all).then_some(())).await;
     // A failed edit that succeeds later counts.
     fixture.tell(vec![call("f", "edit_file", "src/b.rs"), result("f", "edit_file", true), completed("Done.")]).await;
-    let all = "Plan 2/4 Artifacts 2 Files 3 Memory";
+    let all = "Plan 2/4 Artifacts 2 Files 3 Memory Context";
     eventually("the third file is counted", async || (strip(&fixture).await == all).then_some(())).await;
     // Deleted with all that belongs to it.
     let verb = format!("/t/home/sessions/{}/delete", fixture.session());

@@ -202,7 +202,7 @@ async fn a_change_that_never_ends_is_given_up() {
 /// A race that is lost among others.
 #[tokio::test]
 async fn a_lost_race_costs_no_change() {
-    let database = Database::create().await;
+    let database = Database::with_schema().await;
     let db = Db::open(&database.url).await.expect("a database");
     let home =
         db.write(|tx| Box::pin(async move { Ok::<_, DbError>(team(tx, "home").await?.id) })).await.expect("a team");

@@ -11,7 +11,7 @@ async fn count(db: &Db) -> Result<i64, DbError> {
 
 #[tokio::test]
 async fn after_the_server_ended_all_connections_one_call_fails_at_most() {
-    let database = Database::create().await;
+    let database = Database::with_schema().await;
     let db = Db::open(&database.url).await.expect("a database");
     // Several lie in the pool.
     let reads = futures_util::future::join_all((0..8).map(|_| count(&db))).await;
@@ -27,7 +27,7 @@ async fn after_the_server_ended_all_connections_one_call_fails_at_most() {
 
 #[tokio::test]
 async fn a_reader_that_nobody_waits_for_any_more_leaves_nothing_to_the_next_one() {
-    let db = Db::open(&Database::create().await.url).await.expect("a database");
+    let db = Db::open(&Database::with_schema().await.url).await.expect("a database");
     for _ in 0..20 {
         let slow = async {
             let mut reader = db.reader().await.expect("a connection");
@@ -41,7 +41,7 @@ async fn a_reader_that_nobody_waits_for_any_more_leaves_nothing_to_the_next_one(
 
 #[tokio::test]
 async fn a_table_that_has_grown_is_looked_at() {
-    let database = Database::create().await;
+    let database = Database::with_schema().await;
     let db = Db::open(&database.url).await.expect("a database");
     let mut server = PgConnection::connect(&database.url).await.expect("the server");
     let grow = "INSERT INTO teams (team_id, slug, name, created_at) VALUES ('team_1', 'lab', 'Lab', 1); \

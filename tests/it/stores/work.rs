@@ -188,12 +188,14 @@ async fn messages_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!((page.len(), page[0].role), (1, MessageRole::User));
     assert!(messages::page(&mut tx.of(&far), &talk, None, 10).await?.is_empty());
 
-    let history = messages::history(&mut tx.of(&home), &talk, second.message_seq, after(10), 10).await?;
-    let said: Vec<&Part> = history.iter().filter_map(|row| row.part.as_ref()).collect();
-    assert_eq!(said, [&Part::text("question"), &parts[1], &parts[2], &parts[3]], "without the reasoning");
-    assert!(history.iter().all(|row| row.task_id == first.id && row.place == first.message_seq));
-    let earlier = messages::history(&mut tx.of(&home), &talk, second.message_seq, after(2), 10).await?;
-    assert_eq!(earlier.iter().filter(|row| row.part.is_some()).count(), 2, "as it was then");
+    let past = |until| messages::past::PastRange { session: &talk, below: second.message_seq, until };
+    let turns = tx.of(&home).query(messages::past::newest_query(past(after(10)))).await?;
+    let [turn] = turns.as_slice() else { panic!("one turn: {turns:?}") };
+    assert_eq!((turn.question.seq, turn.question.parts.as_slice()), (first.message_seq, &[Part::text("question")][..]));
+    assert_eq!(turn.answer.id.as_ref(), Some(&answer.id));
+    assert_eq!(turn.answer.parts, parts[1..], "without the reasoning");
+    let earlier = tx.of(&home).query(messages::past::newest_query(past(after(2)))).await?;
+    assert_eq!((earlier[0].question.parts.len(), earlier[0].answer.parts.len()), (1, 1), "as it was then");
     Ok(())
 }
 

@@ -11,6 +11,7 @@ crate::on_both_databases!(
     files_go_with_a_message_to_the_running_task,
     files_go_along_with_what_is_left_over_and_with_what_is_sent,
     what_has_too_many_files_is_the_next_task,
+    no_more_than_64_files_wait_whatever_is_taken_back,
 );
 
 /// A picture of one dot.
@@ -114,6 +115,47 @@ async fn what_has_too_many_files_is_the_next_task(engine: Engine) {
     let path = format!("/api/v1/sessions/{session}/messages");
     let answer = fixture.operator.post(&path, &json!({ "content": "This", "attachments": [file] })).await.expect(201);
     assert_eq!(answer.header("said-as-task"), "the agent takes no files while it works");
+}
+
+async fn no_more_than_64_files_wait_whatever_is_taken_back(engine: Engine) {
+    let (mut fixture, task, submit) = talking_with(engine, ALL.to_vec()).await;
+    let session = id(&task, "sessionId").to_owned();
+    let mut files = Vec::new();
+    for name in ["one.png", "two.png"] {
+        files.push(attach(&fixture, &session, name, dot()).await);
+    }
+    let path = format!("/api/v1/sessions/{session}/messages");
+    let form = [
+        ("content", "These"),
+        ("key", "k-1"),
+        ("shows_files", "yes"),
+        ("attached", &files[0]),
+        ("attached", &files[1]),
+    ];
+    fixture.owner().post_form(&format!("/t/home/sessions/{session}/messages"), &form).await.expect(303);
+    assert_eq!(fixture.viber.told().await.attachments.len(), 2);
+    let held = said(&fixture, &task).await.remove(0);
+    fixture.viber.report(&submit.task_id, 1, 4, vec![failed()]).await;
+    let mut waiting = Vec::new();
+    for n in 0..63 {
+        waiting.push(attach(&fixture, &session, &format!("{n}.png"), dot()).await);
+    }
+    let (of, back) = (format!("/t/home/tasks/{}/messages/{}", submit.task_id, id(&held, "id")), [("verb", "back")]);
+    let full = fixture.owner().post_form(&of, &back).await.expect(409).body;
+    assert!(full.contains("63 files wait for the next task already"), "{full}");
+    assert_eq!(said(&fixture, &task).await[0]["state"], "held", "it is as it was");
+    let gone = format!("/api/v1/artifacts/{}", waiting.remove(0));
+    fixture.operator.delete(&gone).await.expect(204);
+    fixture.owner().post_form(&of, &back).await.expect(303);
+    let more = format!("/api/v1/sessions/{session}/artifacts?name=more.png");
+    let more = fixture.operator.request(Method::POST, &more).header(header::CONTENT_TYPE, "image/png").body(dot());
+    assert_eq!(fixture.operator.send(more).await.expect(409).code(), "too_many");
+    // All that wait can be named, those that came back among them.
+    waiting.extend(files);
+    let next = fixture.operator.post(&path, &json!({ "content": "All of them", "attachments": waiting })).await;
+    next.expect(201);
+    assert_eq!(fixture.viber.submitted().await.attachments.len(), 64);
+    fixture.board.assert_invariants().await;
 }
 
 /// What the model was asked after somebody sent it a picture, and the notices of the task.

@@ -87,6 +87,8 @@ const AXES: &[Axis] = &[
             call("session page after a write", Kind::SessionPageAfterWrite, Some((0.8, 5.0))),
             call("vibers page", Kind::Page("/vibers"), Some((5.0, 5.0))),
             call("API tasks, no hit", Kind::Api("/api/v1/tasks?state=running"), Some((1.0, 1.0))),
+            call("API approvals, newest", Kind::Api("/api/v1/approvals?limit=20"), Some((1.0, 1.0))),
+            call("API approvals, no hit", Kind::Api("/api/v1/approvals?state=pending"), Some((1.0, 1.0))),
             call("round trip, new session", Kind::RoundTrip, None),
         ],
     },

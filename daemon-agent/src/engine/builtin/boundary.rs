@@ -24,7 +24,23 @@ impl AgentLoop {
         if self.steering_author().is_some() {
             return Ok(());
         }
-        self.pass(Boundary::Call, Some(call)).await
+        // A call that people still have to decide about needs no place.
+        if self.calls.asked.awaited(&call.id).is_some() {
+            return self.pass(Boundary::Call, Some(call)).await;
+        }
+        self.pass_to_work(Boundary::Call, Some(call)).await
+    }
+
+    /// Returns once nothing stands in the way of what comes next, and the attempt has a place to do it.
+    pub(super) async fn pass_to_work(&mut self, at: Boundary, next: Option<&ToolCall>) -> Result<(), Halt> {
+        loop {
+            self.pass(at, next).await?;
+            self.go_on().await?;
+            // Somebody may have paused the task while it waited for its place.
+            if !self.run.pause.holds(point(at)) {
+                return Ok(());
+            }
+        }
     }
 
     /// Returns once nothing stands in the way of what comes next.
@@ -48,10 +64,7 @@ impl AgentLoop {
         if self.run.stop.is_cancelled() {
             return Err(Halt::Stopped);
         }
-        let (point, then) = match at {
-            Boundary::Step | Boundary::Retry => (PausePoint::Step, ActivityState::Thinking),
-            Boundary::Call => (PausePoint::Tool, ActivityState::Tool),
-        };
+        let (point, then) = (point(at), at_work(at));
         while self.run.pause.holds(point) {
             let pause = self.run.pause.clone();
             let next =
@@ -108,6 +121,22 @@ impl AgentLoop {
             limit: Some(limit),
             ..self.question(ApprovalKind::Budget, "budget")
         }
+    }
+}
+
+/// Where a pause holds a task before this.
+fn point(at: Boundary) -> PausePoint {
+    match at {
+        Boundary::Step | Boundary::Retry => PausePoint::Step,
+        Boundary::Call => PausePoint::Tool,
+    }
+}
+
+/// What the agent does behind it.
+fn at_work(at: Boundary) -> ActivityState {
+    match at {
+        Boundary::Step | Boundary::Retry => ActivityState::Thinking,
+        Boundary::Call => ActivityState::Tool,
     }
 }
 

@@ -78,7 +78,6 @@ impl AgentLoop {
         loop {
             self.stage = Stage::Model(due);
             self.prepare_call(due).await?;
-            self.go_on().await?;
             self.tell_steering().await;
             self.step += 1;
             self.step(StepState::Started, None).await;
@@ -108,21 +107,21 @@ impl AgentLoop {
     async fn prepare_call(&mut self, due: DueCall) -> Result<(), Halt> {
         match due {
             DueCall::Next => {
-                self.pass(Boundary::Step, None).await?;
+                self.pass_to_work(Boundary::Step, None).await?;
                 self.budget.count_step();
                 let said = self.planning.as_mut().map(|planning| std::mem::take(&mut planning.said));
                 self.tell(&said.unwrap_or_default()).await;
             }
             DueCall::Again => {
                 // The message waits as long as this does: without another call the agent would never hear it.
-                self.pass(Boundary::Step, None).await?;
+                self.pass_to_work(Boundary::Step, None).await?;
                 self.budget.count_step_again();
             }
-            DueCall::Retry => self.pass(Boundary::Retry, None).await?,
+            DueCall::Retry => self.pass_to_work(Boundary::Retry, None).await?,
             DueCall::At(moment) => {
                 self.wait_for_provider(moment).await?;
                 self.stage = Stage::Model(DueCall::Retry);
-                self.pass(Boundary::Retry, None).await?;
+                self.pass_to_work(Boundary::Retry, None).await?;
             }
         }
         Ok(())
@@ -139,7 +138,10 @@ impl AgentLoop {
         let forward = async {
             while let Some(delta) = from.recv().await {
                 heard.take(&delta);
-                self.report(delta).await;
+                // A summary is said once it was checked.
+                if self.folding.is_none() {
+                    self.report(delta).await;
+                }
             }
         };
         tokio::select! {
@@ -169,7 +171,16 @@ impl AgentLoop {
         self.usage.add(&usage);
     }
 
-    async fn report(&self, delta: Delta) {
+    /// Reports what filled the window in a call that has ended.
+    async fn tell_context(&mut self, usage: &Usage) {
+        let measured = Some(usage.input_tokens).filter(|tokens| usage.source == UsageSource::Measured && *tokens > 0);
+        let Some(layers) = &mut self.layers else { return };
+        let mut told = layers.report(&self.request, self.model.window(), measured);
+        told.insert("step".to_owned(), json!(self.step));
+        self.emit(AgentStreamEvent::Context(told)).await;
+    }
+
+    pub(super) async fn report(&self, delta: Delta) {
         let (text, is_text) = match delta {
             Delta::Text(text) => (text, true),
             Delta::Reasoning(text) => (text, false),
@@ -193,6 +204,7 @@ impl AgentLoop {
         let usage = believable(std::mem::take(&mut answer.usage));
         let is_counted = usage.cost_usd.is_some() || self.pricing != Pricing::Stated;
         self.name_calls(&mut answer);
+        self.tell_context(&usage).await;
         self.count(usage).await;
         self.step(StepState::Finished, None).await;
         self.tell_what_is_nearly_used().await;

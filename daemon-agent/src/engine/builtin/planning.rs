@@ -247,6 +247,9 @@ impl AgentLoop {
         submit.context = Some(Value::String(format!("{before}{note}")));
         self.request.messages = prompt::messages(&submit, &self.run.home, &self.recall);
         self.request.messages.extend(self.said_while_planning.iter().cloned());
+        if let Some(layers) = &mut self.layers {
+            layers.begin_again();
+        }
     }
 }
 

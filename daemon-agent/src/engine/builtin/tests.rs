@@ -11,6 +11,8 @@ use tokio::{sync::Notify, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 mod approvals;
+mod compact;
+mod context;
 mod failures;
 mod limits;
 mod messages;

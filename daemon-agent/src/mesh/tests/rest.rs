@@ -54,15 +54,25 @@ impl Fixture {
         fixture.killed().welcomed(&[]).await
     }
 
-    /// Waits until it is at rest with a question.
-    async fn question(&self, attempt: &AttemptRef) -> ApprovalRequest {
-        let asked =
-            self.until(attempt, |body| matches!(progress(body), Some(AgentStreamEvent::ApprovalRequired(_)))).await;
-        self.until(attempt, |body| waits_for(body, PauseCause::Approval)).await;
+    /// Waits until it is at rest for this.
+    async fn at_rest(&self, attempt: &AttemptRef, cause: PauseCause) {
+        self.until(attempt, |body| waits_for(body, cause)).await;
         let mut changes = self.mesh.changes();
         while self.mesh.state().running.get(attempt).is_some_and(|live| live.rest.place() == Place::Taken) {
             changes.changed().await.expect("rings");
         }
+    }
+
+    /// Waits until it is at rest with a question.
+    async fn question(&self, attempt: &AttemptRef) -> ApprovalRequest {
+        self.at_rest(attempt, PauseCause::Approval).await;
+        self.asked(attempt).await
+    }
+
+    /// The question that it asked first.
+    async fn asked(&self, attempt: &AttemptRef) -> ApprovalRequest {
+        let asked =
+            self.until(attempt, |body| matches!(progress(body), Some(AgentStreamEvent::ApprovalRequired(_)))).await;
         match progress(&asked.body) {
             Some(AgentStreamEvent::ApprovalRequired(asked)) => (**asked).clone(),
             other => panic!("a question: {other:?}"),
@@ -75,10 +85,10 @@ impl Fixture {
     }
 
     /// On disk, but the process dies before it does anything with it.
-    fn journalled(&mut self, command: Command) {
+    async fn journalled(&mut self, command: Command) {
         let numbered = NumberedCommand { cmd_seq: self.next_cmd, command };
         self.next_cmd += 1;
-        self.mesh.shared.context.journal.commands(vec![numbered]).expect("written");
+        self.mesh.journalled(vec![numbered]).await.expect("written");
     }
 
     fn record(&self, attempt: &AttemptRef) -> PathBuf {
@@ -107,8 +117,8 @@ async fn the_next_process_goes_on_with_what_was_journalled_before_the_kill() {
         serde_json::from_value(json!({"taskId": attempt.task_id, "messageId": MessageId::new(1),
         "author": "Ada", "content": "And then?", "injectionMode": InjectionPoint::Followup}))
         .expect("a message");
-    fixture.journalled(Command::Message(Box::new(message)));
-    fixture.journalled(Fixture::decision(&asked));
+    fixture.journalled(Command::Message(Box::new(message))).await;
+    fixture.journalled(Fixture::decision(&asked)).await;
     let held = fixture.killed();
     assert_eq!(held.mesh.held(), std::slice::from_ref(&attempt), "the Board is told of it");
     let fixture = held.welcomed(&[]).await;
@@ -122,6 +132,50 @@ async fn the_next_process_goes_on_with_what_was_journalled_before_the_kill() {
     assert_eq!(count(&|body| waits_for(body, PauseCause::Approval)), 1);
     fixture.idle().await;
     assert!(!fixture.record(&attempt).exists());
+}
+
+#[tokio::test]
+async fn what_lets_a_task_go_on_counts_before_and_after_a_restart() {
+    let looks = || {
+        let function = json!({ "name": "list_files", "arguments": "{}" });
+        chunk(&json!({ "tool_calls": [{ "index": 0, "function": function }] }))
+    };
+    for (cause, came_before_kill) in [PauseCause::RateLimit, PauseCause::Budget, PauseCause::Paused]
+        .into_iter()
+        .flat_map(|cause| [(cause, true), (cause, false)])
+    {
+        let mut replies = match cause {
+            PauseCause::RateLimit => vec![ScriptedReply::refusal(429, "{}").header("Retry-After", "3600")],
+            PauseCause::Budget => vec![looks(), looks()],
+            _ => Vec::new(),
+        };
+        replies.push(says("Done."));
+        let endpoint = ScriptedProvider::start(replies).await;
+        let mut fixture = Fixture::asking(&endpoint, 2).await;
+        fixture.command(Command::Drain { drained: true }).await;
+        let more = if cause == PauseCause::Budget { json!({ "leash": 1 }) } else { json!({}) };
+        let attempt = fixture.submit_to("careful", "go", more).await;
+        let AttemptRef { task_id, attempt: number } = attempt.clone();
+        if cause == PauseCause::Paused {
+            let at = protocol::PausePoint::Step;
+            fixture.command(Command::Pause { task_id: task_id.clone(), attempt: number, at }).await;
+        }
+        fixture.command(Command::Drain { drained: false }).await;
+        fixture.at_rest(&attempt, cause).await;
+        let word = match cause {
+            PauseCause::Budget => Fixture::decision(&fixture.asked(&attempt).await),
+            _ => Command::Resume { task_id, attempt: number },
+        };
+        let fixture = if came_before_kill {
+            fixture.journalled(word).await;
+            fixture.killed().welcomed(&[]).await
+        } else {
+            let mut fixture = fixture.killed().welcomed(&[]).await;
+            fixture.command(word).await;
+            fixture
+        };
+        assert_eq!(fixture.completed(&attempt).await, "Done.", "{cause:?} {came_before_kill}");
+    }
 }
 
 #[tokio::test]
@@ -163,7 +217,7 @@ async fn a_record_that_is_damaged_or_older_than_what_the_board_has_is_not_used()
         let mut fixture = Fixture::asking(&endpoint, 2).await;
         let attempt = fixture.submit_to("careful", "go", json!({})).await;
         let asked = fixture.question(&attempt).await;
-        fixture.journalled(Fixture::decision(&asked));
+        fixture.journalled(Fixture::decision(&asked)).await;
         let next = fixture.mesh.outbox().next(&attempt);
         if damage {
             std::fs::write(fixture.record(&attempt), "{}").expect("written");
@@ -188,7 +242,7 @@ async fn what_is_not_wanted_any_more_does_not_go_on() {
         attempts.push(attempt);
     }
     let [a, b, c] = [&attempts[0], &attempts[1], &attempts[2]];
-    fixture.journalled(Command::Stop { task_id: a.task_id.clone(), attempt: 1, reason: "enough".to_owned() });
+    fixture.journalled(Command::Stop { task_id: a.task_id.clone(), attempt: 1, reason: "enough".to_owned() }).await;
     let stopped =
         json!({"stopped": [{"taskId": b.task_id, "attempt": 1}], "fence": [{"taskId": c.task_id, "minAttempt": 2}]});
     let fixture = fixture.killed().welcomed_with(stopped).await;
@@ -247,4 +301,33 @@ async fn a_daemon_that_ends_in_order_leaves_those_at_rest_as_they_are() {
     assert_eq!(fixture.events(&attempt).len(), before);
     let fixture = fixture.welcomed(&[]).await;
     assert_eq!((fixture.completed(&attempt).await.as_str(), endpoint.seen().len()), ("Done.", 2));
+}
+
+#[tokio::test]
+async fn an_order_to_stop_reaches_a_task_of_this_machine_in_the_next_process_unless_it_began_later() {
+    let reason = || "enough".to_owned();
+    let interrupt = |agent: &str| Command::Interrupt { target_agent_id: agent.to_owned(), reason: reason() };
+    let orders = [Some(Command::StopAll { reason: reason() }), Some(interrupt("*")), Some(interrupt("careful")), None];
+    for order in orders {
+        let limited = || ScriptedReply::refusal(429, "{}").header("Retry-After", "3600");
+        let endpoint = ScriptedProvider::start(vec![limited(), limited(), says("Done.")]).await;
+        let mut fixture = Fixture::asking(&endpoint, 2).await;
+        let asked = || LocalTask { goal: "go".to_owned(), agent: "careful".to_owned(), session: None, space: None };
+        let earlier = fixture.mesh.begin_local("cli", asked()).await;
+        fixture.at_rest(&earlier, PauseCause::RateLimit).await;
+        fixture.journalled(interrupt("another")).await;
+        match order {
+            Some(order) => fixture.journalled(order).await,
+            None => fixture.mesh.note_stop(vec![earlier.clone()], reason()).await.expect("written"),
+        }
+        let later = fixture.mesh.begin_local("cli", asked()).await;
+        fixture.at_rest(&later, PauseCause::RateLimit).await;
+        let mut fixture = fixture.killed().welcomed(&[]).await;
+        assert!(matches!(fixture.ending(&earlier).await, EventBody::Stopped { reason, .. } if reason == "enough"));
+        let AttemptRef { task_id, attempt } = later.clone();
+        fixture.command(Command::Resume { task_id, attempt }).await;
+        assert_eq!(fixture.completed(&later).await, "Done.");
+        fixture.idle().await;
+        assert_eq!(fixture.mesh.shared.context.journal.held().recent.len(), 0, "nothing is kept of what is over");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use protocol::context::SUMMARY_HEADING;
 use serde_json::json;
 
 use super::{
@@ -29,6 +30,25 @@ pub(super) struct TourStage {
     pub call: Option<ScriptedCall>,
 }
 
+/// What people said, in a line each, when a conversation is to be summarized.
+pub(super) fn summary(request: &ModelRequest) -> Option<TourStage> {
+    let Some(Message::User(text)) = request.messages.first() else { return None };
+    let is_conversation = text.starts_with("<conversation>") || text.starts_with("<summary>");
+    if !is_conversation || !request.tools.is_empty() {
+        return None;
+    }
+    if !request.system.contains(SUMMARY_HEADING) {
+        return Some(TourStage { said: "Nothing to note.".to_owned(), ..TourStage::default() });
+    }
+    let turns = text.split("Person:\n").skip(1);
+    let asked = turns.filter_map(|turn| turn.lines().next()).filter(|line| !line.starts_with("## "));
+    let asked: String = asked.take(MAX_SUMMARY_LINES).map(|line| format!("- Asked: {}\n", quoted(line))).collect();
+    let said = format!("{SUMMARY_HEADING}\n- The tour was shown; no model has read this.\n{asked}");
+    Some(TourStage { said, ..TourStage::default() })
+}
+
+/// Lines of a summary.
+const MAX_SUMMARY_LINES: usize = 6;
 const PROVIDER_HINT: &str = "To let a real model work here, give this viber a provider:\n\n\
     - `daemon-agent key set anthropic` (or `openai`, `openrouter`, `deepseek`) on the machine asks for the key and keeps it there, or\n\
     - run a local Ollama: it needs no key, only `model: ollama/qwen3` in the agent's file, or\n\

@@ -88,3 +88,17 @@ async fn tools_that_are_missing_or_fail_are_said_so() {
     assert!(text.contains("did not work") && text.contains("No tool was used"), "{text}");
     assert!(play(&mut request("x", &[]), true).await.0.is_empty());
 }
+
+#[tokio::test]
+async fn a_conversation_is_summarized_and_a_goal_without_tools_is_not() {
+    let demo = DemoModel::with_pace(Duration::ZERO);
+    let (to, _from) = mpsc::channel(10_000);
+    let mut asked = request("<conversation>\nPerson:\nMake it blue\n\nAgent:\nDone.\n\n</conversation>", &[]);
+    asked.system = format!("Summarize it.\n{}\n", protocol::context::SUMMARY_HEADING);
+    let said = demo.call(&asked, &to).await.message;
+    let expected =
+        "## Session Summary (compacted)\n- The tour was shown; no model has read this.\n- Asked: “Make it blue”\n";
+    assert_eq!((said.text.as_str(), said.calls.len()), (expected, 0));
+    let plain = demo.call(&request("Make it blue", &[]), &to).await.message;
+    assert!(!plain.text.contains("Session Summary"), "{}", plain.text);
+}

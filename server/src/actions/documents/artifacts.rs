@@ -10,7 +10,7 @@ use std::ops::Range;
 use protocol::{ArtifactId, Instant, TeamId};
 
 pub use attach::{NewAttachment, address, attach, attach_uploaded, withdraw};
-pub(in crate::actions) use attach::{named, with_message, with_task};
+pub(in crate::actions) use attach::{named, wait_again, with_message, with_task};
 pub(in crate::actions) use fetch::is_sha256;
 pub use receive::{BlobReceipt, IncomingBlob, receive};
 pub use sweep::sweep;

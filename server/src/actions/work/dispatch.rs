@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{
     actions::{AfterCommit, tasks},
     db::{self, Change, DbError},
-    domain::{ApprovalSettings, Delivery, Policies, Task, TeamPrices},
+    domain::{ApprovalSettings, Delivery, Policies, Task, TaskKind, TeamPrices},
     error::{Error, Result},
     hub::InlineCommand,
 };
@@ -60,8 +60,12 @@ pub(in crate::actions) async fn numbered(
 }
 
 /// Offers the session's next queued task when no task of the session is active. What a completed task's agent was not told
-/// is queued first.
-pub(in crate::actions) async fn next(tx: &mut Change<'_>, session: &SessionId, after: &mut AfterCommit) -> Result<()> {
+/// is queued first. `true`: more tasks are to be refused than one change may end; the scheduler goes on.
+pub(in crate::actions) async fn next(
+    tx: &mut Change<'_>,
+    session: &SessionId,
+    after: &mut AfterCommit,
+) -> Result<bool> {
     let (queued, left) =
         tx.query_two(db::tasks::next_queued_query(session), db::tasks::messages::left_over_query(session)).await?;
     let queued = if left.is_empty() {
@@ -77,19 +81,34 @@ pub(in crate::actions) async fn next(tx: &mut Change<'_>, session: &SessionId, a
         queued.filter(|task| stop.is_none_or(|stop| task.created_at > stop.at))
     };
     if queued.is_none() || db::tasks::is_busy(tx, session).await? {
-        return Ok(());
+        return Ok(false);
     }
-    let Some(task) = keeping_rules(tx, session, queued, after).await? else { return Ok(()) };
+    let task = match keeping_rules(tx, session, queued, after).await? {
+        QueueFront::Task(task) => task,
+        QueueFront::Empty => return Ok(false),
+        QueueFront::Refused => return Ok(true),
+    };
     // What was queued before its agent was interrupted ends with that.
     let interrupt = db::vibers::interrupt(tx, &task.viber_id, &task.agent_id).await?;
     if interrupt.is_some_and(|order| task.created_at <= order.at) {
-        return Ok(());
+        return Ok(false);
+    }
+    if task.kind == TaskKind::Work && tasks::compact_first(tx, session, &task.goal, after).await? {
+        return Ok(false);
     }
     if command(tx, &task, task.attempt, after).await? {
         db::tasks::offer(tx, &task.id, task.attempt).await?;
     }
     after.task(session, &task.id);
-    Ok(())
+    Ok(false)
+}
+
+/// What a session's queue begins with.
+enum QueueFront {
+    Task(Box<Task>),
+    Empty,
+    /// A task that is to be refused, too.
+    Refused,
 }
 
 /// The first queued task whose daemon keeps the team's rules. Those before it are ended: the rules came, or the daemon lost
@@ -99,11 +118,11 @@ async fn keeping_rules(
     session: &SessionId,
     mut queued: Option<Task>,
     after: &mut AfterCommit,
-) -> Result<Option<Task>> {
+) -> Result<QueueFront> {
     let (approvals, mut agent) = (db::approvals::settings::load(tx).await?, None);
     let mut refusal = None;
     for _ in 0..MAX_REFUSED_TASKS {
-        let Some(task) = queued else { return Ok(None) };
+        let Some(task) = queued else { return Ok(QueueFront::Empty) };
         let asked = (task.viber_id.clone(), task.agent_id.clone());
         if agent.as_ref() != Some(&asked) {
             refusal = match tasks::placement::check_rules(tx, &asked.0, &asked.1, &approvals).await {
@@ -113,7 +132,7 @@ async fn keeping_rules(
             };
             agent = Some(asked);
         }
-        let Some(why) = &refusal else { return Ok(Some(task)) };
+        let Some(why) = &refusal else { return Ok(QueueFront::Task(Box::new(task))) };
         let error = TaskError {
             code: ErrorCode::BadRequest,
             message: format!("Not given to its viber: {why}."),
@@ -127,5 +146,5 @@ async fn keeping_rules(
         after.task(session, &task.id);
         queued = tx.query(db::tasks::next_queued_query(session)).await?;
     }
-    Ok(None)
+    Ok(if queued.is_some() { QueueFront::Refused } else { QueueFront::Empty })
 }

@@ -1,5 +1,5 @@
-//! Long work, finished piece by piece: removing deleted sessions and teams, ending the tasks of revoked or stopped vibers
-//! and of suspended teams. Whoever starts such work records it; it continues here, also after a crash.
+//! Long work, finished piece by piece: removing deleted sessions and teams, ending the tasks of revoked or stopped vibers,
+//! of suspended teams, and queued ones that their daemons would not keep the rules of. Whoever starts such work records it; it continues here, also after a crash.
 
 use protocol::{ErrorCode, Instant, SessionId, TaskError, TaskId, TeamId, ViberId};
 use serde_json::json;
@@ -25,6 +25,7 @@ pub(in crate::actions) const TEAM_SUSPENDED_REASON: &str = "the team was suspend
 pub async fn all(board: &Board) -> Result<()> {
     stops(board).await?;
     interrupts(board).await?;
+    queues(board).await?;
     questions(board).await?;
     shut(board).await?;
     sessions(board).await?;
@@ -237,6 +238,31 @@ pub(in crate::actions) async fn interrupt_agent(
         }
     }
     Ok(stopped)
+}
+
+/// Goes on with queues that stand still though nothing of their sessions runs: a change refuses a few of their tasks.
+async fn queues(board: &Board) -> Result<()> {
+    let found = db::tasks::stalled(&mut *board.db.reader().await?).await?;
+    for (team, session) in found {
+        while !is_over(board) {
+            let id = session.clone();
+            let piece = board.piece(&team, &By::board(), move |tx| {
+                let id = id.clone();
+                Box::pin(async move {
+                    let mut after = AfterCommit::default();
+                    db::sessions::lock(tx, &id).await?;
+                    let more = dispatch::next(tx, &id, &mut after).await?;
+                    Ok::<_, Error>((more, after))
+                })
+            });
+            let (more, after) = piece.await?;
+            after.publish(board, &team);
+            if !more {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Expires what tasks have asked that are over: the end of a task expires a few of its questions.

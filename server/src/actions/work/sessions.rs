@@ -2,6 +2,7 @@
 
 mod create;
 mod index;
+pub mod pins;
 
 use protocol::{OperatorId, SessionId, TeamId};
 

@@ -1,5 +1,6 @@
 //! Tasks: submit, stop, retry.
 
+pub mod compact;
 mod hold;
 pub(in crate::actions) mod placement;
 mod submit;
@@ -19,6 +20,7 @@ use crate::{
     state::Board,
 };
 
+pub(in crate::actions) use compact::{compact_first, compaction_ended};
 pub use hold::{pause, resume};
 pub use submit::{NewTask, submit};
 pub(in crate::actions) use submit::{is_within, question};

@@ -20,6 +20,8 @@ pub struct PaneFacts {
     pub files: u64,
     /// A plan waits for a decision.
     pub asks: bool,
+    /// Tokens of the newest request, and of the window that it went into.
+    pub context: Option<(u64, u64)>,
 }
 
 /// Records what an operator chose to see.
@@ -43,14 +45,18 @@ pub fn facts_query(reader: Option<&OperatorId>, session: &SessionId) -> Query<Pa
                (SELECT COUNT(*) FROM touched_files WHERE team_id = $1 AND session_id = $2 AND done = 1) AS files, \
                (SELECT COUNT(*) FROM (SELECT 1 AS one FROM tasks t CROSS JOIN approvals q WHERE t.team_id = $1 \
                AND t.session_id = $2 AND t.state IN ('pending', 'running') AND q.team_id = $1 AND q.task_id = t.task_id \
-               AND q.state = 'pending' AND q.attempt = t.attempt AND q.kind = 'plan' LIMIT 1) o) AS asks";
+               AND q.state = 'pending' AND q.attempt = t.attempt AND q.kind = 'plan' LIMIT 1) o) AS asks, \
+               (SELECT used_tokens FROM contexts WHERE team_id = $1 AND session_id = $2) AS used, \
+               (SELECT window_tokens FROM contexts WHERE team_id = $1 AND session_id = $2) AS room";
     Query::new(sql, args![session, reader, MAX_COUNTED], |answer| {
         let Some(row) = answer.row() else { return Ok(PaneFacts::default()) };
+        let tokens = |column| Ok::<_, DbError>(row.optional_int(column)?.and_then(|tokens| u64::try_from(tokens).ok()));
         Ok(PaneFacts {
             choice: row.optional_text("choice")?,
             artifacts: row.count("artifacts")?,
             files: row.count("files")?,
             asks: row.count("asks")? > 0,
+            context: tokens("used")?.zip(tokens("room")?),
         })
     })
 }

@@ -5,7 +5,7 @@ use protocol::{SessionId, TaskId};
 use crate::{
     args,
     db::{Change, DbError, Query, Row, TeamTx},
-    domain::{PlanSource, Policies, Revision},
+    domain::{PlanSource, Policies, Revision, context::compaction::Carried},
 };
 
 /// Revisions kept of one session.
@@ -78,18 +78,27 @@ pub async fn list(
     tx.rows(sql, args![session, before, limit]).await?.iter().map(revision).collect()
 }
 
+/// What is sent of a session with a task.
+#[derive(Clone, Debug, Default)]
+pub struct SentWithTask {
+    pub policies: Policies,
+    /// The newest plan, and its hash.
+    pub plan: Option<(String, String)>,
+    /// The session that it goes on from, and what it takes along of it.
+    pub continues: Option<(SessionId, Vec<Carried>)>,
+}
+
 /// A session's policies and its newest plan, which are sent with a task.
-pub async fn sent(
-    tx: &mut TeamTx<'_>,
-    session: &SessionId,
-) -> Result<Option<(Policies, Option<(String, String)>)>, DbError> {
-    let sql = "SELECT s.plan_policy, s.memory_policy, s.approve_first, p.markdown, p.hash FROM sessions s \
+pub async fn sent(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<SentWithTask>, DbError> {
+    let sql = "SELECT s.plan_policy, s.memory_policy, s.approve_first, s.continues, s.carries, p.markdown, p.hash FROM sessions s \
                LEFT JOIN plan_revisions p ON p.team_id = s.team_id AND p.session_id = s.session_id AND p.n = \
                (SELECT MAX(n) FROM plan_revisions x WHERE x.team_id = s.team_id AND x.session_id = s.session_id) \
                WHERE s.team_id = $1 AND s.session_id = $2";
     let Some(row) = tx.row(sql, args![session]).await? else { return Ok(None) };
     let plan = row.optional_text("markdown")?.zip(row.optional_text("hash")?);
-    Ok(Some((crate::db::sessions::policies(&row)?, plan)))
+    let carries = row.text("carries")?.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let continues = row.optional_parse("continues")?.map(|session| (session, carries));
+    Ok(Some(SentWithTask { policies: crate::db::sessions::policies(&row)?, plan, continues }))
 }
 
 fn revision(row: &Row) -> Result<Revision, DbError> {

@@ -147,6 +147,18 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0022_messages.sql"),
         include_str!("../../../../migrations/postgres/0022_messages.sql"),
     ),
+    (
+        23,
+        "context",
+        include_str!("../../../../migrations/sqlite/0023_context.sql"),
+        include_str!("../../../../migrations/postgres/0023_context.sql"),
+    ),
+    (
+        24,
+        "compaction",
+        include_str!("../../../../migrations/sqlite/0024_compaction.sql"),
+        include_str!("../../../../migrations/postgres/0024_compaction.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

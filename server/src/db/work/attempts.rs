@@ -7,7 +7,7 @@ use protocol::{Instant, MessageId, SessionId, TaskId, Usage, ViberId};
 use crate::{
     args,
     db::{Change, DbError, Row, TeamTx},
-    domain::{Attempt, TaskState, Waiting},
+    domain::{Attempt, TaskKind, TaskState, Waiting},
 };
 
 pub use ended::{EndedPlace, EndedRange, EndedRun, StaleAttempt, clear_in, runs_in, stale, trimmed_in};
@@ -60,6 +60,7 @@ pub struct AttemptWithTask {
     pub outcome: Option<String>,
     pub session_id: SessionId,
     pub agent_id: String,
+    pub kind: TaskKind,
     /// The task's newest attempt.
     pub newest: u32,
     pub state: TaskState,
@@ -75,7 +76,7 @@ pub async fn load_with_task(
     number: u32,
 ) -> Result<Option<AttemptWithTask>, DbError> {
     let sql = "SELECT a.viber_id, a.last_seq, a.parts_seq, a.open_weight, a.message_id, a.message_seq, a.outcome, t.session_id, \
-               t.agent_id, t.attempt AS newest, t.state, t.waiting, t.usage FROM attempts a \
+               t.agent_id, t.kind, t.attempt AS newest, t.state, t.waiting, t.usage FROM attempts a \
                JOIN tasks t ON t.team_id = a.team_id AND t.task_id = a.task_id \
                JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
                WHERE a.team_id = $1 AND a.task_id = $2 AND a.attempt = $3";
@@ -90,6 +91,7 @@ pub async fn load_with_task(
         outcome: row.optional_text("outcome")?,
         session_id: row.parse("session_id")?,
         agent_id: row.text("agent_id")?,
+        kind: row.parse("kind")?,
         newest: self::number(&row, "newest")?,
         state: row.parse("state")?,
         waiting: row.optional_json("waiting")?,

@@ -1,29 +1,136 @@
-//! What a session's newest request contained.
+//! What a session's newest request contained, and what its next one carries.
 
-use protocol::{Instant, SessionId, TaskId};
+use protocol::{Instant, SessionId, TaskId, Usage};
 use serde_json::Value;
 
 use crate::{
     args,
-    db::{DbError, TeamTx},
-    domain::memory::RequestContext,
+    db::{
+        DbError, Query, TeamTx,
+        messages::{past, pins, summaries},
+        vibers,
+    },
+    domain::{
+        Session,
+        context::{
+            ModelLimits, Past, PlanSettings, SessionPast,
+            compaction::MAX_COMPACTED_WINDOWS,
+            overview::{ContextOverview, TaskTokens},
+        },
+        memory::RequestContext,
+    },
 };
 
-/// Stores what an agent reported about its request. Of two tasks the newer one counts.
+/// Newest tasks whose tokens are told.
+const MAX_TOLD_TASKS: u64 = 20;
+
+/// Stores what an agent reported about its request. Of two tasks the newer one counts; a later report of the same attempt
+/// keeps its excerpts.
 pub async fn keep(tx: &mut TeamTx<'_>, session: &SessionId, told: &RequestContext) -> Result<(), DbError> {
-    let sql = "INSERT INTO contexts (team_id, session_id, task_id, attempt, body, told_at) VALUES ($1, $2, $3, $4, $5, $6) \
+    let sql = "INSERT INTO contexts (team_id, session_id, task_id, attempt, body, memory, used_tokens, window_tokens, told_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
                ON CONFLICT (team_id, session_id) DO UPDATE SET task_id = excluded.task_id, attempt = excluded.attempt, \
-               body = excluded.body, told_at = excluded.told_at WHERE contexts.task_id <= excluded.task_id";
-    let args = args![session, &told.task_id, told.attempt, crate::db::json(&told.body)?, told.at];
-    tx.execute(sql, args).await.map(drop)
+               body = excluded.body, memory = COALESCE(excluded.memory, CASE WHEN contexts.task_id = excluded.task_id \
+               AND contexts.attempt = excluded.attempt THEN contexts.memory END), used_tokens = excluded.used_tokens, \
+               window_tokens = excluded.window_tokens, told_at = excluded.told_at \
+               WHERE contexts.task_id <= excluded.task_id";
+    let report = told.report();
+    let window = report.window.and_then(|window| i64::try_from(window).ok());
+    let memory = told.memory.as_ref().map(crate::db::json).transpose()?;
+    let body = crate::db::json(&told.body)?;
+    let args = args![session, &told.task_id, told.attempt, body, memory, report.used(), window, told.at];
+    tx.defer(sql, args).await
 }
 
 /// The last report.
 pub async fn load(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<RequestContext>, DbError> {
-    let sql = "SELECT task_id, attempt, body, told_at FROM contexts WHERE team_id = $1 AND session_id = $2";
-    let Some(row) = tx.row(sql, args![session]).await? else { return Ok(None) };
-    let attempt = u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX);
-    let (task_id, body, at): (TaskId, Value, Instant) =
-        (row.parse("task_id")?, row.json("body")?, row.instant("told_at")?);
-    Ok(Some(RequestContext { task_id, attempt, body, at }))
+    tx.query(load_query(session)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn load_query(session: &SessionId) -> Query<Option<RequestContext>> {
+    let sql = "SELECT task_id, attempt, body, memory, told_at FROM contexts WHERE team_id = $1 AND session_id = $2";
+    Query::new(sql, args![session], |answer| {
+        let Some(row) = answer.row() else { return Ok(None) };
+        let attempt = u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX);
+        let (task_id, body, at): (TaskId, Value, Instant) =
+            (row.parse("task_id")?, row.json("body")?, row.instant("told_at")?);
+        let memory = row.optional_json("memory")?.or_else(|| body.get("memory").cloned());
+        Ok(Some(RequestContext { task_id, attempt, body, memory, at }))
+    })
+}
+
+/// What fills a session's window now, and what its next request carries.
+pub async fn overview(tx: &mut TeamTx<'_>, session: &Session) -> Result<ContextOverview, DbError> {
+    let now = session_past(tx, session, PastExtent::Plan).await?;
+    let tasks = tx.query(tasks_query(&session.id)).await?;
+    Ok(ContextOverview::of(&now, tasks))
+}
+
+/// How much of a session's past is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PastExtent {
+    /// What any plan can use.
+    Plan,
+    /// What a summary may be made of.
+    Compaction,
+}
+
+/// A session's past, and how its next request carries it.
+pub async fn session_past(tx: &mut TeamTx<'_>, session: &Session, extent: PastExtent) -> Result<SessionPast, DbError> {
+    let (agents, reported, pins) = tx
+        .query_three(vibers::agents_query(&session.viber_id), load_query(&session.id), pins::load_query(&session.id))
+        .await?;
+    // Seqs of a session are below it, whatever was reserved meanwhile.
+    let range = past::PastRange { session: &session.id, below: i64::MAX as u64, until: Instant(i64::MAX) };
+    let (newest, standing, percent) = tx
+        .query_three(
+            past::newest_query(range),
+            summaries::standing_query(&session.id, range.below, range.until),
+            summaries::percent_query(&session.id),
+        )
+        .await?;
+    let model = ModelLimits::of(agents.iter().find(|agent| agent.id == session.agent_id));
+    let settings = PlanSettings::of(&model, reported.as_ref());
+    let room = match extent {
+        PastExtent::Plan => settings.room(),
+        PastExtent::Compaction => settings.room().max(model.window.tokens.saturating_mul(MAX_COMPACTED_WINDOWS)),
+    };
+    let mut found = Past::new(room, pins, standing.clone().map(|standing| standing.summary));
+    past::read(tx, range, newest, &mut found).await?;
+    Ok(SessionPast { model, reported, settings, past: found, standing, percent })
+}
+
+/// Whether a session's newest request was so large that it may have to be compacted, and something was done since the last
+/// compaction.
+pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, DbError> {
+    let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, \
+               (SELECT w.ended_at FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
+               AND w.ended_at IS NOT NULL ORDER BY w.message_seq DESC LIMIT 1) AS worked_at, \
+               (SELECT o.created_at FROM tasks o WHERE o.team_id = $1 AND o.session_id = $2 AND o.kind <> 'work' \
+               ORDER BY o.message_seq DESC LIMIT 1) AS compacted_at FROM contexts c JOIN sessions s \
+               ON s.team_id = c.team_id AND s.session_id = c.session_id JOIN teams t ON t.team_id = c.team_id \
+               WHERE c.team_id = $1 AND c.session_id = $2";
+    let Some(row) = tx.row(sql, args![session]).await? else { return Ok(false) };
+    let (used, window) = (row.optional_int("used_tokens")?, row.optional_int("window_tokens")?);
+    let (worked, compacted) = (row.optional_instant("worked_at")?, row.optional_instant("compacted_at")?);
+    let percent = row.int("percent")?;
+    // A plan keeps below the threshold: from half of it on it may have had to leave something out.
+    let is_large = used
+        .zip(window)
+        .is_some_and(|(used, window)| i128::from(used) * 200 >= i128::from(window) * i128::from(percent));
+    Ok(percent > 0 && is_large && worked.is_some_and(|at| compacted.is_none_or(|earlier| at > earlier)))
+}
+
+/// The query for what the newest tasks took.
+fn tasks_query(session: &SessionId) -> Query<Vec<TaskTokens>> {
+    let sql = "SELECT task_id, message_seq, SUBSTR(goal, 1, 120) AS goal, usage FROM tasks \
+               WHERE team_id = $1 AND session_id = $2 ORDER BY message_seq DESC LIMIT $3 + 0";
+    Query::new(sql, args![session, MAX_TOLD_TASKS], |answer| {
+        let task = |row: &crate::db::Row| {
+            let usage: Usage = row.optional_json("usage")?.unwrap_or_default();
+            Ok(TaskTokens::new(row.parse("task_id")?, &usage, row.text("goal")?, row.count("message_seq")?))
+        };
+        answer.rows.iter().map(task).collect()
+    })
 }

@@ -1,19 +1,25 @@
 //! Messages and their parts: written once, never changed.
 
 pub mod bounded;
+pub mod past;
+pub mod pins;
 pub mod search;
+pub mod summaries;
 pub mod text_index;
 
-use protocol::{Instant, MessageId, SessionId, TaskId};
+use protocol::{MessageId, SessionId, TaskId};
 
 use crate::{
     args,
-    db::{Change, DbError, Query, Row, TeamTx},
-    domain::{Message, MessageRole, Part, TaskState, assemble::GAP_PHRASE},
+    db::{Change, DbError, Row, TeamTx},
+    domain::{Message, Part, assemble::GAP_PHRASE},
 };
 
-/// Text that is read at once to be sent along with a task: more than any window holds of it.
-const MAX_HISTORY_TEXT_BYTES: u64 = 4 * 1024 * 1024;
+/// The task of a session's message.
+pub async fn task_of(tx: &mut TeamTx<'_>, session: &SessionId, id: &MessageId) -> Result<Option<TaskId>, DbError> {
+    let sql = "SELECT task_id FROM messages WHERE team_id = $1 AND session_id = $2 AND message_id = $3";
+    tx.row(sql, args![session, id]).await?.map(|row| row.parse("task_id")).transpose()
+}
 
 /// A page of messages without their parts, ascending by seq, and how many parts each has: the newest, or those below
 /// `before`.
@@ -208,60 +214,6 @@ pub async fn is_said(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<bool, DbErro
     let gap = format!(r#"{{"type":"notice"%{GAP_PHRASE}%"#);
     let newest = tx.row(sql, args![id, gap]).await?;
     Ok(newest.map(|row| row.text("kind")).transpose()?.is_some_and(|kind| kind == "text"))
-}
-
-/// A part of an earlier task's message, for the history that is sent with a task.
-#[derive(Clone, Debug)]
-pub struct HistoryPart {
-    /// The seq of its task's question.
-    pub place: u64,
-    pub task_id: TaskId,
-    pub state: TaskState,
-    pub role: MessageRole,
-    pub part: Option<Part>,
-}
-
-/// The parts of a session's tasks below the seq `below` that were complete at `until`, the newest task first, each task's
-/// in order: its question, then the answer of its newest attempt.
-pub async fn history(
-    tx: &mut TeamTx<'_>,
-    session: &SessionId,
-    below: u64,
-    until: Instant,
-    tasks: u64,
-) -> Result<Vec<HistoryPart>, DbError> {
-    tx.query(history_query(session, below, until, tasks)).await
-}
-
-/// The same as a query, to be sent together with others.
-pub fn history_query(session: &SessionId, below: u64, until: Instant, tasks: u64) -> Query<Vec<HistoryPart>> {
-    // Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay where they are. A question
-    // belongs to attempt 0; named so, SQLite finds a task's messages by their index instead of reading the whole session.
-    let sql = "SELECT t.message_seq, t.task_id, t.state, m.role, CASE WHEN (p.kind NOT IN ('text', 'summary') \
-               AND NOT (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%')) \
-               OR SUM(CASE WHEN p.kind IN ('text', 'summary') \
-               OR (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
-               OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
-               FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks \
-               WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 \
-               ORDER BY message_seq DESC LIMIT $5 + 0) t \
-               JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
-               AND m.attempt IN (0, t.attempt) \
-               LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
-               AND p.kind <> 'reasoning' ORDER BY t.message_seq DESC, m.seq, p.idx";
-    Query::new(sql, args![session, below, until, tasks, MAX_HISTORY_TEXT_BYTES], |answer| {
-        answer.rows.iter().map(earlier).collect()
-    })
-}
-
-fn earlier(row: &Row) -> Result<HistoryPart, DbError> {
-    Ok(HistoryPart {
-        place: row.count("message_seq")?,
-        task_id: row.parse("task_id")?,
-        state: row.parse("state")?,
-        role: row.parse("role")?,
-        part: row.optional_json("body")?,
-    })
 }
 
 fn message(row: &Row) -> Result<Message, DbError> {

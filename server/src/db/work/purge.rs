@@ -76,6 +76,10 @@ const INDEXED_TEXT_ROWS: u64 = 12;
 /// Statements that remove what a session owns, in order. Each removes at most `$3` rows that nothing references any more.
 /// Only the first messages and tasks are considered, so that no statement becomes slow.
 const SESSION_ROWS_SQL: &[&str] = &[
+    "DELETE FROM summaries WHERE team_id = $1 AND session_id = $2 AND task_id IN (SELECT task_id FROM summaries \
+     WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
+    "DELETE FROM pins WHERE team_id = $1 AND session_id = $2 AND (message_id, call_id) IN (SELECT message_id, call_id \
+     FROM pins WHERE team_id = $1 AND session_id = $2 LIMIT $3 + 0)",
     "DELETE FROM unindexed_texts WHERE team_id = $1 AND (message_id, idx) IN (SELECT u.message_id, u.idx FROM \
      (SELECT team_id, message_id FROM messages WHERE team_id = $1 AND session_id = $2 ORDER BY seq LIMIT $3 + 0) m \
      JOIN unindexed_texts u ON u.team_id = m.team_id AND u.message_id = m.message_id LIMIT $3 + 0)",

@@ -1,11 +1,11 @@
 //! Sessions: the conversations of a team. A deleted session is never found, although its rows may still exist (`purge`).
 
-use protocol::{Instant, OperatorId, Policy, SessionId, ViberId};
+use protocol::{Instant, OperatorId, Policy, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
     db::{Arg, Change, DbError, Query, Row, TeamTx, fold},
-    domain::{Brief, Contact, Policies, Session, SessionLine, SessionState},
+    domain::{Brief, Contact, Policies, Session, SessionLine, SessionState, context::compaction::Carried},
 };
 
 macro_rules! columns {
@@ -336,6 +336,55 @@ pub async fn set_pinned(tx: &mut TeamTx<'_>, id: &SessionId, at: Option<Instant>
 pub async fn set_agent(tx: &mut TeamTx<'_>, id: &SessionId, agent: &str) -> Result<bool, DbError> {
     let sql = "UPDATE sessions SET agent_id = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
     Ok(tx.execute(sql, args![id, agent]).await? > 0)
+}
+
+/// Chooses from which share on it is compacted by itself; `false` when it is not there.
+pub async fn set_own_percent(tx: &mut TeamTx<'_>, id: &SessionId, percent: Option<u64>) -> Result<bool, DbError> {
+    let sql = "UPDATE sessions SET compact_percent = $3 WHERE team_id = $1 AND session_id = $2 AND deleted_at IS NULL";
+    let percent = percent.and_then(|percent| i64::try_from(percent).ok());
+    Ok(tx.execute(sql, args![id, percent]).await? > 0)
+}
+
+/// The query for what was chosen so.
+pub fn own_percent_query(id: &SessionId) -> Query<Option<u64>> {
+    let sql = "SELECT compact_percent FROM sessions WHERE team_id = $1 AND session_id = $2";
+    Query::new(sql, args![id], |answer| {
+        let percent = answer.row().map(|row| row.optional_int("compact_percent")).transpose()?.flatten();
+        Ok(percent.and_then(|percent| u64::try_from(percent).ok()))
+    })
+}
+
+/// Says which session this one goes on from, and what it takes along.
+pub async fn set_continues(
+    tx: &mut TeamTx<'_>,
+    id: &SessionId,
+    from: &SessionId,
+    carries: &[Carried],
+) -> Result<(), DbError> {
+    let sql = "UPDATE sessions SET continues = $3, carries = $4 WHERE team_id = $1 AND session_id = $2";
+    let carries = carries.iter().map(|what| what.as_str()).collect::<Vec<_>>().join(" ");
+    tx.execute(sql, args![id, from, carries]).await.map(drop)
+}
+
+/// The session that this one goes on from, and those that go on from this one, at most 20, with their titles.
+pub fn continued_query(id: &SessionId) -> Query<Vec<(SessionId, String, bool)>> {
+    let sql = "SELECT o.session_id, o.title, 1 AS earlier FROM sessions s JOIN sessions o ON o.team_id = s.team_id \
+               AND o.session_id = s.continues AND o.deleted_at IS NULL WHERE s.team_id = $1 AND s.session_id = $2 \
+               UNION ALL SELECT n.session_id, n.title, 0 AS earlier FROM (SELECT session_id, title FROM sessions \
+               WHERE team_id = $1 AND continues = $2 AND continues IS NOT NULL AND deleted_at IS NULL \
+               ORDER BY session_id DESC LIMIT 20) n";
+    Query::new(sql, args![id], |answer| {
+        let one = |row: &Row| Ok((row.parse("session_id")?, row.text("title")?, row.flag("earlier")?));
+        answer.rows.iter().map(one).collect()
+    })
+}
+
+/// The newest session that goes on from this one with the summary of this task.
+pub async fn continued_by(tx: &mut TeamTx<'_>, id: &SessionId, task: &TaskId) -> Result<Option<SessionId>, DbError> {
+    let sql = "SELECT n.session_id FROM sessions n JOIN summaries u ON u.team_id = n.team_id \
+               AND u.session_id = n.session_id AND u.task_id = $3 WHERE n.team_id = $1 AND n.continues = $2 \
+               AND n.continues IS NOT NULL ORDER BY n.session_id DESC LIMIT 1";
+    tx.row(sql, args![id, task]).await?.map(|row| row.parse("session_id")).transpose()
 }
 
 /// Sets how it treats what its agent changes.

@@ -1,6 +1,6 @@
 //! Tasks: read here, moved only by compare-and-set.
 
-use protocol::{Instant, ReportedDetail, SessionId, TaskId, ViberId};
+use protocol::{Instant, ReportedDetail, SessionId, TaskId, TeamId, ViberId};
 
 use crate::{
     args,
@@ -17,7 +17,7 @@ pub use transitions::*;
 macro_rules! select {
     ($($rest:tt)+) => {
         concat!(
-            "SELECT t.task_id, t.session_id, t.viber_id, t.agent_id, t.message_id, t.message_seq, t.goal, t.state, \
+            "SELECT t.task_id, t.session_id, t.viber_id, t.agent_id, t.kind, t.message_id, t.message_seq, t.goal, t.state, \
              t.delivery, t.waiting, t.attempt, t.stream, t.mode, t.limits, t.payload, t.model, t.result, t.error, \
              t.usage, t.origin, t.created_by, t.created_at, t.offered_at, t.started_at, t.ended_at, t.stopped_by, \
              t.stop_confirmed_at, t.pausing, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since \
@@ -158,6 +158,18 @@ pub fn next_queued_query(session: &SessionId) -> Query<Option<Task>> {
     Query::new(sql, args![session], |answer| answer.row().map(task).transpose())
 }
 
+/// Sessions of any team that have queued tasks and nothing that runs or could run, at most 100.
+pub async fn stalled(tx: &mut Tx) -> Result<Vec<(TeamId, SessionId)>, DbError> {
+    let sql = "SELECT DISTINCT t.team_id, t.session_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
+               AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.delivery = 'queued' AND t.state = 'pending' \
+               AND NOT EXISTS (SELECT 1 FROM tasks o WHERE o.team_id = t.team_id AND o.session_id = t.session_id \
+               AND o.state IN ('pending', 'running') AND (o.state = 'running' OR o.delivery <> 'queued')) \
+               AND NOT EXISTS (SELECT 1 FROM attempts a JOIN tasks o ON o.team_id = a.team_id AND o.task_id = a.task_id \
+               WHERE a.team_id || '' = t.team_id AND a.viber_id = t.viber_id AND a.outcome IS NULL \
+               AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0) AND o.session_id = t.session_id) LIMIT 100";
+    tx.rows(sql, &[]).await?.iter().map(|row| Ok((row.parse("team_id")?, row.parse("session_id")?))).collect()
+}
+
 /// The sessions and ids of a viber's unfinished tasks made up to `until`. Queued ones come first, so that none of them is
 /// offered while the others end.
 pub async fn open_of_viber(
@@ -230,11 +242,11 @@ pub async fn insert(tx: &mut Change<'_>, task: &Task) -> Result<(), DbError> {
 }
 
 const INSERT_SQL: &str = "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, \
-     goal, state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+     goal, state, delivery, attempt, stream, mode, limits, payload, origin, created_by, created_at, offered_at, kind) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
      ON CONFLICT DO NOTHING";
 
-fn columns(task: &Task, now: Instant) -> Result<[Arg; 18], DbError> {
+fn columns(task: &Task, now: Instant) -> Result<[Arg; 19], DbError> {
     Ok([
         Arg::from(&task.id),
         Arg::from(&task.session_id),
@@ -254,6 +266,7 @@ fn columns(task: &Task, now: Instant) -> Result<[Arg; 18], DbError> {
         Arg::from(&task.created_by),
         Arg::from(now),
         Arg::from(task.offered_at),
+        Arg::from(task.kind),
     ])
 }
 
@@ -265,6 +278,7 @@ fn task(row: &Row) -> Result<Task, DbError> {
         session_id: row.parse("session_id")?,
         viber_id: row.parse("viber_id")?,
         agent_id: row.text("agent_id")?,
+        kind: row.parse("kind")?,
         message_id: row.parse("message_id")?,
         message_seq: row.count("message_seq")?,
         goal: row.text("goal")?,

@@ -3,6 +3,8 @@
 use protocol::{Excerpt, Instant, TaskId, tokens};
 use serde_json::Value;
 
+use crate::domain::context::report::ContextReport;
+
 /// The file that people and agents curate, beneath the workspace.
 pub const MEMORY_FILE: &str = "MEMORY.md";
 /// Excerpts of one request that are shown.
@@ -13,8 +15,10 @@ const MAX_SHOWN_EXCERPTS: usize = 200;
 pub struct RequestContext {
     pub task_id: TaskId,
     pub attempt: u32,
-    /// `{layers: [{layer, tokens, items?: [{name, tokens}]}], memory: [Excerpt], …}`
+    /// In numbers: a [`ContextReport`].
     pub body: Value,
+    /// The excerpts of the memory, if it is about them: `[Excerpt]`.
+    pub memory: Option<Value>,
     pub at: Instant,
 }
 
@@ -28,9 +32,23 @@ pub struct SentExcerpt {
 }
 
 impl RequestContext {
+    /// What was reported as `{layers, memory?, …}`, bounded.
+    pub fn reported(task_id: TaskId, attempt: u32, fields: &Value, at: Instant) -> Self {
+        let body = serde_json::to_value(ContextReport::read(fields)).unwrap_or_default();
+        let memory = fields["memory"]
+            .as_array()
+            .map(|excerpts| excerpts.iter().take(MAX_SHOWN_EXCERPTS).cloned().collect::<Vec<_>>().into());
+        Self { task_id, attempt, body, memory, at }
+    }
+
+    /// It in numbers.
+    pub fn report(&self) -> ContextReport {
+        ContextReport::read(&self.body)
+    }
+
     /// The excerpts, with what they cost.
     pub fn memory(&self) -> Vec<SentExcerpt> {
-        let items = self.body["memory"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let items = self.memory.as_ref().and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let excerpts = items.iter().filter_map(|item| serde_json::from_value::<Excerpt>(item.clone()).ok());
         let mut costs = self.costs();
         excerpts
@@ -59,15 +77,12 @@ impl RequestContext {
         items.filter_map(|item| Some((item["name"].as_str()?.to_owned(), item["tokens"].as_u64()?))).collect()
     }
 
-    /// Adds the excerpts of an earlier report about the same attempt, when this one has none.
-    pub fn after(mut self, earlier: Option<Self>) -> Self {
-        let same = earlier.filter(|earlier| earlier.task_id == self.task_id && earlier.attempt == self.attempt);
-        if let Some(memory) = same.and_then(|earlier| earlier.body.get("memory").cloned())
-            && let Value::Object(fields) = &mut self.body
-        {
-            fields.entry("memory").or_insert(memory);
-        }
-        self
+    /// With the excerpts of an earlier report about the same attempt, when this one has none.
+    #[must_use]
+    pub fn after(self, earlier: Self) -> Self {
+        let same = (&self.task_id, self.attempt) == (&earlier.task_id, earlier.attempt);
+        let memory = self.memory.clone().or(earlier.memory.filter(|_| same));
+        Self { memory, ..self }
     }
 }
 
@@ -110,32 +125,35 @@ mod tests {
 
     use super::*;
 
-    fn told(body: Value) -> RequestContext {
-        RequestContext { task_id: TaskId::new(1), attempt: 1, body, at: Instant(1) }
+    fn told(fields: &Value) -> RequestContext {
+        RequestContext::reported(TaskId::new(1), 1, fields, Instant(1))
     }
 
     #[test]
     fn an_excerpt_is_shown_with_what_it_cost() {
-        let body = json!({
+        let fields = json!({
             "layers": [{ "layer": "history", "tokens": 9 }, { "layer": "memory", "tokens": 30, "items": [
                 { "name": "workspace/MEMORY.md", "tokens": 21 }, { "name": 7 }] }],
             "memory": [{ "path": "workspace/MEMORY.md", "title": "Team", "text": "Thursdays" }, "?",
                 { "path": "workspace/memory/2026-03-01.md", "text": "12345678" }],
         });
-        let told = told(body);
+        let told = told(&fields);
         let costs: Vec<_> = told.memory().iter().map(|went| (went.tokens, went.estimated)).collect();
-        assert_eq!((costs, told.layer()), (vec![(21, false), (2, true)], Some(30)));
-        let bare = super::tests::told(json!({ "layers": 3, "memory": "?" }));
+        let estimated = tokens::estimate("12345678");
+        assert_eq!((costs, told.layer()), (vec![(21, false), (estimated, true)], Some(30)));
+        let bare = super::tests::told(&json!({ "layers": 3, "memory": "?" }));
         assert!(bare.memory().is_empty() && bare.layer().is_none());
     }
 
     #[test]
     fn a_later_word_about_the_same_attempt_keeps_the_excerpts() {
-        let first = told(json!({ "memory": [1] }));
-        let later = RequestContext { body: json!({ "layers": [] }), ..first.clone() };
-        assert_eq!(later.clone().after(Some(first.clone())).body, json!({ "layers": [], "memory": [1] }));
+        let first = told(&json!({ "memory": [1] }));
+        let layers = json!({ "layers": [{ "layer": "plan", "tokens": 2 }] });
+        let later = RequestContext::reported(first.task_id.clone(), 1, &layers, Instant(2));
+        let kept = later.clone().after(first.clone());
+        assert_eq!((kept.memory, kept.body), (Some(json!([1])), later.body.clone()));
         let other = RequestContext { attempt: 2, ..later };
-        assert_eq!(other.after(Some(first)).body, json!({ "layers": [] }));
+        assert_eq!(other.after(first).memory, None);
     }
 
     #[test]

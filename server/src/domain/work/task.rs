@@ -27,6 +27,20 @@ impl TaskState {
 }
 
 crate::words! {
+    /// What a task is for.
+    TaskKind {
+        /// What its goal says.
+        Work = "work",
+        /// A summary of older turns.
+        Compact = "compact",
+        /// Notes for the memory.
+        Flush = "flush",
+        /// A summary that another session begins with.
+        Transfer = "transfer",
+    }
+}
+
+crate::words! {
     /// How far the delivery of a pending task is.
     Delivery as TaskDelivery {
         /// Behind another task of its session; no command exists yet.
@@ -89,6 +103,7 @@ pub struct Task {
     pub session_id: SessionId,
     pub viber_id: ViberId,
     pub agent_id: String,
+    pub kind: TaskKind,
     /// The user message that asked for it, and its seq: the task's place in the session.
     pub message_id: MessageId,
     pub message_seq: u64,
@@ -105,7 +120,7 @@ pub struct Task {
     pub stream: ReportedDetail,
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
-    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?}` as submitted.
+    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?}` as submitted; `{compact}` unless it is work.
     pub payload: Value,
     /// As the viber reported when it started.
     pub model: Option<String>,

@@ -41,6 +41,11 @@ const SPACE_READS: &[Refusal] = &[
 /// A session that starts.
 const SESSION_STARTS: &[Refusal] = &[(422, &["no_viber", "unknown_agent"])];
 /// A file that is attached.
+/// What is done with a conversation.
+const COMPACTIONS: &[Refusal] = &[
+    (409, &["archived", "compaction_failed", "compaction_stopped", "empty", "running", "viber_revoked", "went_on"]),
+    (422, &["bad_compaction", "no_compact"]),
+];
 const ATTACHMENTS: &[Refusal] = &[(403, &["quota_exceeded"]), (409, &["too_many"])];
 /// A task that is submitted in a session.
 const SUBMITS: &[Refusal] = &[
@@ -107,6 +112,10 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ),
     ("artifacts.upload", &[ATTACHMENTS, &[(422, &["bad_name"])]]),
     ("artifacts.withdraw", &[&[(409, &["attached"])]]),
+    ("context.compact", &[COMPACTIONS, &[(409, &["no_summary"]), (422, &["bad_summary"])]]),
+    ("context.flush", &[COMPACTIONS]),
+    ("context.reset", &[COMPACTIONS]),
+    ("context.uncompact", &[&[(409, &["not_compacted"])]]),
     ("events.list", &[CURSORS]),
     ("invitations.make", &[&[(422, &["bad_email"])]]),
     ("joinTokens.make", &[&[(422, &["bad_labels"])]]),
@@ -125,6 +134,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ),
     ("messages.list", &[CURSORS]),
     ("messages.say", &[SUBMITS, SAYS]),
+    ("pins.set", &[&[(409, &["too_many_pins"])]]),
     ("plan.read", &[FILE_READS, &[(422, &["not_a_plan"])]]),
     ("plan.write", &[FILE_READS, FILE_EDITS, NAMED_VERSIONS, &[(422, &["bad_plan", "not_a_plan", "plan_too_large"])]]),
     (
@@ -132,7 +142,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
         &[FILE_READS, FILE_EDITS, &[(409, &["not_pending", "plan_changed"]), (422, &["plan_too_large"])]],
     ),
     ("prices.write", &[KNOWN_VERSIONS, &[(422, &["bad_price", "too_many_prices"])]]),
-    ("sessions.change", &[&[(422, &["bad_title"])]]),
+    ("sessions.change", &[&[(422, &["bad_percent", "bad_title"])]]),
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
     ("spaces.diff", &[SPACE_READS]),
     ("spaces.file", &[SPACE_READS, BYTE_RANGES]),

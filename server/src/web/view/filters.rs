@@ -74,6 +74,22 @@ pub fn bytes(size: impl Into<ByteCount>, _: &dyn Values) -> Result<String> {
     Ok(crate::domain::size_words(size.into().0))
 }
 
+/// A number of tokens: `812`, `14.6k`, `200k`, `1.2M`.
+#[askama::filter_fn]
+pub fn tokens(count: &u64, _: &dyn Values) -> Result<String> {
+    Ok(token_words(*count))
+}
+
+/// The same for code.
+pub fn token_words(tokens: u64) -> String {
+    match tokens {
+        0..1_000 => tokens.to_string(),
+        1_000..100_000 => format!("{}.{}k", tokens / 1_000, tokens % 1_000 / 100),
+        100_000..1_000_000 => format!("{}k", tokens / 1_000),
+        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
+    }
+}
+
 /// A number of bytes, whatever integer it comes as.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteCount(u64);

@@ -1,7 +1,7 @@
 //! A message of a conversation, ready to be shown.
 
 use askama::Template;
-use protocol::{ArtifactId, ErrorCode, Instant, SessionId};
+use protocol::{ArtifactId, ErrorCode, Instant, SessionId, TaskId};
 
 use super::{
     call::{Call, CallOutcome},
@@ -37,6 +37,16 @@ pub struct MessageView {
     pub kept: bool,
     /// The page with its earlier part, when that is not shown.
     pub earlier: Option<String>,
+    /// It is a summary of other messages: what became of it.
+    pub summary: Option<SummaryFate>,
+}
+
+/// What became of a summary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SummaryFate {
+    pub words: String,
+    /// Its task and the address to undo it at, when it stands and the reader may undo it.
+    pub undo: Option<(TaskId, String)>,
 }
 
 /// Where the card of an artifact leads.

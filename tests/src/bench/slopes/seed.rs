@@ -18,6 +18,8 @@ const FEW_SESSIONS: usize = 50;
 const BETWEEN_SESSIONS_MS: i64 = 60_000;
 /// One turn every six seconds.
 const BETWEEN_TURNS_MS: i64 = 6_000;
+/// Every so many tasks somebody allowed a call, and said something while it ran.
+const TASKS_PER_DECISION: usize = 5;
 /// Markdown with a list, inline code and a block of code, as agents answer.
 const ANSWER_MARKDOWN: &str = "I changed **two files** and ran the tests:\\n\\n- `src/lib.rs` keeps the counter\\n\
      - `src/main.rs` prints it\\n\\n```rust\\nfn main() {\\n    println!(\\\"{}\\\", counter::next());\\n}\\n```\\n\\n\
@@ -117,6 +119,7 @@ impl Seed<'_> {
         let session_id = |i: &str| id("ses", &format!("({FIRST_SESSION_MS} + {i} * {BETWEEN_SESSIONS_MS})"), i);
         let (task, question, answer) =
             (id("task", &turn_at, "i"), id("msg", &turn_at, "i * 2"), id("msg", &turn_at, "i * 2 + 1"));
+        let (approval, message) = (id("apr", &turn_at, "i"), id("msg", &turn_at, &format!("({} + i)", 2 * all)));
         let session = session_id(&format!("({session_of})"));
         let tasks = counter(all);
         let agents = r#"[{"id":"default","name":"Default","description":"","model":"demo/tour","mode":"always_execute","tools":[],"spaces":[],"maxSteps":25}]"#;
@@ -188,6 +191,18 @@ impl Seed<'_> {
             format!(
                 "{tasks} INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) SELECT {team}, {answer}, \
                  0, 'text', '{{\"type\":\"text\",\"text\":\"{ANSWER_MARKDOWN}\"}}', {turn_at} FROM n"
+            ),
+            format!(
+                "{tasks} INSERT INTO approvals (team_id, approval_id, session_id, task_id, attempt, event_seq, kind, tool, \
+                 digest, args, preview, state, scope, decided_by, created_at, decided_at) SELECT {team}, {approval}, \
+                 {session}, {task}, 1, 2, 'tool', 'shell', 'bench', '{{\"command\":\"cargo test\"}}', 'cargo test', \
+                 'allowed', 'once', 'bench', {turn_at}, {turn_at} FROM n WHERE i % {TASKS_PER_DECISION} = 0"
+            ),
+            format!(
+                "{tasks} INSERT INTO task_messages (team_id, message_id, session_id, task_id, author, author_name, \
+                 content, mode, place, rev, state, attempt, event_seq, turn, created_at, consumed_at) SELECT {team}, \
+                 {message}, {session}, {task}, 'bench', 'Bench', 'Count the tests too.', 'steer', 1, 1, 'consumed', 1, 3, \
+                 1, {turn_at}, {turn_at} FROM n WHERE i % {TASKS_PER_DECISION} = 0"
             ),
             "INSERT INTO unindexed_texts (team_id, message_id, idx) SELECT team_id, message_id, idx FROM parts \
              WHERE kind = 'text' ON CONFLICT (team_id, message_id, idx) DO NOTHING"

@@ -29,6 +29,9 @@ pub(in super::super) struct Tries {
     failed: u32,
     /// In long waits.
     waited: Duration,
+    /// The last command that had let the task go on when the long wait began: a later one ends that wait.
+    #[serde(default)]
+    seen_resume: u64,
 }
 
 impl AgentLoop {
@@ -43,7 +46,8 @@ impl AgentLoop {
             let minutes = wait.as_secs().div_ceil(60);
             let text = format!("{said}. The provider asks to wait: going on in {minutes} min by itself.");
             self.notice(NoticeLevel::Warning, text).await;
-            self.tries = Tries { failed: 0, waited: self.tries.waited + wait };
+            let seen_resume = self.run.pause.last_resume();
+            self.tries = Tries { failed: 0, waited: self.tries.waited + wait, seen_resume };
             return Ok(DueCall::At(self.clock.after(wait)));
         }
         if !failure.retryable || self.tries.failed >= MAX_ATTEMPTS || wait > MAX_RETRY_DELAY {
@@ -61,12 +65,12 @@ impl AgentLoop {
 
     /// Waits until the moment that the provider asked for, unless people stop the task or want it to go on.
     pub(super) async fn wait_for_provider(&mut self, moment: Instant) -> Result<(), Halt> {
-        let (resumed, clock) = (self.run.pause.resumed(), self.clock.clone());
+        let (pause, seen, clock) = (self.run.pause.clone(), self.tries.seen_resume, self.clock.clone());
         let left = u64::try_from(moment.millis().saturating_sub(clock.now().millis())).unwrap_or(0);
         let end = async move {
             tokio::select! {
                 () = clock.pass(Duration::from_millis(left)) => {}
-                () = resumed => {}
+                () = pause.resumed_after(seen) => {}
             }
         };
         self.wait(rate_limit(moment), end).await
@@ -101,7 +105,7 @@ impl AgentLoop {
 
     fn switch_model(&mut self, agent: Arc<Agent>, model: Model, pricing: Pricing) {
         model.name().clone_into(&mut self.request.model);
-        self.request.context_window = model.window();
+        self.request.context_window = model.window().tokens;
         for message in &mut self.request.messages {
             if let Message::Assistant(answer) = message {
                 // It is in the form of the provider that sent it.

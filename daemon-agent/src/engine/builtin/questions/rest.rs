@@ -16,6 +16,7 @@ use crate::{
         builtin::{
             AgentLoop, Halt, Stage,
             budget::Budget,
+            compact::Folding,
             decisions::{AllowedForTask, AskedCalls},
             model_call::Tries,
             planning::Planning,
@@ -25,6 +26,7 @@ use crate::{
         waiting::{Resumed, WaitingRecord},
     },
     model::{FinishReason, Message, ToolCall},
+    prompt::RequestLayers,
     report::{Approvals, memory::MemoryProgress},
 };
 
@@ -34,6 +36,10 @@ use crate::{
 pub struct LoopRecord {
     system: String,
     messages: Vec<Message>,
+    #[serde(default)]
+    layers: Option<RequestLayers>,
+    #[serde(default)]
+    folding: Option<Folding>,
     budget: Budget,
     usage: Usage,
     step: u32,
@@ -162,9 +168,17 @@ impl AgentLoop {
     }
 
     /// Comes before whatever must not be done again: the attempt is not at rest any more.
-    pub(in crate::engine::builtin) async fn go_on(&self) -> Result<(), Halt> {
+    pub(in crate::engine::builtin) async fn go_on(&mut self) -> Result<(), Halt> {
         self.run.stop.run_until_cancelled(self.run.rest.take_place()).await.ok_or(Halt::Stopped)?;
         self.run.rest.discard().await;
+        if self.known_wait.take().is_some() {
+            // A wait that ended while no process ran: people still see it.
+            let state = match self.stage {
+                Stage::Model(_) => ActivityState::Thinking,
+                _ => ActivityState::Tool,
+            };
+            self.state(state, None).await;
+        }
         Ok(())
     }
 
@@ -191,6 +205,8 @@ impl AgentLoop {
             task: LoopRecord {
                 system: self.request.system.clone(),
                 messages: self.request.messages.clone(),
+                layers: self.layers.clone(),
+                folding: self.folding.clone(),
                 budget: self.budget.clone(),
                 usage: self.usage.clone(),
                 step: self.step,
@@ -216,7 +232,8 @@ impl AgentLoop {
         let Resumed { record: WaitingRecord { task, is_fallback, artifacts, reported_wait, .. }, reported } = resumed;
         self.run.collector.go_on_from(artifacts);
         self.is_fallback = is_fallback;
-        (self.request.system, self.request.messages) = (task.system, task.messages);
+        (self.request.system, self.request.messages, self.layers) = (task.system, task.messages, task.layers);
+        self.folding = task.folding;
         self.budget = task.budget.resumed(self.run.active_time.clone());
         (self.usage, self.step, self.ids, self.killed) = (task.usage, task.step, task.ids, task.killed);
         (self.failed_calls, self.turn, self.tries) = (task.failed_calls, task.turn, task.tries);

@@ -182,7 +182,7 @@ async fn a_pause_holds_a_call_that_was_allowed_meanwhile() {
     fixture.until(is_hold).await;
     // What changes while it is held is asked again, too.
     fixture.put("a.txt", "two\n");
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     let second = fixture.question(2).await;
     assert!(fixture.results().is_empty());
     fixture.respond(&second, Decision::Allow, |_| {});
@@ -271,7 +271,7 @@ async fn what_somebody_says_while_an_allowed_call_is_held_goes_before_it() {
     let is_hold = |event: &AgentStreamEvent| matches!(event, AgentStreamEvent::StateChange { waiting: Some(wait), .. } if wait.cause == PauseCause::Paused);
     fixture.until(is_hold).await;
     fixture.inbox.put(message("Write nothing", 1, InjectionPoint::Steer));
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     assert_eq!(result(ended(running).await).text, "As you wish.");
     assert_eq!((fixture.text("a.txt"), fixture.all_asked().len()), (None, 1));
     let decided = fixture.decided();

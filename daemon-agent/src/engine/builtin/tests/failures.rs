@@ -52,7 +52,7 @@ async fn people_let_it_try_before_the_hour_is_over() {
     fixture.pause.pause(protocol::PausePoint::Step);
     tokio::task::yield_now().await;
     assert_eq!(endpoint.seen().len(), 1);
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     assert_eq!(result(ended(running).await).text, "Done.");
     assert_eq!(endpoint.seen().len(), 2);
 }

@@ -52,7 +52,7 @@ async fn a_pause_holds_before_the_next_model_call_and_its_time_does_not_count() 
     let before = fixture.active_time.elapsed();
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!((fixture.active_time.elapsed(), endpoint.seen().len()), (before, 1));
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     assert_eq!(result(ended(running).await).text, "Done.");
     assert_eq!(fixture.state_after_hold(), Some(ActivityState::Thinking));
     assert_eq!(fixture.waits().len(), 1, "twice is once");
@@ -69,7 +69,7 @@ async fn a_pause_at_a_tool_holds_before_the_next_call_and_shows_it() {
     let next = fixture.waits().pop().and_then(|wait| wait.next).expect("the next call");
     let NextCall { tool, args, .. } = next;
     assert_eq!((tool.as_str(), args), ("shell", json!({ "command": "true" })));
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     ended(running).await;
     assert_eq!((fixture.state_after_hold(), fixture.results().len()), (Some(ActivityState::Tool), 2));
 }
@@ -81,7 +81,7 @@ async fn a_pause_that_is_taken_back_before_it_is_reached_holds_nothing() {
     let pause = fixture.pause.clone();
     *fixture.hook.lock().expect("no test panics with it") = Box::new(move |event| match event {
         AgentStreamEvent::ToolCall { .. } => pause.pause(PausePoint::Step),
-        AgentStreamEvent::ToolResult { .. } => pause.resume(),
+        AgentStreamEvent::ToolResult { .. } => pause.resume(1),
         _ => {}
     });
     result(ended(tokio::spawn(run(fixture.run("x")))).await);
@@ -111,7 +111,7 @@ async fn what_steers_a_paused_task_waits_and_is_told_when_it_goes_on() {
     fixture.inbox.put(message("Use b", 1, InjectionPoint::Steer));
     fixture.until(is_hold).await;
     assert_eq!(fixture.progress(), [MessageProgress::Delivered]);
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     assert_eq!(result(ended(running).await).text, "As you wish.");
     assert_eq!(fixture.progress(), [MessageProgress::Delivered, MessageProgress::Consumed]);
 }

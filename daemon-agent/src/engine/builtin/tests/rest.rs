@@ -280,7 +280,7 @@ async fn a_pause_holds_on_in_the_next_process() {
     let held = async { while !is_held().await {} };
     timeout(Duration::from_secs(20), held).await.expect("its time does not count");
     assert!(fixture.events().is_empty() && endpoint.seen().is_empty(), "it is known that it waits");
-    fixture.pause.resume();
+    fixture.pause.resume(1);
     assert_eq!((result(ended(running).await).text.as_str(), endpoint.seen().len()), ("Done.", 1));
 }
 
@@ -302,6 +302,87 @@ async fn a_long_wait_for_the_provider_ends_at_its_moment_whoever_waits() {
     assert_eq!(endpoint.seen().len(), 1);
     later.store(until.millis(), Ordering::SeqCst);
     assert_eq!((result(ended(running).await).text.as_str(), endpoint.seen().len()), ("Done.", 2));
+}
+
+#[tokio::test]
+async fn a_wait_for_the_provider_is_ended_by_whoever_came_after_it_began_in_whichever_process() {
+    let limited = ScriptedReply::refusal(429, "{}").header("Retry-After", "3600");
+    let endpoint = ScriptedProvider::start(vec![limited, says("Done.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.pause.resume(3);
+    let running = tokio::spawn(run(fixture.run("x")));
+    fixture.until(is_wait).await;
+    let before = fixture.killed(running).await;
+    let first = fixture.record().at;
+    let again = fixture.resumed(&before);
+    // The journal tells what it has, also what came before the wait.
+    fixture.pause.resume(3);
+    let running = tokio::spawn(run(again));
+    let kept = async {
+        while fixture.record().at == first || fixture.rest.place() != Place::Free {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), kept).await.expect("it waits on");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(endpoint.seen().len() == 1 && fixture.record_file().exists(), "an old word shortens nothing");
+    running.abort();
+    assert!(running.await.is_err_and(|error| error.is_cancelled()));
+    let last = fixture.resumed(&before);
+    for cmd_seq in [3, 7] {
+        fixture.pause.resume(cmd_seq);
+    }
+    assert_eq!(result(ended(tokio::spawn(run(last))).await).text, "Done.");
+    assert_eq!(endpoint.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_pause_that_comes_while_a_place_is_awaited_holds_before_the_next_call_and_is_reported() {
+    for (at, replies, made) in [
+        (PausePoint::Step, vec![says("Done.")], 0),
+        (PausePoint::Tool, vec![calls(&[("list_files", "{}")]), says("Done.")], 1),
+    ] {
+        let endpoint = ScriptedProvider::start(replies).await;
+        let mut fixture = Fixture::new(&endpoint);
+        if at == PausePoint::Tool {
+            let pause = fixture.pause.clone();
+            *fixture.hook.lock().expect("no test panics with it") = Box::new(move |event| {
+                if matches!(event, AgentStreamEvent::StateChange { state: ActivityState::Tool, .. }) {
+                    pause.pause(at);
+                }
+            });
+        } else {
+            fixture.pause.pause(at);
+        }
+        let running = tokio::spawn(run(fixture.run("x")));
+        fixture.until(is_wait).await;
+        let before = fixture.killed(running).await;
+        *fixture.hook.lock().expect("no test panics with it") = Box::new(|_| {});
+        let mut again = fixture.resumed(&before);
+        let rest = Rest::new(fixture.record_file(), Place::Free, || Some(1), |_| {});
+        again.rest = rest.clone();
+        fixture.pause.resume(1);
+        let running = tokio::spawn(run(again));
+        let in_place = async |place: Place| {
+            let comes = async {
+                while rest.place() != place {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            timeout(Duration::from_secs(20), comes).await.expect("in time");
+        };
+        in_place(Place::Wanted).await;
+        fixture.pause.pause(at);
+        rest.give_place();
+        fixture.until(is_wait).await;
+        in_place(Place::Free).await;
+        assert_eq!((endpoint.seen().len(), fixture.results().len()), (made, 0), "{at:?}");
+        fixture.pause.resume(2);
+        in_place(Place::Wanted).await;
+        rest.give_place();
+        assert_eq!(result(ended(running).await).text, "Done.");
+        assert_eq!((endpoint.seen().len(), fixture.results().len()), (made + 1, made), "{at:?}");
+    }
 }
 
 #[tokio::test]

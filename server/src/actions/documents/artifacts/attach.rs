@@ -65,8 +65,8 @@ pub async fn attach<E>(
         board.store.keep(stage, team, &sha256).await.map_err(away)?;
         write_down(board, team, by, &artifact, size).await
     };
-    if matches!(kept, Err(Error::QuotaExceeded { .. })) {
-        // Another file took the last free space while this one was uploaded.
+    if matches!(kept, Err(Error::QuotaExceeded { .. } | Error::Conflict { .. })) {
+        // Another file took the last free space or place while this one was uploaded.
         forget_unnamed(board, team, &sha256).await?;
     }
     kept
@@ -143,15 +143,27 @@ async fn check_room(board: &Board, team: &TeamId, session: &SessionId) -> Result
     let found = db::sessions::load(&mut tx, session).await?;
     let bounds = db::blobs::bounds(&mut tx).await?;
     let storage = db::usage::load(&mut tx).await?;
-    let waiting = db::artifacts::waiting(&mut tx, session, MAX_WAITING_FILES as u64).await?;
-    if waiting.len() >= MAX_WAITING_FILES {
-        return Err(Error::conflict("too_many", "64 files wait for the next task already"));
-    }
+    check_places(&mut tx, session, 1).await?;
     let session = found.ok_or(Error::NotFound)?;
     let (bounds, storage) = bounds.zip(storage).ok_or(Error::NotFound)?;
     let room = AttachmentRoom { most: bounds.bytes, storage };
     room.check(0)?;
     Ok((session, room))
+}
+
+/// Whether so many more files may wait for the session's next task.
+async fn check_places(tx: &mut TeamTx<'_>, session: &SessionId, more: usize) -> Result<()> {
+    let waiting = db::artifacts::waiting(tx, session, MAX_WAITING_FILES as u64).await?.len();
+    if waiting + more > MAX_WAITING_FILES {
+        let message = match more {
+            1 => "64 files wait for the next task already".to_owned(),
+            _ => format!(
+                "{waiting} files wait for the next task already, and at most 64 may: there is no room for {more} more"
+            ),
+        };
+        return Err(Error::Conflict { code: "too_many", message });
+    }
+    Ok(())
 }
 
 async fn stage<E>(
@@ -202,6 +214,7 @@ async fn write_down(board: &Board, team: &TeamId, by: &By, artifact: &Artifact, 
             if !db::sessions::touch(tx, &new.session_id).await? {
                 return Err(Error::NotFound);
             }
+            check_places(tx, &new.session_id, 1).await?;
             let sha256 = new.sha256.as_deref().unwrap_or_default();
             if db::blobs::size(tx, sha256).await?.is_none() {
                 // One after the other, so that two files cannot both take the last free space.
@@ -275,6 +288,22 @@ pub(in crate::actions) async fn with_message(
         if !db::artifacts::attach(tx, session, &file.id, task).await? {
             return Err(not_waiting());
         }
+    }
+    Ok(())
+}
+
+/// Lets the files of a message wait for the session's next task again.
+pub(in crate::actions) async fn wait_again(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    files: &[protocol::Attachment],
+) -> Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    check_places(tx, session, files.len()).await?;
+    for file in files {
+        db::artifacts::detach(tx, session, &file.id).await?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::{
     actions::{AfterCommit, tasks::question},
     db::{self, Change, TeamTx, audit::Entry, tasks::TaskCompletion},
     domain::{
-        By, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskState,
+        By, Contact, ContactState, Delivery, Message, Policies, Session, Task, TaskKind, TaskState,
         logbook::{Ending, LoggedAttempt, LoggedTask},
     },
     error::{Error, Result},
@@ -316,6 +316,7 @@ impl LogBatch {
             delivery: Some(Delivery::Accepted),
             waiting: None,
             pausing: None,
+            kind: TaskKind::Work,
             contact: Contact { state: ContactState::Connected, since: logged.at },
             attempt: attempt.number,
             stream: ReportedDetail::Full,

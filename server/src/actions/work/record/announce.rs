@@ -8,7 +8,7 @@ use crate::{
     db::{self, Change, attempts::AttemptWithTask},
     domain::{
         Connection, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, Report, Session, Task,
-        TaskState,
+        TaskKind, TaskState,
     },
     error::Result,
 };
@@ -64,6 +64,7 @@ pub(super) async fn announced(
         delivery: Some(Delivery::Accepted),
         waiting: None,
         pausing: None,
+        kind: TaskKind::Work,
         contact: Contact { state: ContactState::Connected, since: now },
         attempt: 1,
         stream: protocol::ReportedDetail::Full,

@@ -8,7 +8,12 @@ use protocol::{
 };
 use serde_json::{Value, json};
 
-use super::{super::dispatch, Recording, approvals::by_our_clock, messages::fill_messages};
+use super::{
+    super::{dispatch, tasks},
+    Recording,
+    approvals::by_our_clock,
+    messages::fill_messages,
+};
 use crate::{
     db::{
         self,
@@ -16,7 +21,7 @@ use crate::{
         tasks::TaskCompletion,
     },
     domain::{
-        Message, MessageRole, Part, Report, Waiting, WaitingFor,
+        Message, MessageRole, Part, Report, TaskKind, Waiting, WaitingFor,
         assemble::{Assembled, Assembler},
     },
     error::{Error, Result},
@@ -216,6 +221,9 @@ impl Recording<'_, '_> {
         }
         if newest {
             db::approvals::expire_all(self.tx, task).await?;
+        }
+        if let (EventBody::Completed { result }, true, true) = (terminal, newest, held.kind != TaskKind::Work) {
+            tasks::compaction_ended(self.tx, task, &result.text, &mut self.book.after).await?;
         }
         dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
         self.book.answers.ended.push(AttemptRef { task_id: task.clone(), attempt });

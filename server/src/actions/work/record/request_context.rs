@@ -17,19 +17,17 @@ impl Recording<'_, '_> {
             _ => None,
         });
         let now = self.tx.now;
-        let contexts = reported.map(|(fields, at)| RequestContext {
-            task_id: self.task.clone(),
-            attempt: self.attempt,
-            body: Value::Object(fields.clone().into_iter().collect()),
-            at: at.map_or(now, |at| at.min(now)),
+        let (task, attempt) = (self.task.clone(), self.attempt);
+        let contexts = reported.map(|(fields, at)| {
+            let fields = Value::Object(fields.clone().into_iter().collect());
+            RequestContext::reported(task.clone(), attempt, &fields, at.map_or(now, |at| at.min(now)))
         });
-        let Some(newest) = contexts.reduce(|earlier, later| later.after(Some(earlier))) else { return Ok(()) };
+        let Some(newest) = contexts.reduce(|earlier, later| later.after(earlier)) else { return Ok(()) };
         if !self.is_newest() {
             return Ok(());
         }
         let session = &self.held.session_id;
-        let earlier = db::contexts::load(self.tx, session).await?;
-        db::contexts::keep(self.tx, session, &newest.after(earlier)).await?;
+        db::contexts::keep(self.tx, session, &newest).await?;
         self.book.after.session(session);
         Ok(())
     }

@@ -8,7 +8,7 @@ use protocol::{
 };
 use serde_json::{Value, json};
 
-use super::placement;
+use super::{compact_first, placement};
 use crate::{
     actions::{
         AfterCommit, artifacts, comments,
@@ -18,7 +18,7 @@ use crate::{
     db::{self, Change, DbError, audit::Entry},
     domain::{
         By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange, Session, Task,
-        TaskState,
+        TaskKind, TaskState,
         idempotency::{IdempotentCall, KeptAnswer},
     },
     error::{Error, Result},
@@ -130,6 +130,9 @@ impl NewTask {
             comments::take(tx, session, takes).await?;
         }
         let mut after = AfterCommit::default();
+        if let Some(session) = &self.session {
+            compact_first(tx, session, &self.goal, &mut after).await?;
+        }
         let (session, seq, busy) = match &self.session {
             Some(id) => self.known_session(tx, id).await?,
             None => (self.new_session(tx).await?, 1, false),
@@ -183,6 +186,15 @@ impl NewTask {
         self.keep(tx, &task).await?;
         let entry = Entry::new("task.submit", task.id.as_str()).detail(author).after(task.goal.as_str());
         db::audit::append(&mut tx.by(&By::board()), entry).await?;
+        Ok(task)
+    }
+
+    /// Stores what is done with the conversation of its session, which nobody works in.
+    pub(super) async fn insert(&self, tx: &mut Change<'_>, kind: TaskKind) -> Result<Task> {
+        let id = self.session.as_ref().ok_or(Error::NotFound)?;
+        let (session, seq, _) = self.known_session(tx, id).await?;
+        let task = Task { kind, ..self.task(tx, &session, seq, Delivery::Offered) };
+        self.keep(tx, &task).await?;
         Ok(task)
     }
 
@@ -271,6 +283,7 @@ impl NewTask {
             delivery: Some(delivery),
             waiting: None,
             pausing: None,
+            kind: TaskKind::Work,
             contact: Contact { state: ContactState::Disconnected, since: tx.now },
             attempt: 1,
             stream: self.stream,

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     actions::{AfterCommit, artifacts, idempotency},
     db::{self, Change, audit::Entry, tasks::messages},
-    domain::{By, Delivery, KnownEnd, Task, TaskMessage, TaskMessageState, idempotency::KeptAnswer},
+    domain::{By, Delivery, KnownEnd, Task, TaskKind, TaskMessage, TaskMessageState, idempotency::KeptAnswer},
     error::{Error, Result},
     state::Board,
 };
@@ -65,6 +65,7 @@ crate::words! {
         Files = "files",
         ManyFiles = "many-files",
         Comments = "comments",
+        Compaction = "compaction",
         Long = "long",
         LongJson = "long-json",
         Many = "many",
@@ -79,6 +80,7 @@ impl WhyNextTask {
             Self::OtherAgent => "another agent or model answers it",
             Self::Files => "the agent takes no files while it works",
             Self::ManyFiles => "it has more than 16 files, or more than 256 MiB of them",
+            Self::Compaction => "the conversation is being compacted",
             Self::Comments => "comments go with a task of their own",
             Self::Long => "it is longer than 64 KiB",
             Self::LongJson => "it is longer than 192 KiB as JSON",
@@ -182,6 +184,7 @@ impl NewMessage {
         let size = files.iter().fold(0, |size: u64, file| size.saturating_add(file.size));
         let waiting = messages::open_count(tx, &task.id).await?;
         Ok(match () {
+            () if task.kind != TaskKind::Work => Some(WhyNextTask::Compaction),
             () if !can.contains(&Capability::Queue) => Some(WhyNextTask::NoMessages),
             () if other_agent || other_model => Some(WhyNextTask::OtherAgent),
             () if !files.is_empty() && !can.contains(&Capability::Files) => Some(WhyNextTask::Files),

@@ -19,6 +19,8 @@ pub struct TaskResource {
     pub session_id: SessionId,
     pub viber_id: ViberId,
     pub agent_id: String,
+    /// `work`, or what is done with the conversation.
+    pub kind: domain::TaskKind,
     /// The user's message that asked for it.
     pub message_id: MessageId,
     pub goal: String,
@@ -78,6 +80,7 @@ impl From<domain::Task> for TaskResource {
             session_id: task.session_id,
             viber_id: task.viber_id,
             agent_id: task.agent_id,
+            kind: task.kind,
             message_id: task.message_id,
             goal: task.goal,
             state: task.state,

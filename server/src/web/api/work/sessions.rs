@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     actions, db,
-    domain::{PolicyChange, SessionState},
+    domain::{PolicyChange, SessionState, context::overview::ContextOverview},
     error::Error,
     state::Board,
     web::api::{
@@ -29,7 +29,11 @@ use crate::{
 };
 
 pub fn routes() -> OpenApiRouter<Board> {
-    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(read, change, delete)).routes(routes!(messages))
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(read, change, delete))
+        .routes(routes!(messages))
+        .routes(routes!(context))
 }
 
 /// Filters of the list of sessions.
@@ -164,6 +168,19 @@ async fn read(
     Ok(Json(found.ok_or(Error::NotFound)?.into()))
 }
 
+/// What fills the window of a session's model, what its next request is planned to carry, and what would make room.
+#[utoipa::path(get, path = "/api/v1/sessions/{id}/context", operation_id = "sessions.context", tag = "sessions",
+    params(("id" = SessionId, Path)), responses((status = 200, body = ContextOverview), Answers))]
+async fn context(
+    State(board): State<Board>,
+    caller: AsViewer,
+    Id(id): Id<SessionId>,
+) -> Result<Json<ContextOverview>, Rejection> {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let session = db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    Ok(Json(db::contexts::overview(&mut tx, &session).await?))
+}
+
 /// The fields to change; absent fields keep their value.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -180,6 +197,9 @@ pub struct ChangeSession {
     memory_policy: Option<Policy>,
     /// The agent plans first and waits for an approval.
     approve_first: Option<bool>,
+    /// From which share of what it may take it is compacted by itself: 30 to 70 percent, or 0 for never.
+    #[schema(maximum = 70)]
+    compact_at: Option<u64>,
 }
 
 /// Changes a session: renames, pins or archives it, or sets its policies.
@@ -199,6 +219,9 @@ async fn change(
         PolicyChange { plan: change.plan_policy, memory: change.memory_policy, approve_first: change.approve_first };
     if policies != PolicyChange::default() {
         actions::sessions::set_policies(&board, team, by, &id, policies).await?;
+    }
+    if let Some(percent) = change.compact_at {
+        actions::tasks::compact::set_percent(&board, team, by, &id, Some(percent)).await?;
     }
     match change.pinned {
         Some(true) => drop(actions::sessions::pin(&board, team, by, &id).await?),

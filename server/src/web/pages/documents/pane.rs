@@ -5,6 +5,7 @@
 //! view is made of that. The pane's body and the strip are regions of the page's stream.
 
 pub mod artifacts;
+mod context;
 mod files;
 pub mod memory;
 pub mod plan;
@@ -23,7 +24,7 @@ use serde::Deserialize;
 
 use crate::{
     actions, db,
-    domain::{Role, Session},
+    domain::{Role, Session, context::overview::percent},
     error::{Error, Result},
     state::Board,
     web::pages::{Wants, conversation::Conversation},
@@ -35,6 +36,7 @@ use crate::{
     },
 };
 
+pub use context::{compact, pin};
 pub use swap::show;
 
 /// Longest `at` of an address that is accepted, bytes.
@@ -48,11 +50,12 @@ pub enum Tab {
     Artifacts,
     Files,
     Memory,
+    Context,
 }
 
 impl Tab {
     /// In the order of the strip.
-    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts, Self::Files, Self::Memory];
+    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts, Self::Files, Self::Memory, Self::Context];
 
     /// The word in the address.
     pub fn word(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Tab {
             Self::Artifacts => "artifacts",
             Self::Files => "files",
             Self::Memory => "memory",
+            Self::Context => "context",
         }
     }
 
@@ -71,6 +75,7 @@ impl Tab {
             Self::Artifacts => "Artifacts",
             Self::Files => "Files",
             Self::Memory => "Memory",
+            Self::Context => "Context",
         }
     }
 
@@ -166,6 +171,7 @@ enum TabData {
     Artifacts(artifacts::ArtifactsPane),
     Files(files::FilesPane),
     Memory(Box<memory::MemoryPane>),
+    Context(Box<context::ContextPane>),
 }
 
 /// Numbers in the strip.
@@ -179,6 +185,8 @@ struct Counts {
     files: u64,
     /// Changes of `MEMORY.md` that wait for a person.
     memory: usize,
+    /// Share of the window that the newest request took, percent.
+    context: Option<u64>,
 }
 
 impl PaneData {
@@ -200,6 +208,7 @@ impl PaneData {
             artifacts: facts.artifacts,
             files: facts.files,
             memory,
+            context: facts.context.map(|(used, window)| percent(used, window)),
         };
         let kept = facts.choice.as_deref().and_then(PaneChoice::parse);
         let there = match (plan.exists || counts.proposals > 0, facts.artifacts > 0) {
@@ -214,6 +223,7 @@ impl PaneData {
             Some(Tab::Artifacts) => TabData::Artifacts(artifacts::ArtifactsPane::read(tx, session).await?),
             Some(Tab::Files) => TabData::Files(files::FilesPane::read(tx, session, &asked.at).await?),
             Some(Tab::Memory) => TabData::Memory(Box::new(memory::MemoryPane::read(tx, session, &asked.at).await?)),
+            Some(Tab::Context) => TabData::Context(Box::new(context::ContextPane::read(tx, session).await?)),
         };
         Ok(Self { choice, kept, body, counts })
     }
@@ -289,6 +299,7 @@ impl<'a> Pane<'a> {
             TabData::Artifacts(data) => render(&artifacts::ArtifactsView::of(data, &self.context)),
             TabData::Files(data) => render(&files::FilesView::of(data, &self.context)),
             TabData::Memory(data) => render(&memory::MemoryView::of(data, &self.context)),
+            TabData::Context(data) => render(&context::ContextView::of(data, &self.context)),
         }?;
         if html.len() <= MAX_TAB_BYTES {
             return Ok(html);
@@ -314,10 +325,16 @@ impl<'a> Pane<'a> {
         render(&ClosedPane { body: Some(self.body()?) })
     }
 
+    /// How full the window is, for the bar.
+    pub fn gauge(&self) -> Result<String> {
+        let href = urls::pane(&self.context.slug, &self.context.session, Tab::Context.word());
+        render(&Gauge { href, percent: self.data.counts.context })
+    }
+
     /// The strip.
     pub fn strip(&self) -> Result<String> {
         let PaneContext { slug, session, .. } = &self.context;
-        let Counts { steps, proposals, artifacts, files, memory } = self.data.counts;
+        let Counts { steps, proposals, artifacts, files, memory, context } = self.data.counts;
         let shown = self.data.choice.and_then(PaneChoice::tab);
         let tabs = Tab::ALL.iter().map(|tab| Link {
             title: tab.title(),
@@ -326,12 +343,13 @@ impl<'a> Pane<'a> {
                 Tab::Plan if steps.1 > 0 => Some((format!("{}/{}", steps.0, steps.1), "steps done")),
                 Tab::Artifacts => count(artifacts, "artifacts", db::panes::MAX_COUNTED),
                 Tab::Files => count(files, "files changed", db::touched_files::MAX_TOUCHED_FILES),
+                Tab::Context => context.map(|percent| (format!("{percent} %"), "of the window are used")),
                 Tab::Plan | Tab::Memory => None,
             },
             waits: match tab {
                 Tab::Plan => proposals,
                 Tab::Memory => memory,
-                Tab::Artifacts | Tab::Files => 0,
+                Tab::Artifacts | Tab::Files | Tab::Context => 0,
             },
             named: self.asked.named_tab() == Some(*tab),
             shown: shown == Some(*tab),
@@ -404,6 +422,15 @@ struct OversizedTab {
     text: Option<String>,
     /// The session's files on its viber.
     folder: String,
+}
+
+/// How full the window is: a region of the live stream.
+#[derive(Template)]
+#[template(path = "documents/context/_gauge.html")]
+struct Gauge {
+    href: String,
+    /// `None` until an agent has reported it.
+    percent: Option<u64>,
 }
 
 #[derive(Template)]

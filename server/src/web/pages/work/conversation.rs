@@ -11,7 +11,8 @@ use protocol::{Capability, SessionId, TaskId, TeamId};
 use crate::{
     db::imports::ImportProgress,
     domain::{
-        Approval, ContactState, Message, MessageRole, Part, Session, Task, TaskMessage, Viber, committed::Report,
+        Approval, ContactState, Message, MessageRole, Part, Session, Task, TaskKind, TaskMessage, TaskState, Viber,
+        committed::Report, context::AppliedSummary,
     },
     error::Result,
     state::Board,
@@ -20,7 +21,8 @@ use crate::{
         urls,
         view::{
             Badge,
-            message::{self, MessageDelivery, MessageView, TaskEnding},
+            filters::token_words,
+            message::{self, MessageDelivery, MessageView, SummaryFate, TaskEnding},
             timeline::{Decisions, TimelineEntry},
         },
     },
@@ -64,6 +66,8 @@ pub struct Conversation {
     pub names: HashMap<String, String>,
     /// What people decided in the attempts that the messages are of.
     pub decisions: HashMap<(TaskId, u32), Decisions>,
+    /// Summaries that the compactions among `tasks` put in the place of turns, without their texts.
+    pub summaries: Vec<AppliedSummary>,
     /// Tasks that ended since a page looked last.
     pub ended: Vec<TaskId>,
     /// More happened since than a stream sends: the page is fetched anew.
@@ -236,8 +240,34 @@ impl Conversation {
             }),
             may_send: caller.role >= crate::domain::Role::Operator,
             kept: true,
+            summary: task
+                .filter(|_| message.role == MessageRole::Assistant)
+                .and_then(|task| self.summary_fate(caller, task)),
             earlier: (from > 0).then(|| urls::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
         }
+    }
+
+    /// What became of the summary that a task made.
+    fn summary_fate(&self, caller: &Caller, task: &Task) -> Option<SummaryFate> {
+        if task.kind != TaskKind::Compact || task.state != TaskState::Completed {
+            return None;
+        }
+        let applied = self.summaries.iter().find(|summary| summary.task == task.id);
+        let drafted = task.payload["compact"]["applies"] == false;
+        let words = match applied {
+            Some(summary) if summary.undone_at.is_none() => format!(
+                "Older turns are sent as a summary, {} → {} tokens",
+                token_words(summary.tokens_before),
+                token_words(summary.tokens_after)
+            ),
+            Some(_) => "A summary that was undone: the turns are sent again".to_owned(),
+            None if drafted => "The draft of a summary, not applied".to_owned(),
+            None => "A summary that was not applied: the session went on meanwhile".to_owned(),
+        };
+        let stands = applied.is_some_and(|summary| summary.undone_at.is_none());
+        let may_undo = stands && caller.role >= crate::domain::Role::Operator;
+        let undo = || (task.id.clone(), urls::session_verb(&caller.team.slug, &self.session.id, "uncompact"));
+        Some(SummaryFate { words, undo: may_undo.then(undo) })
     }
 
     /// Whether this is the last message of its task: the newest attempt's answer, or the question if there is no

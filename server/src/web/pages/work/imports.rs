@@ -214,6 +214,7 @@ impl Page {
             may_send: false,
             kept: false,
             earlier: None,
+            summary: None,
         }
     }
 }

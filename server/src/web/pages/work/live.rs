@@ -382,6 +382,8 @@ impl Watcher {
         let (body, ageless) = (pane.body()?, pane.ageless()?);
         self.region("pane", body, &ageless);
         self.region("strip", strip.clone(), &strip);
+        let gauge = pane.gauge()?;
+        self.region("gauge", gauge.clone(), &gauge);
         Ok(())
     }
 

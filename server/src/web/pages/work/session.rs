@@ -3,6 +3,7 @@
 pub(in crate::web::pages) mod composer;
 pub(in crate::web::pages) mod control;
 pub(in crate::web::pages) mod say;
+mod slash;
 pub(in crate::web::pages) mod talk;
 
 use askama::Template;
@@ -68,6 +69,7 @@ struct Page<'a> {
     may_send: bool,
     /// `talk` or `pane`: what a narrow screen shows.
     view: &'static str,
+    gauge: String,
     strip: String,
     pane: String,
 }
@@ -187,6 +189,7 @@ async fn page<'a>(
         refusal: TalkRefusal::default(),
         may_send: caller.role >= Role::Operator,
         view: asked.view(),
+        gauge: pane.gauge()?,
         strip: pane.strip()?,
         pane: pane.body()?,
         shell,

@@ -309,18 +309,14 @@ fn facts(task: &Task) -> String {
     let mut facts = Vec::new();
     if usage.input_tokens.max(usage.output_tokens) > 0 {
         let about = if usage.source == UsageSource::Estimated { "≈ " } else { "" };
-        facts.push(format!("{about}{} in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
+        facts.push(format!(
+            "{about}{} in, {} out",
+            filters::token_words(usage.input_tokens),
+            filters::token_words(usage.output_tokens)
+        ));
     }
     if let Some(cost) = usage.cost_usd {
         facts.push(format!("${cost:.2}"));
     }
     facts.join(" · ")
-}
-
-fn count(tokens: u64) -> String {
-    match tokens {
-        0..1_000 => tokens.to_string(),
-        1_000..100_000 => format!("{}.{}k", tokens / 1_000, tokens % 1_000 / 100),
-        _ => format!("{}k", tokens / 1_000),
-    }
 }

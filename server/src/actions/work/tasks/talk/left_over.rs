@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{change::not_confirmed, send};
 use crate::{
     actions::{
-        AfterCommit,
+        AfterCommit, artifacts,
         tasks::{NewTask, submit::QueuedAs},
     },
     db::{self, Change, audit::Entry, tasks::messages},
@@ -112,9 +112,7 @@ async fn take_back_one(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Re
         return Err(not_confirmed());
     }
     messages::close(tx, id, TaskMessageState::Discarded).await?;
-    for file in &message.attachments {
-        db::artifacts::detach(tx, &message.session_id, &file.id).await?;
-    }
+    artifacts::wait_again(tx, &message.session_id, &message.attachments).await?;
     db::audit::append(tx, Entry::new("task.message_withdraw", id.as_str())).await?;
     let mut after = AfterCommit::default();
     after.task(&message.session_id, task);

@@ -1,6 +1,6 @@
 //! Which agent of a viber answers, and with which model, as a form offers it.
 
-use protocol::AgentInfo;
+use protocol::{AgentInfo, Capability};
 
 use super::SelectOption;
 use crate::domain::Viber;
@@ -20,6 +20,10 @@ pub struct AgentOptions {
     pub models: Vec<SelectOption>,
     /// What is chosen: `Coder, claude-sonnet-4-5`.
     pub words: String,
+    /// The values of agents whose own model is shown no pictures.
+    blind: Vec<String>,
+    /// The values with which the agent's own model answers.
+    own_model: Vec<&'static str>,
 }
 
 impl AgentOptions {
@@ -47,6 +51,8 @@ impl AgentOptions {
             agents: viber.agents.iter().map(option).collect(),
             models,
             words: agent.map_or_else(String::new, |agent| named(name(agent), model.unwrap_or(own))),
+            blind: blind(viber),
+            own_model: vec![""],
         }
     }
 
@@ -74,13 +80,41 @@ impl AgentOptions {
             models.extend(all.iter().map(|offered| option(offered, offered.clone())));
         }
         let words = agent.map_or_else(String::new, |agent| named(name(agent), model.unwrap_or(own)));
-        Self { agents, models, words }
+        let mut blind = blind(viber);
+        if agent.is_some_and(|agent| blind.contains(&agent.id)) {
+            blind.push(String::new());
+        }
+        let own_model = if model.is_none() { vec!["", OWN_MODEL] } else { vec![OWN_MODEL] };
+        Self { agents, models, words, blind, own_model }
+    }
+
+    /// Whether this agent's own model is shown no pictures.
+    pub fn is_blind(&self, agent: &SelectOption) -> bool {
+        self.blind.contains(&agent.value)
+    }
+
+    /// Whether that of the chosen one is.
+    pub fn is_chosen_blind(&self) -> bool {
+        self.agents.iter().any(|agent| agent.chosen && self.is_blind(agent))
+    }
+
+    /// Whether the agent's own model answers with this choice.
+    pub fn is_own(&self, model: &SelectOption) -> bool {
+        self.own_model.contains(&model.value.as_str())
     }
 
     /// Whether there is anything to choose.
     pub fn is_choice(&self) -> bool {
         self.agents.iter().filter(|agent| !agent.value.is_empty()).count() > 1 || !self.models.is_empty()
     }
+}
+
+/// The agents that take files and whose own models are shown no pictures. Of other models nobody says that.
+fn blind(viber: &Viber) -> Vec<String> {
+    let is_blind = |agent: &&AgentInfo| {
+        agent.capabilities.contains(&Capability::Files) && !agent.capabilities.contains(&Capability::Images)
+    };
+    viber.agents.iter().filter(is_blind).map(|agent| agent.id.clone()).collect()
 }
 
 fn name(agent: &AgentInfo) -> &str {

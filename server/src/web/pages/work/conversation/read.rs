@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     db::{self, TeamTx, messages::PartOutline},
-    domain::{Committed, Message, MessageRole, Part, Task, committed::Report},
+    domain::{Committed, Message, MessageRole, Part, Task, TaskKind, committed::Report},
     error::{Error, Result},
 };
 
@@ -41,6 +41,7 @@ pub(super) async fn heads(
     if let (Some((first, _)), Some((last, _))) = (heads.first(), heads.last()) {
         conversation.tasks = db::tasks::of_messages(tx, &id, first.seq, last.seq).await?;
     }
+    read_summaries(tx, conversation).await?;
     conversation.messages = heads.iter().map(|(message, _)| message.clone()).collect();
     Ok(heads)
 }
@@ -119,6 +120,7 @@ pub(super) async fn within(tx: &mut TeamTx<'_>, conversation: &mut Conversation,
         conversation.from.insert(seq, from);
     }
     conversation.tasks = db::tasks::of_messages(tx, &conversation.session.id, seq, seq).await?;
+    read_summaries(tx, conversation).await?;
     conversation.messages = vec![message];
     conversation.decisions = decided::of_messages(tx, &conversation.names, &conversation.messages).await?;
     Ok(())
@@ -150,6 +152,7 @@ pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConve
             conversation.tasks.extend(db::tasks::load(tx, task).await?);
         }
     }
+    read_summaries(tx, &mut conversation).await?;
     recent.sort_by_key(|(message, _)| message.seq);
     recent.dedup_by_key(|(message, _)| message.seq);
     let asked = |message: &Message| conversation.tasks.iter().any(|task| task.id == message.task_id);
@@ -157,6 +160,16 @@ pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConve
     recent.retain(|(message, _)| Some(message.seq) != open && (message.seq > shown.last || asked(message)));
     conversation.messages = parts(tx, &mut conversation, &recent, MAX_CONVERSATION_BYTES).await?;
     Ok(conversation)
+}
+
+/// Reads what became of the summaries, if any of the tasks made one.
+async fn read_summaries(tx: &mut TeamTx<'_>, conversation: &mut Conversation) -> Result<()> {
+    let made = || conversation.tasks.iter().filter(|task| task.kind == TaskKind::Compact).map(|task| &task.id);
+    if let Some(range) = made().min().zip(made().max()) {
+        let fates = db::messages::summaries::fates_query(&conversation.session.id, range);
+        conversation.summaries = tx.query(fates).await?;
+    }
+    Ok(())
 }
 
 /// Everything but the messages that are complete, and their tasks.
@@ -198,6 +211,7 @@ pub(super) async fn state(
         seq,
         names,
         decisions: HashMap::new(),
+        summaries: Vec::new(),
         ended: Vec::new(),
         missed: false,
         taking,

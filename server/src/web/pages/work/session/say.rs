@@ -11,7 +11,7 @@ use protocol::{InjectionPoint, SessionId};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{SessionQuery, composer, composer::Composer, page};
+use super::{SessionQuery, composer, composer::Composer, page, slash::SlashCommand};
 use crate::{
     actions::{
         self,
@@ -54,9 +54,9 @@ pub struct MessageForm {
 /// The answer to a message that htmx sent: an empty composer, and the dock as it is now.
 #[derive(Template)]
 #[template(path = "work/session_forms/_sent.html")]
-struct Sent {
-    composer: Composer,
-    dock: String,
+pub(super) struct Sent {
+    pub(super) composer: Composer,
+    pub(super) dock: String,
 }
 
 /// What is said of a message that became the next task although one runs.
@@ -72,6 +72,9 @@ pub async fn say(
     wants: Wants,
     Form(words): Form<MessageForm>,
 ) -> Result<Response, Rejection> {
+    if let Some((command, rest)) = SlashCommand::read(&words.content) {
+        return command.run(&board, &caller, &id, (wants, &words.content, rest)).await;
+    }
     let mode = words.mode.unwrap_or(words.usual_mode);
     let resume = words.resume.is_some();
     let how = if resume { "resume" } else { "" };

@@ -37,7 +37,7 @@ pub enum NextStep {
     Retry { place: String, attempt: u32 },
     /// Another attempt with another model. `stops`: of a task that has not ended.
     OtherModel { place: String, attempt: u32, models: Vec<String>, stops: bool },
-    /// Words that become the next task, once, whose limits are counted anew.
+    /// Words that become the next task, once: it has used nothing, and has its agent's limits alone.
     Say { place: String, content: &'static str, key: String },
     /// It does not wait for the provider any longer.
     TryNow { place: String },

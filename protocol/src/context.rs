@@ -1,0 +1,120 @@
+//! How a model's window is divided: pure arithmetic, the same where a request is planned and where it is sent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::instant::Instant;
+
+/// A conversation is compacted when this share of what it may take is taken, percent.
+pub const DEFAULT_THRESHOLD_PERCENT: u64 = 70;
+/// Kept for an answer when the agent's file does not bound it, tokens.
+pub const DEFAULT_RESERVE_TOKENS: u64 = 8_192;
+/// The first line of a summary that stands for older turns.
+pub const SUMMARY_HEADING: &str = "## Session Summary (compacted)";
+/// Largest share of a window that is kept for an answer, percent.
+const MAX_RESERVE_PERCENT: u64 = 25;
+
+/// A model's window, and how it is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContextWindow {
+    pub tokens: u64,
+    pub source: WindowSource,
+    /// When the provider said it, or an error told it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at: Option<Instant>,
+}
+
+/// Where the size of a window comes from; one of a later version is `Assumed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum WindowSource {
+    /// `contextWindow` in the agent's file.
+    Configured,
+    /// The provider's own list of models.
+    Provider,
+    /// What is known of well-known models.
+    Table,
+    /// The error of a request that was too long.
+    Learnt,
+    /// Nothing is known.
+    #[serde(other)]
+    Assumed,
+}
+
+/// What belongs to a request, in the order in which it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ContextLayer))]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// Rules and environment, and what the agent's file adds.
+    System,
+    Tools,
+    Skills,
+    /// `SOUL.md`, `USER.md` and the like.
+    Personalization,
+    Memory,
+    Plan,
+    /// Names and places of artifacts.
+    Artifacts,
+    /// Files and what people were looking at.
+    Files,
+    /// What was said, the goal included.
+    History,
+    /// Calls of tools with their results.
+    Results,
+    /// Kept for the answer.
+    Reserve,
+    /// What is left.
+    Free,
+}
+
+/// Tokens that are kept for the answer.
+pub fn reserve(window: u64, max_tokens: Option<u32>) -> u64 {
+    max_tokens.map_or(DEFAULT_RESERVE_TOKENS, u64::from).min(window / 100 * MAX_RESERVE_PERCENT)
+}
+
+/// A window, and what of it is taken before anything is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextBudget {
+    pub window: u64,
+    pub reserve: u64,
+    /// Everything that is not history, results and files.
+    pub fixed: u64,
+}
+
+impl ContextBudget {
+    /// Tokens for history, results and files.
+    pub fn available(self) -> u64 {
+        self.window.saturating_sub(self.reserve).saturating_sub(self.fixed)
+    }
+
+    /// Tokens of the whole request from which on it should be compacted.
+    pub fn threshold(self, percent: u64) -> u64 {
+        self.fixed + u64::try_from(u128::from(self.available()) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quarter_at_most_is_kept_for_the_answer() {
+        assert_eq!(
+            (reserve(200_000, None), reserve(8_192, None), reserve(200_000, Some(64_000))),
+            (8_192, 2_025, 50_000)
+        );
+        assert_eq!(reserve(0, Some(1)), 0);
+    }
+
+    #[test]
+    fn what_is_left_is_for_the_conversation() {
+        let budget = ContextBudget { window: 128_000, reserve: 4_000, fixed: 6_000 };
+        assert_eq!((budget.available(), budget.threshold(70), budget.threshold(100)), (118_000, 88_600, 124_000));
+        let full = ContextBudget { window: 1_000, reserve: 250, fixed: 6_000 };
+        assert_eq!((full.available(), full.threshold(70)), (0, 6_000));
+        let absurd = ContextBudget { window: u64::MAX, reserve: 0, fixed: 0 };
+        assert_eq!(absurd.threshold(100), u64::MAX);
+    }
+}

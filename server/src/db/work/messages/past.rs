@@ -1,0 +1,119 @@
+//! A session's past as requests carry it: turns of work from the newest on, as far as a plan needs them.
+
+use protocol::{Instant, MessageId, SessionId};
+
+use crate::{
+    args,
+    db::{DbError, Query, Row, TeamTx},
+    domain::{
+        MessageRole, Part, TaskState,
+        context::{Exchange, Past, PastMessage, pins::MAX_PINS},
+    },
+};
+
+/// Text that is read at once: more than any window holds of it.
+const MAX_TEXT_BYTES: u64 = 4 * 1024 * 1024;
+/// Turns that are read at first, and at a time after that.
+const FIRST_TURNS: u64 = 16;
+const MORE_TURNS: u64 = 64;
+
+/// Which turns are read: those of a session before a message, with what was there at an instant.
+#[derive(Clone, Copy, Debug)]
+pub struct PastRange<'a> {
+    pub session: &'a SessionId,
+    /// Seq of the first message that is not part of it.
+    pub below: u64,
+    pub until: Instant,
+}
+
+/// Reads turns into `past`, from the newest page on, until it needs no older one; then those with pins.
+pub async fn read(
+    tx: &mut TeamTx<'_>,
+    range: PastRange<'_>,
+    newest: Vec<Exchange>,
+    past: &mut Past,
+) -> Result<(), DbError> {
+    let (mut page, mut wanted) = (newest, FIRST_TURNS);
+    loop {
+        let (read, oldest) = (page.len() as u64, page.last().map(|turn| turn.question.seq));
+        if !page.into_iter().all(|turn| past.take(turn)) {
+            break;
+        }
+        // A page that is not full is the last one.
+        let Some(below) = oldest.filter(|_| read == wanted) else {
+            past.end();
+            break;
+        };
+        wanted = MORE_TURNS;
+        page = tx.query(query(ANY, PastRange { below, ..range }, wanted)).await?;
+    }
+    // Those that were taken already are not older.
+    if let Some(below) = past.pinned_before().into_iter().max().map(|place| place.saturating_add(1)) {
+        let pinned = tx.query(query(PINNED, PastRange { below, ..range }, MAX_PINS)).await?;
+        pinned.into_iter().for_each(|turn| past.take_pinned(turn));
+    }
+    Ok(())
+}
+
+/// The query for the newest page, to be sent together with others.
+pub fn newest_query(range: PastRange<'_>) -> Query<Vec<Exchange>> {
+    query(ANY, range, FIRST_TURNS)
+}
+
+// Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay
+// where they are. A question belongs to attempt 0; named so, SQLite finds a task's messages by their index instead of reading
+// the whole session.
+macro_rules! turns {
+    ($which:literal) => {
+        concat!(
+            "SELECT t.message_seq, t.state, m.message_id, m.seq, m.role, CASE WHEN (p.kind NOT IN ('text', 'summary') \
+             AND NOT (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%')) \
+             OR SUM(CASE WHEN p.kind IN ('text', 'summary') \
+             OR (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
+             OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
+             FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks \
+             WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 AND kind = 'work' ",
+            $which,
+            "ORDER BY message_seq DESC LIMIT $5 + 0) t \
+             JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
+             AND m.attempt IN (0, t.attempt) \
+             LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
+             AND p.kind <> 'reasoning' ORDER BY t.message_seq DESC, m.seq, p.idx"
+        )
+    };
+}
+
+const ANY: &str = turns!("");
+/// Only turns with pins.
+const PINNED: &str = turns!(
+    "AND task_id IN (SELECT k.task_id FROM pins q JOIN messages k ON k.team_id = q.team_id \
+     AND k.message_id = q.message_id WHERE q.team_id = $1 AND q.session_id = $2) "
+);
+
+/// The newest turns of a range with the answers of their newest attempts, newest first.
+fn query(sql: &'static str, range: PastRange<'_>, turns: u64) -> Query<Vec<Exchange>> {
+    let PastRange { session, below, until } = range;
+    Query::new(sql, args![session, below, until, turns, MAX_TEXT_BYTES], |answer| exchanges(&answer.rows))
+}
+
+/// Groups rows of parts into turns.
+fn exchanges(rows: &[Row]) -> Result<Vec<Exchange>, DbError> {
+    let (mut exchanges, mut place) = (Vec::<Exchange>::new(), None);
+    for row in rows {
+        if place.replace(row.count("message_seq")?) != Some(row.count("message_seq")?) {
+            let state: TaskState = row.parse("state")?;
+            exchanges.push(Exchange { question: PastMessage::default(), answer: PastMessage::default(), state });
+        }
+        let Some(exchange) = exchanges.last_mut() else { continue };
+        let message = match row.parse("role")? {
+            MessageRole::User => &mut exchange.question,
+            MessageRole::Assistant => &mut exchange.answer,
+        };
+        if message.id.is_none() {
+            let id: MessageId = row.parse("message_id")?;
+            (message.id, message.seq) = (Some(id), row.count("seq")?);
+        }
+        message.parts.extend(row.optional_json::<Part>("body")?);
+    }
+    Ok(exchanges)
+}

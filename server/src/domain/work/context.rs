@@ -1,0 +1,212 @@
+//! What a request carries of a session's past: planned, measured and explained. Pure; the same plan is sent, shown and
+//! compared with others.
+//!
+//! A turn is what was asked with all that was answered. Everything is carried while it fits: results of the newest turns up to
+//! their caps, those of older turns as a line, but for what proves that work was checked and what people pinned. When it does
+//! not fit, fewer turns keep their results, then results are cut shorter, then the oldest turns are left out.
+
+pub mod compaction;
+mod form;
+pub mod overview;
+mod past;
+pub mod pins;
+mod plan;
+pub mod report;
+#[cfg(test)]
+mod tests;
+
+use protocol::{
+    AgentInfo, Instant, MessageId, TaskId, Turn,
+    context::{ContextBudget, ContextWindow, DEFAULT_THRESHOLD_PERCENT, WindowSource, reserve},
+    limits,
+    prune::ResultCaps,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::{MessageRole, Part, TaskState, memory::RequestContext};
+
+pub use past::Past;
+pub use pins::{Pin, Pins};
+pub use plan::plan;
+
+/// Turns that keep their results, unless it is said otherwise.
+pub const DEFAULT_KEPT_TURNS: usize = 6;
+/// Taken by the system prompt, tools and the like while no agent has reported it, tokens; a quarter of a small window.
+const DEFAULT_FIXED_TOKENS: u64 = 6_000;
+
+/// One message of a session's past.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PastMessage {
+    /// `None`: there is no such message.
+    pub id: Option<MessageId>,
+    pub seq: u64,
+    pub parts: Vec<Part>,
+}
+
+/// One earlier task: what was asked, and what its newest attempt answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    pub question: PastMessage,
+    pub answer: PastMessage,
+    pub state: TaskState,
+}
+
+/// A text that stands for the beginning of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub text: String,
+    /// Seq of the last message that it stands for.
+    pub up_to: u64,
+}
+
+/// A summary that was put in the place of its turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedSummary {
+    /// The task that made it.
+    pub task: TaskId,
+    pub summary: Summary,
+    /// Tokens of the next request without it, and with it.
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+    pub by: String,
+    pub at: Instant,
+    /// The turns are carried again since then.
+    pub undone_at: Option<Instant>,
+}
+
+/// How much of a request a session's past may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanSettings {
+    pub budget: ContextBudget,
+    /// Share of what a conversation may take that its past may take, percent: the rest is for the work itself.
+    pub threshold_percent: u64,
+    pub caps: ResultCaps,
+    /// Newest turns that keep their results.
+    pub kept_turns: usize,
+    /// Tokens of what is asked now.
+    pub asked: u64,
+}
+
+impl PlanSettings {
+    /// For a model, with what a session's newest request took beside the conversation; where nobody has reported that, with
+    /// about as much as it takes.
+    pub fn of(model: &ModelLimits, reported: Option<&RequestContext>) -> Self {
+        let fixed = reported.and_then(|reported| reported.report().fixed());
+        let fixed = fixed.unwrap_or_else(|| DEFAULT_FIXED_TOKENS.min(model.window.tokens / 4));
+        Self {
+            budget: ContextBudget { window: model.window.tokens, reserve: model.reserve, fixed },
+            threshold_percent: DEFAULT_THRESHOLD_PERCENT,
+            caps: model.caps.clone(),
+            kept_turns: DEFAULT_KEPT_TURNS,
+            asked: 0,
+        }
+    }
+
+    /// Most tokens of the past.
+    pub fn room(&self) -> u64 {
+        let budget = self.budget;
+        budget.threshold(self.threshold_percent).saturating_sub(budget.fixed).saturating_sub(self.asked)
+    }
+}
+
+/// What is known of the model that a session works with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelLimits {
+    pub window: ContextWindow,
+    /// Tokens that are kept for the answer.
+    pub reserve: u64,
+    pub caps: ResultCaps,
+}
+
+impl ModelLimits {
+    /// Of an agent's own model; `None`: of a model that nothing is known of.
+    pub fn of(agent: Option<&AgentInfo>) -> Self {
+        let known = agent.and_then(|agent| agent.context_window).filter(|tokens| *tokens > 0);
+        let told = agent.and_then(|agent| agent.context_window_source).unwrap_or(WindowSource::Configured);
+        let source = if known.is_some() { told } else { WindowSource::Assumed };
+        let tokens = known.unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS);
+        let window = ContextWindow { tokens, source, at: None };
+        Self { window, reserve: reserve(tokens, None), caps: ResultCaps::default() }
+    }
+}
+
+/// A session's past, and how its next request carries it.
+#[derive(Clone, Debug)]
+pub struct SessionPast {
+    pub model: ModelLimits,
+    /// What an agent reported last.
+    pub reported: Option<RequestContext>,
+    pub settings: PlanSettings,
+    pub past: Past,
+    /// The summary that stands for its beginning.
+    pub standing: Option<AppliedSummary>,
+    /// From which share of its room on it is compacted by itself, percent; 0: never.
+    pub percent: u64,
+}
+
+/// What the next request carries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContextPlan {
+    /// Oldest first; roles alternate.
+    pub turns: Vec<Turn>,
+    /// Newest first.
+    pub messages: Vec<PlannedMessage>,
+    /// Tokens of `turns`, and the most that they may take.
+    pub total: u64,
+    pub room: u64,
+    pub why: PlanReason,
+    /// Turns that are older than all that was looked at are left out, too.
+    pub leaves_unread: bool,
+}
+
+/// What a request carries of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedMessage {
+    /// `None`: the newest attempt has not answered.
+    pub id: Option<MessageId>,
+    pub seq: u64,
+    pub role: MessageRole,
+    /// What it takes of the request, and how much of that is calls with their results.
+    pub tokens: u64,
+    pub results: u64,
+    pub share: MessageShare,
+    /// The message or one of its calls.
+    pub pinned: bool,
+}
+
+crate::words! {
+    /// How much of a message a request carries.
+    MessageShare {
+        Verbatim = "verbatim",
+        /// Results are cut, or a line is left of them.
+        Pruned = "pruned",
+        LeftOut = "left_out",
+    }
+}
+
+/// How far a plan had to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum PlanReason {
+    /// Everything fits.
+    Fits {
+        #[serde(rename = "keptTurns")]
+        kept_turns: usize,
+    },
+    /// Fewer turns keep their results.
+    FewerTurns {
+        #[serde(rename = "keptTurns")]
+        kept_turns: usize,
+    },
+    /// No result is longer than this, unless it is pinned.
+    SmallerResults {
+        #[serde(rename = "resultTokens")]
+        result_tokens: u64,
+    },
+    /// The oldest turns are left out.
+    LeftOut {
+        #[serde(rename = "resultTokens")]
+        result_tokens: u64,
+    },
+}

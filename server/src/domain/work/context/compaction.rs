@@ -1,0 +1,205 @@
+//! Compaction: which of a session's older turns a summary takes the place of, and what is told to whoever writes it. The turns
+//! themselves stay.
+
+use protocol::{CompactRequest, TaskId, Turn, TurnPart, TurnRole, prune::ResultCaps, tokens};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Past, PlanSettings,
+    form::{Caps, FormedExchange},
+    plan::{TurnsWriter, left_out, plan, shares},
+};
+
+/// Newest turns that a compaction lets stand, unless it is said otherwise.
+pub const DEFAULT_STANDING_TURNS: usize = 6;
+/// Fewest of them when fewer have to do.
+const MIN_STANDING_TURNS: usize = 2;
+/// Share of what a conversation may take that a compaction is to free, percent.
+const MIN_FREED_PERCENT: u64 = 20;
+/// Less than this is not worth a summary, tokens.
+const MIN_REPLACED_TOKENS: u64 = 200;
+/// Bounds of a summary's length, tokens.
+const MIN_SUMMARY_TOKENS: u64 = 128;
+const MAX_SUMMARY_TOKENS: u64 = 4_096;
+/// Most tokens of a summary that another session begins with.
+pub const LONGEST_TRANSFER_TOKENS: u64 = 2_048;
+/// Most tokens of evidence and of pinned results that the summary is made of; of other results a line is.
+const MAX_RESULT_TOKENS: u64 = 500;
+/// Windows that what is summarized at once fills at most: older turns are left out of the summary.
+pub const MAX_COMPACTED_WINDOWS: u64 = 4;
+
+crate::words! {
+    /// What a session takes along of the one that it goes on from, beside the summary.
+    Carried {
+        /// The newest plan.
+        Plan = "plan",
+        /// References to the artifacts.
+        Artifacts = "artifacts",
+    }
+}
+
+/// What is done with a conversation, decided when it was asked for: the payload of a task that is no work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Compaction {
+    /// Seq of the last question whose turn belongs to it.
+    pub up_to: u64,
+    /// The summary before, which is merged: the task that made it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub base: Option<TaskId>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub instructions: Option<String>,
+    /// Notes are taken of the turns after this seq; `None`: no notes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub notes_after: Option<u64>,
+    /// The summary takes the place of its turns by itself, without anybody who reads it before.
+    pub applies: bool,
+    /// Nobody asked for it.
+    pub automatic: bool,
+    /// Of a summary that another session begins with: what that takes along.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub carries: Vec<Carried>,
+    /// Tokens of what the summary takes the place of, and most tokens of the summary.
+    pub replaced: u64,
+    pub longest: u64,
+    /// Tokens of the next request without it, and of that request with a summary of no length.
+    pub before: u64,
+    pub rest: u64,
+}
+
+impl Compaction {
+    /// Tokens of the next request with this summary.
+    pub fn after(&self, summary: &str) -> u64 {
+        self.rest + tokens::estimate(summary)
+    }
+
+    /// Whether a summary is shorter than what it takes the place of.
+    pub fn is_shorter(&self, summary: &str) -> bool {
+        tokens::estimate(summary) < self.replaced
+    }
+
+    /// What its viber is asked for.
+    pub fn request(&self, summary: bool) -> CompactRequest {
+        CompactRequest {
+            summary,
+            notes: self.notes_after.is_some(),
+            instructions: self.instructions.clone(),
+            replaced_tokens: self.replaced,
+            max_tokens: self.longest,
+        }
+    }
+}
+
+/// Which turns a summary would take the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactedRange {
+    /// Seq of the newest question among them.
+    pub up_to: u64,
+    pub replaced: u64,
+    pub longest: u64,
+    pub before: u64,
+    pub rest: u64,
+}
+
+/// How many of the newest turns stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandingTurns {
+    /// So many, whatever that frees.
+    Exactly(usize),
+    /// Six, or fewer where six free too little; two when nothing frees enough.
+    Enough,
+    /// The same, but nothing is compacted when that does not free enough.
+    OnlyEnough,
+}
+
+/// The range that a compaction of this past has; `None`: there is nothing to compact.
+pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> Option<CompactedRange> {
+    let turns = past.turns();
+    let fixed = settings.budget.fixed;
+    let before = fixed + plan(past, settings).total;
+    let of = |kept: usize| {
+        let up_to = turns.get(kept)?.question.seq;
+        let replaced = told(past, kept).tokens;
+        let rest = fixed + plan(&past.compacted(up_to), settings).total;
+        let longest = (replaced / 2).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS).min(settings.room() / 4);
+        (replaced >= MIN_REPLACED_TOKENS && longest > 0).then_some(CompactedRange {
+            up_to,
+            replaced,
+            longest,
+            before,
+            rest,
+        })
+    };
+    let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
+    let frees = |range: &CompactedRange| u128::from(before.saturating_sub(range.rest + range.longest)) >= enough;
+    if let StandingTurns::Exactly(kept) = standing {
+        return of(kept);
+    }
+    let found = (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of).find(frees);
+    match standing {
+        StandingTurns::OnlyEnough => found,
+        _ => found.or_else(|| (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).find_map(of)),
+    }
+}
+
+/// Tokens of everything that a summary of the whole past is made of.
+pub fn tokens_of_all(past: &Past) -> u64 {
+    told(past, 0).tokens
+}
+
+/// What whoever writes a summary is told of the past, oldest first: the summary before, all that was said, and lines for most
+/// results. Of the turns up to `noted` notes were taken already.
+pub fn conversation(past: &Past, noted: Option<u64>) -> Vec<Turn> {
+    let mut writer = told(past, 0);
+    let turns = past.turns();
+    let is_partly_noted = |noted: &u64| turns.iter().any(|turn| turn.question.seq <= *noted);
+    if let Some(noted) = noted.filter(is_partly_noted) {
+        writer = TurnsWriter::default();
+        begin(past, &mut writer);
+        let (older, newer): (Vec<_>, Vec<_>) = formed(past, 0).into_iter().partition(|(seq, _)| *seq <= noted);
+        put(&mut writer, older);
+        let text = "Notes were taken of everything before this line: take none of it again.".to_owned();
+        writer.put(TurnRole::User, [TurnPart::Notice { text }]);
+        put(&mut writer, newer);
+    }
+    writer.turns
+}
+
+/// The summary before, and the turns older than the newest `kept` ones.
+fn told(past: &Past, kept: usize) -> TurnsWriter {
+    let mut writer = TurnsWriter::default();
+    begin(past, &mut writer);
+    put(&mut writer, formed(past, kept));
+    writer
+}
+
+fn begin(past: &Past, writer: &mut TurnsWriter) {
+    if let Some(summary) = past.summary() {
+        writer.put(TurnRole::User, [TurnPart::Text { text: summary.text.clone() }]);
+    }
+    if !past.is_whole() {
+        writer.put(TurnRole::User, [left_out()]);
+    }
+}
+
+/// The turns older than the newest `kept` ones with the seqs of their questions, oldest first.
+fn formed(past: &Past, kept: usize) -> Vec<(u64, FormedExchange)> {
+    let caps = ResultCaps::default().at_most(MAX_RESULT_TOKENS);
+    let turns = past.turns().get(kept..).unwrap_or_default();
+    let shares = shares(turns, 0);
+    let whole = turns.iter().zip(&shares).map(|(turn, shares)| {
+        (turn.question.seq, FormedExchange::whole(turn, shares, Caps { pinned: &caps, others: &caps }))
+    });
+    let mut formed: Vec<_> = whole.collect();
+    formed.reverse();
+    formed
+}
+
+fn put(writer: &mut TurnsWriter, formed: Vec<(u64, FormedExchange)>) {
+    for (role, parts) in formed.into_iter().flat_map(|(_, formed)| formed.turns) {
+        writer.put(role, parts.into_iter().map(|part| part.part));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Which turns a summary takes the place of, and what is told of them.
+
+use proptest::prelude::*;
+use protocol::{MessageId, context::ContextBudget};
+
+use super::*;
+use crate::domain::{
+    Part, TaskState,
+    context::{DEFAULT_KEPT_TURNS, Exchange, PastMessage, Pins, Summary},
+};
+
+/// Turns that take about so many tokens each, with the seqs 1, 3, 5 …
+fn past(turns: usize, tokens: usize, summary: Option<Summary>) -> Past {
+    let mut past = Past::new(u64::MAX, Pins::default(), summary);
+    for n in (0..turns).rev() {
+        let seq = 2 * n as u64 + 1;
+        let id = |seq: u64| -> Option<MessageId> { format!("msg_{seq:032x}").parse().ok() };
+        let said = |seq, text: String| PastMessage { id: id(seq), seq, parts: vec![Part::text(&text)] };
+        let (question, answer) = (said(seq, format!("q{n}")), said(seq + 1, format!("a{n} {}", "wor ".repeat(tokens))));
+        if !past.take(Exchange { question, answer, state: TaskState::Completed }) {
+            return past;
+        }
+    }
+    past.end();
+    past
+}
+
+fn settings(window: u64) -> PlanSettings {
+    PlanSettings {
+        budget: ContextBudget { window, reserve: 0, fixed: 0 },
+        threshold_percent: 70,
+        caps: ResultCaps::default(),
+        kept_turns: DEFAULT_KEPT_TURNS,
+        asked: 0,
+    }
+}
+
+fn standing(range: CompactedRange, turns: usize) -> usize {
+    (0..turns).filter(|n| 2 * *n as u64 + 1 > range.up_to).count()
+}
+
+#[test]
+fn as_many_turns_stand_as_leave_enough_room() {
+    let of = |turns, standing| range(&past(turns, 500, None), &settings(10_000), standing);
+    // Of 10,000 tokens 2,000 have to be freed; thirteen turns of 506 are sent now, and the summary may take 1,750.
+    assert_eq!(standing(of(20, StandingTurns::Enough).expect("a range"), 20), 5);
+    assert_eq!(standing(of(10, StandingTurns::Enough).expect("a range"), 10), 2);
+    assert_eq!(standing(of(4, StandingTurns::Enough).expect("a range"), 4), 2, "as many as can be, where none suffice");
+    assert_eq!(of(4, StandingTurns::OnlyEnough), None);
+    assert_eq!(of(2, StandingTurns::Enough), None, "there is nothing to compact");
+    assert_eq!(standing(of(20, StandingTurns::Exactly(9)).expect("a range"), 20), 9);
+    assert_eq!(of(20, StandingTurns::Exactly(20)), None);
+}
+
+#[test]
+fn the_summary_before_is_merged_and_noted_turns_are_marked() {
+    let summary = Summary { text: "## Session Summary (compacted)\n- It began.".into(), up_to: 4 };
+    let told = conversation(&past(5, 1, Some(summary)), Some(5));
+    let words: Vec<String> = told
+        .iter()
+        .flat_map(|turn| &turn.parts)
+        .map(|part| match part {
+            TurnPart::Text { text } | TurnPart::Notice { text } => text.clone(),
+            TurnPart::ToolCall { .. } => String::new(),
+        })
+        .collect();
+    let expected =
+        ["## Session Summary (compacted)\n- It began.", "q2", "a2 wor ", "Notes were taken of everything", "q3"];
+    assert_eq!(words.len(), 8);
+    assert!(words.iter().zip(expected).all(|(word, begins)| word.starts_with(begins)), "{words:?}");
+}
+
+proptest! {
+    #[test]
+    fn what_is_promised_is_what_is_sent(turns in 3usize..30, tokens in 20usize..900, kept in 1usize..8, window in 2_000u64..40_000) {
+        let (past, settings) = (past(turns, tokens, None), settings(window));
+        let Some(range) = range(&past, &settings, StandingTurns::Exactly(kept)) else { return Ok(()) };
+        prop_assert_eq!(standing(range, turns), kept);
+        prop_assert!(range.longest < range.replaced && range.longest <= settings.room() / 4);
+        prop_assert!(range.before <= settings.room() && range.rest <= range.before + 4);
+        // What the summary is made of and what stands are all turns, each once.
+        let older = told(&past, kept).tokens + told(&past.compacted(range.up_to), 0).tokens;
+        prop_assert_eq!(older, tokens_of_all(&past) + 4, "a summary of no length takes a part");
+    }
+}

@@ -1,0 +1,257 @@
+//! The plan: the most of a session's past that fits.
+
+use protocol::{
+    Turn, TurnPart, TurnRole,
+    prune::{self, PastCall, ResultCaps, ResultShare},
+    tokens,
+};
+
+use super::{
+    ContextPlan, MessageShare, PlanReason, PlanSettings, PlannedMessage,
+    form::{Caps, FormedExchange},
+    past::{Past, PastExchange, cost, words_cost},
+};
+use crate::domain::MessageRole;
+
+/// Turns that keep their results when more do not fit, the most first.
+const FEWER_TURNS: [usize; 2] = [4, 2];
+/// Most tokens of a result when more does not fit, the most first.
+const SMALLER_RESULTS: [u64; 2] = [2_000, 500];
+/// In less room than this nothing is carried, tokens.
+const MIN_ROOM: u64 = 128;
+/// What is answered to a summary that no turn follows.
+const GOES_ON: &str = "The conversation goes on from here.";
+/// What stands where turns are missing.
+const LEFT_OUT: &str = "Earlier turns of this conversation were left out.";
+
+/// Plans what a request carries of the past.
+pub fn plan(past: &Past, settings: &PlanSettings) -> ContextPlan {
+    let room = settings.room();
+    let mut rungs = rungs(settings);
+    let last = rungs.remove(rungs.len() - 1);
+    let frame = PlanFrame::new(past, settings, room);
+    if past.may_fit(room) {
+        for rung in &rungs {
+            let carried = frame.newest(rung);
+            if frame.is_all(carried.len()) {
+                return frame.finish(carried, rung.why);
+            }
+        }
+    }
+    let carried = frame.newest(&last);
+    let left_out = PlanReason::LeftOut { result_tokens: last.caps.tokens };
+    let why = if frame.is_all(carried.len()) { last.why } else { left_out };
+    frame.finish(carried, why)
+}
+
+/// One way to carry turns whole.
+#[derive(Clone, Debug)]
+struct Rung {
+    kept_turns: usize,
+    caps: ResultCaps,
+    why: PlanReason,
+}
+
+/// From the most that the settings allow to the least.
+fn rungs(settings: &PlanSettings) -> Vec<Rung> {
+    let PlanSettings { kept_turns, caps, .. } = settings;
+    let fits = PlanReason::Fits { kept_turns: *kept_turns };
+    let mut rungs = vec![Rung { kept_turns: *kept_turns, caps: caps.clone(), why: fits }];
+    for fewer in FEWER_TURNS.into_iter().filter(|fewer| fewer < kept_turns) {
+        let why = PlanReason::FewerTurns { kept_turns: fewer };
+        rungs.push(Rung { kept_turns: fewer, caps: caps.clone(), why });
+    }
+    let kept_turns = FEWER_TURNS[1].min(*kept_turns);
+    for tokens in SMALLER_RESULTS {
+        let why = PlanReason::SmallerResults { result_tokens: tokens };
+        rungs.push(Rung { kept_turns, caps: caps.at_most(tokens), why });
+    }
+    rungs
+}
+
+/// What every rung has in common.
+struct PlanFrame<'a> {
+    past: &'a Past,
+    room: u64,
+    own_caps: &'a ResultCaps,
+    /// The turns with their pins alone, newest first, those that are older than the rest at the end. `None`: there are no
+    /// pins, or no room for them.
+    pins: Vec<Option<FormedExchange>>,
+    summary: Option<String>,
+}
+
+impl<'a> PlanFrame<'a> {
+    fn new(past: &'a Past, settings: &'a PlanSettings, room: u64) -> Self {
+        let summary = past.summary().filter(|_| room >= MIN_ROOM);
+        let summary = summary.map(|summary| tokens::head_and_tail(&summary.text, room / 4));
+        let own_caps = &settings.caps;
+        let caps = Caps { pinned: own_caps, others: own_caps };
+        // Pins may take half of the room; of more than that the newest stay.
+        let mut left = if room >= MIN_ROOM { room / 2 } else { 0 };
+        let mut pins = Vec::new();
+        for exchange in past.turns().iter().chain(past.older()) {
+            let formed = exchange.has_pin().then(|| FormedExchange::pins(exchange, caps));
+            let fits = formed.as_ref().is_none_or(|formed| formed.tokens + notice_cost() <= left);
+            left = if fits { left - formed.as_ref().map_or(0, |formed| formed.tokens + notice_cost()) } else { 0 };
+            pins.push(formed.filter(|_| fits));
+        }
+        Self { past, room, own_caps, pins, summary }
+    }
+
+    /// Whether that many of the newest turns are all that there are.
+    fn is_all(&self, turns: usize) -> bool {
+        turns == self.past.turns().len() && self.past.is_whole()
+    }
+
+    /// The newest turns whole, newest first, as many as fit beside the pins of the others.
+    fn newest(&self, rung: &Rung) -> Vec<FormedExchange> {
+        let shares = shares(self.past.turns(), rung.kept_turns);
+        let mut carried = Vec::new();
+        let (mut whole, mut pins) = (0, self.pins.iter().flatten().map(pins_cost).sum::<u64>());
+        for (n, exchange) in self.past.turns().iter().enumerate() {
+            let pinned = if self.pins[n].is_some() { self.own_caps } else { &rung.caps };
+            let formed = FormedExchange::whole(exchange, &shares[n], Caps { pinned, others: &rung.caps });
+            whole += formed.tokens;
+            pins -= self.pins[n].as_ref().map_or(0, pins_cost);
+            if whole + pins + self.frame_cost(n + 1) > self.room {
+                break;
+            }
+            carried.push(formed);
+        }
+        carried
+    }
+
+    /// Tokens of the summary, and of the notice before so many turns when others are left out.
+    fn frame_cost(&self, turns: usize) -> u64 {
+        let notice = if self.is_all(turns) { 0 } else { notice_cost() };
+        self.summary.as_ref().map_or(0, |text| words_cost(text)) + notice
+    }
+
+    /// The newest turn where it does not fit whole: with a line for each result, else its ends.
+    fn squeezed(&self, room: u64) -> Option<FormedExchange> {
+        let newest = self.past.turns().first()?;
+        let caps = self.own_caps.at_most(SMALLER_RESULTS[1]);
+        let shares = shares(std::slice::from_ref(newest), 0).remove(0);
+        let lines = FormedExchange::whole(newest, &shares, Caps { pinned: &caps, others: &caps });
+        if lines.tokens <= room { Some(lines) } else { FormedExchange::ends(newest, room) }
+    }
+
+    /// The plan with these newest turns whole.
+    fn finish(mut self, mut whole: Vec<FormedExchange>, why: PlanReason) -> ContextPlan {
+        let all = self.pins.len();
+        if whole.is_empty() && all > 0 && self.pins[0].is_none() {
+            let taken = self.pins.iter().flatten().map(pins_cost).sum::<u64>() + self.frame_cost(0);
+            whole.extend(self.squeezed(self.room.saturating_sub(taken)));
+        }
+        let mut formed: Vec<Option<FormedExchange>> = whole.into_iter().map(Some).collect();
+        formed.extend(std::mem::take(&mut self.pins).into_iter().skip(formed.len()));
+        let mut turns = TurnsWriter::default();
+        if let Some(text) = self.summary.clone() {
+            turns.put(TurnRole::User, [TurnPart::Text { text }]);
+        }
+        let mut is_gap = !self.past.is_whole();
+        for (n, formed) in formed.iter().enumerate().rev() {
+            let Some(formed) = formed else {
+                is_gap |= n < self.past.turns().len();
+                continue;
+            };
+            if is_gap {
+                turns.put(TurnRole::User, [left_out()]);
+            }
+            for (role, parts) in &formed.turns {
+                turns.put(*role, parts.iter().map(|part| part.part.clone()));
+            }
+            // Between older turns there are some that nobody looked at.
+            is_gap = n >= self.past.turns().len() && !self.past.is_whole();
+        }
+        if self.summary.is_some() && formed.iter().all(Option::is_none) {
+            turns.put(TurnRole::Assistant, [TurnPart::Notice { text: GOES_ON.to_owned() }]);
+        }
+        if is_gap && self.room >= MIN_ROOM && formed.iter().all(Option::is_none) {
+            turns.put(TurnRole::User, [left_out()]);
+        }
+        let exchanges = self.past.turns().iter().chain(self.past.older());
+        let messages = exchanges.zip(&formed).flat_map(|(exchange, formed)| messages(exchange, formed.as_ref()));
+        ContextPlan {
+            messages: messages.collect(),
+            turns: turns.turns,
+            total: turns.tokens,
+            room: self.room,
+            why,
+            leaves_unread: !self.past.is_whole(),
+        }
+    }
+}
+
+/// Appends parts to turns whose roles alternate.
+#[derive(Default)]
+pub(super) struct TurnsWriter {
+    pub(super) turns: Vec<Turn>,
+    pub(super) tokens: u64,
+}
+
+impl TurnsWriter {
+    pub(super) fn put(&mut self, role: TurnRole, parts: impl IntoIterator<Item = TurnPart>) {
+        if self.turns.last().is_none_or(|turn| turn.role != role) {
+            self.turns.push(Turn { role, parts: Vec::new() });
+        }
+        if let Some(turn) = self.turns.last_mut() {
+            let parts = parts.into_iter().inspect(|part| self.tokens += cost(part));
+            turn.parts.extend(parts);
+        }
+    }
+}
+
+pub(super) fn left_out() -> TurnPart {
+    TurnPart::Notice { text: LEFT_OUT.to_owned() }
+}
+
+fn notice_cost() -> u64 {
+    words_cost(LEFT_OUT)
+}
+
+/// Tokens of a turn's pins where nothing stands before them.
+fn pins_cost(formed: &FormedExchange) -> u64 {
+    formed.tokens + notice_cost()
+}
+
+/// What stays of each call when so many of the newest turns keep their results: by turn, newest first.
+pub(super) fn shares(turns: &[PastExchange], kept_turns: usize) -> Vec<Vec<ResultShare>> {
+    let calls: Vec<PastCall<'_>> =
+        turns.iter().rev().flat_map(|turn| turn.calls().map(|call| call.as_past())).collect();
+    let kept: usize = turns.iter().take(kept_turns).map(|turn| turn.calls().count()).sum();
+    let all = prune::shares(&calls, calls.len() - kept);
+    let mut rest = all.as_slice();
+    let mut by_turn: Vec<Vec<ResultShare>> = Vec::with_capacity(turns.len());
+    for turn in turns.iter().rev() {
+        let (own, newer) = rest.split_at(turn.calls().count());
+        by_turn.push(own.to_vec());
+        rest = newer;
+    }
+    by_turn.reverse();
+    by_turn
+}
+
+/// What becomes of the messages of a turn, the newer one first.
+fn messages(exchange: &PastExchange, formed: Option<&FormedExchange>) -> Vec<PlannedMessage> {
+    let of = |role: MessageRole| {
+        let head = exchange.message(role);
+        let parts: Vec<_> = formed.into_iter().flat_map(FormedExchange::parts).filter(|part| part.of == role).collect();
+        let pieces = exchange.pieces().filter(|piece| piece.of == role).count();
+        let share = match formed {
+            None => MessageShare::LeftOut,
+            Some(_) if parts.len() == pieces && !parts.iter().any(|part| part.is_reduced) => MessageShare::Verbatim,
+            Some(_) => MessageShare::Pruned,
+        };
+        PlannedMessage {
+            id: head.id.clone(),
+            seq: head.seq,
+            role,
+            tokens: parts.iter().map(|part| part.tokens).sum(),
+            results: parts.iter().filter(|part| part.is_call()).map(|part| part.tokens).sum(),
+            share,
+            pinned: head.has_pin,
+        }
+    };
+    [MessageRole::Assistant, MessageRole::User].map(of).to_vec()
+}

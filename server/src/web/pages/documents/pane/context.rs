@@ -1,0 +1,308 @@
+//! The tab Context: what fills the window, what the next request carries of each message, and what would make room.
+
+pub mod compact;
+
+use askama::Template;
+use axum::{
+    extract::{Form, State},
+    response::Response,
+};
+use protocol::{
+    MessageId, SessionId, UsageSource,
+    context::{Layer, WindowSource},
+};
+
+use serde::Deserialize;
+
+use super::{PaneContext, Tab, answer};
+use crate::{
+    actions::sessions::pins::{self, PinChange},
+    db::{self, DbError, TeamTx},
+    domain::{
+        MessageRole, Session,
+        context::{
+            MessageShare, PlanReason,
+            overview::{ContextOverview, HistoryEntry, TaskTokens, WhatIf, WhatIfAction, percent},
+        },
+    },
+    state::Board,
+    web::{
+        AsOperator, Rejection,
+        extract::Id,
+        pages::Wants,
+        urls,
+        view::filters::{self, token_words},
+    },
+};
+use compact::CompactPane;
+
+/// Items of a layer, and messages, that are shown.
+const MAX_SHOWN_ITEMS: usize = 20;
+const MAX_SHOWN_MESSAGES: usize = 40;
+/// Longest name that is shown, bytes.
+const MAX_NAME_BYTES: usize = 120;
+/// Messages after one that may stand on the newest page with it.
+const NEWEST_PAGE_MESSAGES: u64 = 40;
+/// Height of the chart of tasks, in its own units; it is 200 wide, ten for each of the tasks that are told.
+const CHART_HEIGHT: u64 = 40;
+
+/// What the database holds for this tab.
+#[derive(Clone, Debug)]
+pub struct ContextPane {
+    overview: ContextOverview,
+    compact: CompactPane,
+    last_seq: u64,
+}
+
+impl ContextPane {
+    pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, DbError> {
+        let overview = db::contexts::overview(tx, session).await?;
+        Ok(Self { overview, compact: CompactPane::read(tx, session).await?, last_seq: session.last_seq })
+    }
+}
+
+/// The tab as a reader sees it.
+#[derive(Template)]
+#[template(path = "documents/context/pane.html")]
+pub struct ContextView<'a> {
+    data: &'a ContextOverview,
+    compact: &'a CompactPane,
+    context: &'a PaneContext,
+    layers: Vec<LayerRow<'a>>,
+    bars: Vec<TaskBar>,
+    last_seq: u64,
+}
+
+/// A layer, and its piece of the bar.
+struct LayerRow<'a> {
+    word: &'static str,
+    title: &'static str,
+    tokens: u64,
+    percent: u64,
+    is_estimated: bool,
+    /// Where its piece begins and how wide it is: `12.34%`.
+    x: String,
+    width: String,
+    truncated: usize,
+    items: Vec<ItemRow<'a>>,
+    /// Items that are not shown, and their tokens.
+    more: Option<(u64, u64)>,
+}
+
+struct ItemRow<'a> {
+    name: &'a str,
+    tokens: u64,
+    /// Tokens that were kept, of all.
+    truncated: Option<(u64, u64)>,
+}
+
+/// A task in the chart, the oldest first.
+struct TaskBar {
+    x: usize,
+    y: u64,
+    height: u64,
+}
+
+/// A message that is to be pinned, or not any more.
+#[derive(Debug, Deserialize)]
+pub struct PinForm {
+    message: MessageId,
+    pinned: bool,
+}
+
+/// `POST /t/{team}/sessions/{id}/pins`
+pub async fn pin(
+    State(board): State<Board>,
+    caller: AsOperator,
+    Id(id): Id<SessionId>,
+    wants: Wants,
+    Form(form): Form<PinForm>,
+) -> Result<Response, Rejection> {
+    let change = PinChange { message: form.message, call: None, pinned: form.pinned };
+    pins::set(&board, &caller.team.id, &caller.by, &id, change).await?;
+    answer(&board, &caller, &id, wants, Tab::Context).await
+}
+
+impl<'a> ContextView<'a> {
+    pub fn of(pane: &'a ContextPane, context: &'a PaneContext) -> Self {
+        let data = &pane.overview;
+        let sum: u64 = data.layers.iter().map(|layer| layer.tokens).sum();
+        let whole = sum.max(data.window).max(1);
+        let share = |tokens: u64| {
+            let parts = u128::from(tokens) * 10_000 / u128::from(whole);
+            format!("{}.{:02}%", parts / 100, parts % 100)
+        };
+        let mut before = 0;
+        let layers = data.layers.iter().map(|layer| {
+            let (word, title) = words(layer.layer);
+            let items = layer.items.iter().take(MAX_SHOWN_ITEMS).map(|item| ItemRow {
+                name: protocol::text::head(&item.name, MAX_NAME_BYTES),
+                tokens: item.tokens,
+                truncated: item.truncated.map(|cut| (cut.kept, cut.of)),
+            });
+            let rest = layer.items.iter().skip(MAX_SHOWN_ITEMS);
+            let mut more = layer.more_items.unwrap_or_default();
+            rest.for_each(|item| more.add(1, item.tokens));
+            let row = LayerRow {
+                word,
+                title,
+                tokens: layer.tokens,
+                percent: percent(layer.tokens, data.window),
+                is_estimated: layer.source == UsageSource::Estimated,
+                x: share(before),
+                width: share(layer.tokens),
+                truncated: layer.truncated(),
+                items: items.collect(),
+                more: (more.count > 0).then_some((more.count, more.tokens)),
+            };
+            before += layer.tokens;
+            row
+        });
+        let cost = |task: &TaskTokens| task.input_tokens.saturating_add(task.output_tokens);
+        let most = data.tasks.iter().map(cost).max().unwrap_or(0).max(1);
+        let bars = data.tasks.iter().rev().enumerate().map(|(n, task)| {
+            let height = u128::from(cost(task)) * u128::from(CHART_HEIGHT) / u128::from(most);
+            let height = u64::try_from(height).unwrap_or(CHART_HEIGHT).max(1);
+            TaskBar { x: n * 10, y: CHART_HEIGHT - height, height }
+        });
+        let (layers, bars) = (layers.collect(), bars.collect());
+        Self { data, compact: &pane.compact, context, layers, bars, last_seq: pane.last_seq }
+    }
+
+    fn threshold_x(&self) -> String {
+        format!("{}%", percent(self.data.threshold, self.data.window).min(100))
+    }
+
+    /// Where the size of the window comes from.
+    fn window_words(&self) -> &'static str {
+        match self.data.window_source {
+            WindowSource::Configured => "from the agent’s file",
+            WindowSource::Provider => "from the provider",
+            WindowSource::Table => "known of this model",
+            WindowSource::Learnt => "learnt from an error",
+            WindowSource::Assumed => "assumed, because nothing is known of this model",
+        }
+    }
+
+    fn source_words(&self) -> &'static str {
+        match (self.data.source, self.data.at) {
+            (UsageSource::Measured, _) => "measured by the provider",
+            (UsageSource::Estimated, Some(_)) => "estimated by the agent",
+            (UsageSource::Estimated, None) => "estimated for the next request",
+        }
+    }
+
+    fn plan_words(&self) -> String {
+        match self.data.next.plan {
+            PlanReason::Fits { kept_turns } => {
+                format!("Everything fits. Results of the newest {kept_turns} turns are sent, of older ones a line.")
+            }
+            PlanReason::FewerTurns { kept_turns } => {
+                format!("To fit, only the newest {kept_turns} turns keep their results.")
+            }
+            PlanReason::SmallerResults { result_tokens } => {
+                format!("To fit, results are cut to {} tokens.", token_words(result_tokens))
+            }
+            PlanReason::LeftOut { result_tokens } => format!(
+                "To fit, the oldest turns are left out, and results are cut to {} tokens.",
+                token_words(result_tokens)
+            ),
+        }
+    }
+
+    fn what_ifs(&self) -> impl Iterator<Item = (&'static str, &WhatIf)> {
+        self.data.what_if.iter().filter(|other| other.frees > 0).map(|other| {
+            let words = match other.action {
+                WhatIfAction::PruneResults => "A line in place of each result",
+                WhatIfAction::KeepTwoTurns => "Results of the newest 2 turns alone",
+                WhatIfAction::DropFiles => "No files",
+                WhatIfAction::Compact => "A summary of the older turns",
+            };
+            (words, other)
+        })
+    }
+
+    fn messages(&self) -> &[HistoryEntry] {
+        &self.data.history[..self.data.history.len().min(MAX_SHOWN_MESSAGES)]
+    }
+
+    /// Messages that are not shown, and their tokens.
+    fn beyond(&self) -> Option<(u64, u64)> {
+        let listed = self.data.history.iter().skip(MAX_SHOWN_MESSAGES);
+        let (mut messages, mut tokens) =
+            self.data.history_beyond.map_or((0, 0), |beyond| (beyond.messages, beyond.tokens));
+        listed.for_each(|message| (messages, tokens) = (messages + 1, tokens + message.tokens));
+        (messages > 0).then_some((messages, tokens))
+    }
+
+    fn leaves_older(&self) -> bool {
+        self.data.history_beyond.is_some_and(|beyond| beyond.more)
+    }
+
+    fn money(&self, dollars: &f64) -> String {
+        format!("${dollars:.2}")
+    }
+
+    fn pins(&self) -> String {
+        self.verb("pins")
+    }
+
+    /// The address of a form of this tab.
+    fn verb(&self, verb: &str) -> String {
+        urls::session_verb(&self.context.slug, &self.context.session, verb)
+    }
+
+    fn session_link(&self, id: &SessionId) -> String {
+        urls::session(&self.context.slug, id)
+    }
+
+    /// Shares from which on a session is compacted by itself, to choose from.
+    fn percents(&self) -> &'static [u64] {
+        &[40, 50, 60, 70]
+    }
+
+    fn automatic_words(&self) -> String {
+        match self.data.compact_at {
+            0 => "Not by itself.".to_owned(),
+            percent => format!("By itself when the next request would pass {percent} % of what it may take."),
+        }
+    }
+
+    fn at(&self, seq: &u64) -> String {
+        let is_far = self.last_seq.saturating_sub(*seq) > NEWEST_PAGE_MESSAGES;
+        urls::message(&self.context.slug, &self.context.session, *seq, is_far)
+    }
+}
+
+/// The word of a layer in the page, and its title.
+fn words(layer: Layer) -> (&'static str, &'static str) {
+    match layer {
+        Layer::System => ("system", "System prompt"),
+        Layer::Tools => ("tools", "Tool definitions"),
+        Layer::Skills => ("skills", "Skills"),
+        Layer::Personalization => ("personalization", "Personalization"),
+        Layer::Memory => ("memory", "Memory"),
+        Layer::Plan => ("plan", "Plan"),
+        Layer::Artifacts => ("artifacts", "Artifacts"),
+        Layer::Files => ("files", "Files"),
+        Layer::History => ("history", "Conversation"),
+        Layer::Results => ("results", "Tool results"),
+        Layer::Reserve => ("reserve", "Kept for the answer"),
+        Layer::Free => ("free", "Free"),
+    }
+}
+
+fn role(role: &MessageRole) -> &'static str {
+    match role {
+        MessageRole::User => "Question",
+        MessageRole::Assistant => "Answer",
+    }
+}
+
+fn share(share: &MessageShare) -> &'static str {
+    match share {
+        MessageShare::Verbatim => "whole",
+        MessageShare::Pruned => "results shortened",
+        MessageShare::LeftOut => "left out",
+    }
+}

@@ -1,0 +1,171 @@
+//! What people pin stays in a session's requests, however old it is: by call and by message, with its limit and its audit.
+
+use board_tests::{
+    Browser, Engine, FakeDaemon, Fixture,
+    board::HOME,
+    browser::Scripts,
+    fake_daemon::{accepted, completed, started, stopped, text},
+};
+use protocol::{Command, TaskSubmit, TurnPart};
+use serde_json::{Value, json};
+
+use super::call;
+
+/// Turns that keep their results without a pin.
+const KEPT_TURNS: usize = 6;
+/// Pins that a session may have.
+const MAX_PINS: usize = 64;
+
+/// A session whose first answer read two long files and whose other turns are newer than it by all that are kept.
+async fn aged(engine: Engine) -> Fixture<FakeDaemon> {
+    let mut fixture = Fixture::on(engine).owner().with_fake().await;
+    fixture.begin("Read both").await;
+    let mut events = Vec::new();
+    for name in ["a", "b"] {
+        let whole = json!(format!("{name} begins\n{}{name} ends\n", "a line\n".repeat(200)));
+        events.extend(call(name, "read_file", &json!({ "path": format!("{name}.txt") }), &whole));
+    }
+    events.extend([text("Read."), completed("Read.")]);
+    fixture.tell(events).await;
+    fixture.operator.task_in(fixture.task().as_str(), "completed").await;
+    for n in 0..KEPT_TURNS {
+        let submit = next(&mut fixture, &format!("Turn {n}")).await;
+        let events = vec![accepted(), started(), text("Yes."), completed("Yes.")];
+        fixture.viber.report(&submit.task_id, 1, 1, events).await;
+        fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
+    }
+    fixture
+}
+
+async fn next(fixture: &mut Fixture<FakeDaemon>, goal: &str) -> TaskSubmit {
+    let session = fixture.session().to_owned();
+    fixture.submit_with(goal, json!({ "sessionId": session })).await;
+    fixture.viber.submitted().await
+}
+
+async fn stop(fixture: &mut Fixture<FakeDaemon>, submit: &TaskSubmit) {
+    fixture.operator.post(&format!("/api/v1/tasks/{}/stop", submit.task_id), &json!({})).await.expect(200);
+    assert!(matches!(fixture.viber.command().await, Command::Stop { .. }), "it is told");
+    fixture.viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), stopped()]).await;
+}
+
+fn pins_of(fixture: &Fixture<FakeDaemon>) -> String {
+    format!("/api/v1/sessions/{}/pins", fixture.session())
+}
+
+/// The id of the session's first answer.
+async fn first_answer(fixture: &Fixture<FakeDaemon>) -> String {
+    let path = format!("/api/v1/sessions/{}/messages?limit=200", fixture.session());
+    let messages = fixture.operator.get(&path).await.expect(200).json();
+    let messages = messages["items"].as_array().expect("messages");
+    let first = messages.iter().find(|message| message["role"] == "assistant").expect("an answer");
+    first["id"].as_str().expect("an id").to_owned()
+}
+
+/// Whether the results of `a` and `b` are sent whole.
+fn whole(submit: &TaskSubmit) -> [bool; 2] {
+    ["a", "b"].map(|name| {
+        submit.messages.iter().flat_map(|turn| &turn.parts).any(|part| match part {
+            TurnPart::ToolCall { call_id, result, .. } => call_id == name && result.contains(&format!("{name} ends")),
+            _ => false,
+        })
+    })
+}
+
+async fn a_pin_keeps_what_is_old(engine: Engine) {
+    let mut fixture = aged(engine).await;
+    let (pins, answer) = (pins_of(&fixture), first_answer(&fixture).await);
+    let plain = next(&mut fixture, "Without a pin").await;
+    assert_eq!(whole(&plain), [false, false], "a line is left of each");
+
+    let session = format!("/api/v1/sessions/{}", fixture.session());
+    let active = fixture.operator.get(&session).await.expect(200).json()["activeAt"].clone();
+    let by_call = json!({ "messageId": answer, "callId": "b", "pinned": true });
+    for _ in 0..2 {
+        let now = fixture.operator.post(&pins, &by_call).await.expect(200).json();
+        assert_eq!(now["items"], json!([{ "messageId": answer, "callId": "b" }]));
+    }
+    assert_eq!(fixture.operator.get(&session).await.expect(200).json()["activeAt"], active, "a pin is no work");
+    stop(&mut fixture, &plain).await;
+    let pinned = next(&mut fixture, "With a pinned call").await;
+    assert_eq!(whole(&pinned), [false, true]);
+
+    let message = json!({ "messageId": answer, "pinned": true });
+    fixture.operator.post(&pins, &message).await.expect(200);
+    stop(&mut fixture, &pinned).await;
+    let both = next(&mut fixture, "With a pinned message").await;
+    assert_eq!(whole(&both), [true, true]);
+
+    for call in [json!("b"), Value::Null] {
+        let mut gone = json!({ "messageId": answer, "pinned": false });
+        if !call.is_null() {
+            gone["callId"] = call;
+        }
+        fixture.operator.post(&pins, &gone).await.expect(200);
+    }
+    assert_eq!(fixture.operator.get(&pins).await.expect(200).json()["items"], json!([]));
+    let admin = fixture.board.token(HOME, "admin").await;
+    let audit = admin.get("/api/v1/audit?limit=200").await.expect(200).json();
+    let count =
+        |verb: &str| audit["items"].as_array().expect("entries").iter().filter(|entry| entry["action"] == verb).count();
+    assert_eq!((count("context.pin"), count("context.unpin")), (2, 2), "what changes nothing is no entry");
+    fixture.board.assert_invariants().await;
+}
+
+async fn pins_are_of_this_session_alone_and_bounded(engine: Engine) {
+    let mut fixture = Fixture::on(engine).owner().with_fake().await;
+    fixture.begin("Look at all").await;
+    let mut events = Vec::new();
+    for n in 0..=MAX_PINS {
+        events.extend(call(&format!("c{n}"), "read_file", &json!({ "path": "a" }), &json!("a")));
+    }
+    events.extend([text("Done."), completed("Done.")]);
+    fixture.tell(events).await;
+    fixture.operator.task_in(fixture.task().as_str(), "completed").await;
+    let (pins, answer) = (pins_of(&fixture), first_answer(&fixture).await);
+    let pin = |call: String| json!({ "messageId": answer, "callId": call, "pinned": true });
+    for n in 0..MAX_PINS {
+        fixture.operator.post(&pins, &pin(format!("c{n}"))).await.expect(200);
+    }
+    let refused = fixture.operator.post(&pins, &pin(format!("c{MAX_PINS}"))).await.expect(409).json();
+    assert_eq!(refused["code"], "too_many_pins", "{refused}");
+    fixture.operator.post(&pins, &pin("c0".to_owned())).await.expect(200);
+    let kept = fixture.operator.get(&pins).await.expect(200).json();
+    assert_eq!(kept["items"].as_array().map(Vec::len), Some(MAX_PINS));
+
+    fixture.operator.post(&pins, &pin("' OR 1=1".to_owned())).await.expect(404);
+    fixture.operator.post(&pins, &pin("\u{0}".to_owned())).await.expect(422);
+    fixture.submit("Another session").await;
+    let other = fixture.viber.submitted().await;
+    let elsewhere = format!("/api/v1/sessions/{}/pins", other.session_id);
+    fixture.operator.post(&elsewhere, &pin("c1".to_owned())).await.expect(404);
+    let stranger = fixture.board.operator("elsewhere", "eve@example.org", "owner").await;
+    stranger.post(&pins, &pin("c1".to_owned())).await.expect(404);
+    stranger.get(&pins).await.expect(404);
+    let viewer = fixture.board.token(HOME, "viewer").await;
+    viewer.post(&pins, &pin("c1".to_owned())).await.expect(403);
+    viewer.get(&pins).await.expect(200);
+    fixture.board.assert_invariants().await;
+}
+
+on_both_databases!(a_pin_keeps_what_is_old, pins_are_of_this_session_alone_and_bounded);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_pinned_beside_the_conversation() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Remember this").await;
+    fixture.tell(vec![text("I do."), completed("I do.")]).await;
+    fixture.operator.task_in(fixture.task().as_str(), "completed").await;
+    let page = format!("{}/t/{HOME}/sessions/{}?pane=context", fixture.board.url, fixture.session());
+    for scripts in [Scripts::On, Scripts::Off] {
+        let browser = Browser::open(scripts).await;
+        browser.sign_in(fixture.owner()).await;
+        browser.go(&page).await;
+        browser.click("button[aria-label='Pin question 1']").await;
+        browser.sees("#pane .turns", "pinned, whole").await;
+        browser.click("button[aria-label='Unpin question 1']").await;
+        browser.find("button[aria-label='Pin question 1']").await;
+        assert_eq!(browser.console_errors().await, Vec::<String>::new());
+    }
+    fixture.board.assert_invariants().await;
+}
