@@ -260,6 +260,57 @@
     area()?.focus();
   });
 
+  // What is said to the conversation itself is offered while its first word is written.
+  const slash = () => document.getElementById("slash");
+  const offered = () => [...slash()?.querySelectorAll("[role=option]:not([hidden])") ?? []];
+  const chosenWord = () => offered().find((option) => option.getAttribute("aria-selected") === "true");
+  const choose = (option) => {
+    for (const other of slash().querySelectorAll("[role=option]")) other.setAttribute("aria-selected", String(other === option));
+    area().setAttribute("aria-activedescendant", option.id);
+  };
+  const close = () => {
+    if (!slash() || slash().hidden) return;
+    slash().hidden = true;
+    area().removeAttribute("aria-activedescendant");
+  };
+  const take = (option) => {
+    close();
+    area().focus();
+    area().select();
+    const text = `${option.querySelector("b").textContent} `;
+    if (!document.execCommand("insertText", false, text)) area().value = text;
+  };
+  document.addEventListener("input", (event) => {
+    if (event.target !== area() || !slash()) return;
+    const word = event.target.value;
+    const options = [...slash().querySelectorAll("[role=option]")];
+    for (const option of options) option.hidden = !/^\/[a-z]*$/.test(word) || !option.querySelector("b").textContent.startsWith(word);
+    if (!offered().length) return close();
+    slash().hidden = false;
+    choose(offered()[0]);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.target !== area() || !slash() || slash().hidden || event.isComposing) return;
+    const options = offered();
+    const at = options.indexOf(chosenWord());
+    const whole = options[at]?.querySelector("b").textContent === area().value;
+    if (event.key === "ArrowDown") choose(options[(at + 1) % options.length]);
+    else if (event.key === "ArrowUp") choose(options[(at + options.length - 1) % options.length]);
+    else if (event.key === "Tab" && !event.shiftKey || event.key === "Enter" && !whole) take(options[at]);
+    else if (event.key === "Escape") close();
+    else return;
+    // The word was chosen, not the message sent or the task stopped.
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  }, true);
+  document.addEventListener("mousedown", (event) => {
+    const option = event.target.closest?.("#slash [role=option]");
+    if (!option) return event.target === area() ? undefined : close();
+    event.preventDefault();
+    take(option);
+  });
+  document.addEventListener("focusout", (event) => { if (event.target === area()) close(); });
+
   // What is kept is taken back without leaving the page.
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("#attached button[formaction]");

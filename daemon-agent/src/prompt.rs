@@ -46,10 +46,10 @@ pub struct SystemPrompt {
 }
 
 /// The system prompt of `agent`: rules, how to do coding work, personalization, environment, the agent's own prompt.
-/// Reads the personalization files up to their limits; missing files are left out.
-pub async fn system(agent: &Agent, home: &Home, place: &PromptEnvironment) -> SystemPrompt {
+/// Reads the personalization files up to their limits, unless there is no room for them; missing files are left out.
+pub async fn system(agent: &Agent, home: &Home, place: &PromptEnvironment, no_files: bool) -> SystemPrompt {
     let mut prompt = format!("{}\n\n{}\n", texts::BEHAVIOUR_RULES.trim(), texts::CODING_RULES.trim());
-    let personal = personalization::blocks(&agent.id, home).await;
+    let personal = if no_files { Vec::new() } else { personalization::blocks(&agent.id, home).await };
     for block in &personal {
         prompt.push_str(&format!("\n{}\n", fenced(block.tag, "", &block.text)));
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     approval::{ApprovalResponse, ModelPrice},
-    event::ArtifactRef,
+    event::{ArtifactRef, Usage},
     files::WorkspaceWrite,
     ids::{ArtifactId, MessageId, SessionId, TaskId},
     instant::Instant,
@@ -102,6 +102,12 @@ pub struct TaskSubmit {
     pub leash: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub deadline: Option<Instant>,
+    /// Leaves out personalization and what the viber remembers: the request was too long with them.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub no_files: bool,
+    /// What earlier attempts of this task took that it goes on from: its limits count that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub spent: Option<Usage>,
     /// Set when nothing is to be done but to summarize `messages`; only to agents with `Capability::Compact`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compact: Option<CompactRequest>,

@@ -26,7 +26,10 @@ pub use prices::TeamPrices;
 pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};
 pub use space::{Comment, Side, Space};
-pub use task::{Attempt, Brief, Contact, ContactState, Delivery, Task, TaskKind, TaskState, Waiting, WaitingFor};
+pub use task::{
+    Attempt, Brief, Contact, ContactState, Delivery, OverflowRung, SmallerAttempt, Task, TaskKind, TaskState, Waiting,
+    WaitingFor,
+};
 pub use task_message::{EarlierVersion, KnownEnd, TaskMessage, TaskMessageState};
 pub use viber::{JoinToken, Viber, ViberFilter};
 

@@ -1,6 +1,8 @@
 //! What fills a window and what the next request carries: told by the API, shown beside the conversation, sent to the viber.
 
 pub mod compact;
+mod kill;
+mod overflow;
 mod pins;
 
 use board_tests::{

@@ -139,6 +139,8 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         delivery: Some(Delivery::Queued),
         waiting: None,
         pausing: None,
+        smaller: Vec::new(),
+        goes_on_from: None,
         kind: server::domain::TaskKind::Work,
         contact: Contact { state: ContactState::Disconnected, since: NOW },
         attempt: 1,

@@ -209,7 +209,7 @@ impl AgentLoop {
         let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
         // Whoever opens the plan again takes over no text that came with the task: that was done.
         run.submit.plan = run.submit.plan.take().filter(|plan| plan.get("hash").is_some_and(|hash| !hash.is_null()));
-        let recall = run.memory.recall(&run.submit).await;
+        let recall = if run.submit.no_files { Recall::default() } else { run.memory.recall(&run.submit).await };
         let request = ModelRequest {
             model: model.name().to_owned(),
             system: String::new(),
@@ -220,7 +220,10 @@ impl AgentLoop {
             context_window: model.window().tokens,
         };
         let allowed = limits::of_task(&run.submit, &run.agent, run.local);
-        let budget = Budget::new(allowed, limits::leash(&run.submit, &run.agent), run.active_time.clone());
+        let mut budget = Budget::new(allowed, limits::leash(&run.submit, &run.agent), run.active_time.clone());
+        if let Some(spent) = &run.submit.spent {
+            budget.count_usage(spent);
+        }
         let pricing = Pricing::of(&run.agent.model, &run.submit.prices, &run.config);
         Self {
             run,
@@ -267,7 +270,7 @@ impl AgentLoop {
             _ => None,
         });
         self.ids = ids.collect();
-        let system = prompt::system(&self.run.agent, home, &place).await;
+        let system = prompt::system(&self.run.agent, home, &place, self.run.submit.no_files).await;
         let asked =
             prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
         let mut layers = prompt::RequestLayers::new(&asked, home, &self.request.tools);

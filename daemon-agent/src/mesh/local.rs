@@ -62,6 +62,8 @@ impl Mesh {
             prices: Vec::new(),
             leash: None,
             deadline: None,
+            no_files: false,
+            spent: None,
             compact: None,
             payload_url: None,
         };

@@ -67,7 +67,7 @@ fn messages(submit: &TaskSubmit) -> Vec<Message> {
 }
 
 async fn system(agent: &Agent, home: &Home, place: &PromptEnvironment) -> String {
-    super::system(agent, home, place).await.text
+    super::system(agent, home, place, false).await.text
 }
 
 fn recalled(items: &[(&str, &str, Option<u64>)]) -> Recall {
@@ -209,7 +209,7 @@ fn what_is_remembered_cannot_end_its_fence() {
 async fn every_layer_of_a_request_is_measured() {
     let large = "x".repeat(20_000);
     let (_folder, home) = home_with(&[("workspace/SOUL.md", "be brief"), ("workspace/AGENTS.md", &large)]);
-    let system = super::system(&agent(), &home, &place()).await;
+    let system = super::system(&agent(), &home, &place(), false).await;
     let turn = Turn { role: TurnRole::User, parts: vec![TurnPart::Text { text: "12345678".to_owned() }] };
     let recall =
         recalled(&[("workspace/MEMORY.md", "tabs", Some(900)), ("workspace/memory/2026-03-01.md", &large, None)]);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use protocol::{
     AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, SessionId, TaskId, TaskSubmit, TeamId, Turn,
-    ViberId, WorkspaceWrite, WriteOp, limits, tokens,
+    TurnPart, ViberId, WorkspaceWrite, WriteOp, limits, tokens,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use crate::{
         plans::SentWithTask,
     },
     domain::{
-        ApprovalSettings, Connection, Delivery, EditState, Policies, Task, TaskKind, TeamPrices,
+        ApprovalSettings, Connection, Delivery, EditState, OverflowRung, Policies, Task, TaskKind, TeamPrices,
         context::{
             Exchange, ModelLimits, Past, PlanSettings,
             compaction::{self, Carried, MAX_COMPACTED_WINDOWS},
@@ -35,6 +35,9 @@ use crate::{
 
 /// Commands that are composed at a time.
 pub(super) const COMMANDS_PER_READ: u64 = 8;
+/// What ends the part of an answer that another attempt goes on from.
+const GOES_ON: &str = "Here the request became too long for the model. What was done stands: go on from here, and do none of \
+                       it again. What was asked follows once more.";
 /// Artifacts that a task gets references to.
 const MAX_ARTIFACTS: usize = 50;
 /// Versions of artifacts that are read to find the newest of each.
@@ -161,9 +164,13 @@ impl SubmitSource {
         let session: SessionId = session.ok_or_else(|| Error::Internal("a task:submit names no session".into()))?;
         let below = body["upToSeq"].as_u64().unwrap_or_default() + 1;
         let range = PastRange { session: &session, below, until: stored.created_at };
-        let (task, agents, earlier) = tx
+        let (task, agents, mut earlier) = tx
             .query_three(db::tasks::load_query(id), db::vibers::agents_query(viber), past::newest_query(range))
             .await?;
+        if let Some(task) = task.as_ref().filter(|task| task.goes_on_from.is_some()) {
+            let own = PastRange { below: task.message_seq + 1, ..range };
+            earlier = tx.query(past::newest_query(own)).await?;
+        }
         Ok(task.map(|task| Self { task, agents, earlier }))
     }
 }
@@ -202,7 +209,9 @@ async fn carried(
     model: ModelLimits,
     (newest, until): (Vec<Exchange>, Instant),
 ) -> Result<Vec<Turn>> {
-    let below = task.message_seq;
+    // What the attempts did that it goes on from is part of its past.
+    let goes_on = task.goes_on_from.is_some();
+    let below = task.message_seq + u64::from(goes_on);
     let session = &task.session_id;
     let (pins, reported, standing) = tx
         .query_three(
@@ -212,9 +221,17 @@ async fn carried(
         )
         .await?;
     let settings = PlanSettings { asked: tokens::estimate(&task.goal), ..PlanSettings::of(&model, reported.as_ref()) };
+    let settings = match task.rung_of(task.attempt) {
+        Some(how) => settings.smaller(how, reported.as_ref().map_or(0, |reported| reported.report().left_out_files())),
+        None => settings,
+    };
     let mut found = Past::new(settings.room(), pins, standing.map(|standing| standing.summary));
     past::read(tx, PastRange { session, below, until }, newest, &mut found).await?;
-    Ok(plan(&found, &settings).turns)
+    let mut turns = plan(&found, &settings).turns;
+    if let Some(last) = turns.last_mut().filter(|_| goes_on) {
+        last.parts.push(TurnPart::Notice { text: GOES_ON.to_owned() });
+    }
+    Ok(turns)
 }
 
 /// What is done with a conversation: what its model reads is the conversation itself.
@@ -249,6 +266,9 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
     let model = task.model_asked().map(str::to_owned);
     let leash = task.leash();
+    let smaller = task.rung_of(task.attempt);
+    let no_files = smaller.is_some_and(|how| how.rung >= OverflowRung::NoFiles);
+    let spent = smaller.map(|how| how.spent.clone());
     TaskSubmit {
         messages,
         // A plan that came with the task is for its first attempt: later attempts go on with what became of it.
@@ -257,8 +277,11 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
             Some(given) => serde_json::from_value(given).unwrap_or_default(),
             None => session.artifacts,
         },
-        memory: part("memory").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
-        context: part("context"),
+        memory: part("memory")
+            .filter(|_| !no_files)
+            .and_then(|value| serde_json::from_value(value).ok())
+            .unwrap_or_default(),
+        context: part("context").filter(|_| !no_files),
         attachments: part("attachments").and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         plan_policy: session.policies.plan,
         memory_policy: session.policies.memory,
@@ -277,6 +300,8 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         prices: session.prices.list,
         leash,
         deadline: None,
+        no_files,
+        spent,
         compact: None,
         payload_url: None,
     }

@@ -145,6 +145,7 @@ pub const ROUTES: &[Route] = &[
     r("GET", "/t/{team}/settings", Viewer),
     r("POST", "/t/{team}/settings", Owner),
     r("POST", "/t/{team}/settings/artifacts", Owner),
+    r("POST", "/t/{team}/settings/context", Owner),
     r("POST", "/t/{team}/settings/leave", Viewer),
     r("GET", "/t/{team}/settings/members", Viewer),
     r("POST", "/t/{team}/settings/members/{id}/role", Admin),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::context;
 
-const SUMMARY: &str = "## Session Summary (compacted)\n- The old turns were about rain.";
+pub const SUMMARY: &str = "## Session Summary (compacted)\n- The old turns were about rain.";
 
 fn failed(message: &str) -> EventBody {
     let error = json!({ "code": "bad_request", "message": message, "retryable": true });
@@ -20,7 +20,7 @@ fn failed(message: &str) -> EventBody {
 }
 
 /// A session with so many turns of about 2,000 tokens each.
-async fn long(engine: Engine, turns: usize) -> Fixture<FakeDaemon> {
+pub async fn long(engine: Engine, turns: usize) -> Fixture<FakeDaemon> {
     let mut fixture = Fixture::on(engine).owner().with_fake().await;
     fixture.viber.cut();
     fixture.viber.capabilities = vec![Capability::Queue, Capability::Steer, Capability::Compact];
@@ -39,7 +39,7 @@ fn asked(n: usize) -> String {
     format!("Question {n}?")
 }
 
-fn answer(n: usize) -> String {
+pub fn answer(n: usize) -> String {
     format!("Answer {n}: {}", "it rains. ".repeat(800))
 }
 
@@ -49,20 +49,20 @@ async fn work(fixture: &mut Fixture<FakeDaemon>, n: usize) {
     end(fixture, &submit, &answer(n)).await;
 }
 
-async fn next(fixture: &mut Fixture<FakeDaemon>, goal: &str) -> TaskSubmit {
+pub async fn next(fixture: &mut Fixture<FakeDaemon>, goal: &str) -> TaskSubmit {
     let session = fixture.session().to_owned();
     fixture.submit_with(goal, json!({ "sessionId": session })).await;
     fixture.viber.submitted().await
 }
 
-async fn end(fixture: &mut Fixture<FakeDaemon>, submit: &TaskSubmit, said: &str) {
+pub async fn end(fixture: &mut Fixture<FakeDaemon>, submit: &TaskSubmit, said: &str) {
     let events = vec![accepted(), started(), text(said), completed(said)];
     fixture.viber.report(&submit.task_id, submit.attempt, 1, events).await;
     fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
 }
 
 /// Everything that a request carries, as text.
-fn carried(submit: &TaskSubmit) -> String {
+pub fn carried(submit: &TaskSubmit) -> String {
     let parts = submit.messages.iter().flat_map(|turn| &turn.parts);
     let texts = parts.map(|part| match part {
         TurnPart::Text { text } | TurnPart::Notice { text } => text.as_str(),
@@ -72,7 +72,7 @@ fn carried(submit: &TaskSubmit) -> String {
 }
 
 /// Whether the turn with this number is carried.
-fn has(submit: &TaskSubmit, n: usize) -> bool {
+pub fn has(submit: &TaskSubmit, n: usize) -> bool {
     carried(submit).contains(&format!("Answer {n}: it rains"))
 }
 
@@ -342,7 +342,27 @@ on_both_databases!(
     what_cannot_be_compacted_says_why,
     what_a_viber_says_of_a_summary_is_not_believed,
     notes_are_taken_once_and_a_new_session_goes_on,
+    a_team_says_when_its_conversations_are_compacted,
 );
+
+async fn a_team_says_when_its_conversations_are_compacted(engine: Engine) {
+    let fixture = long(engine, 2).await;
+    let page = "/t/home/settings/context";
+    let at = async || told(&fixture).await["compactAt"].clone();
+    assert_eq!(at().await, 70);
+    fixture.owner().post_form(page, &[("compact_at", "0")]).await.expect(303);
+    assert_eq!(at().await, 0);
+    let session = format!("/api/v1/sessions/{}", fixture.session());
+    fixture.operator.patch(&session, &json!({ "compactAt": 40 })).await.expect(200);
+    assert_eq!(at().await, 40, "a session says otherwise");
+    for bad in ["20", "71", "x", "-1"] {
+        let status = fixture.owner().post_form(page, &[("compact_at", bad)]).await.status;
+        assert!((400..500).contains(&status), "{bad}: {status}");
+    }
+    let shown = fixture.owner().get("/t/home/settings").await.expect(200).body;
+    assert!(shown.contains(r#"<option value="0" selected>never</option>"#), "{shown}");
+    fixture.board.assert_invariants().await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_drafts_edits_applies_and_undoes() {
@@ -380,7 +400,13 @@ async fn a_person_commands_and_begins_anew() {
         let browser = Browser::open(scripts).await;
         browser.sign_in(fixture.owner()).await;
         browser.go(&page).await;
-        browser.fill("#content", "/context").await;
+        browser.fill("#content", "/con").await;
+        if scripts == Scripts::On {
+            browser.sees("#slash li[aria-selected=true]", "Shows what fills the model's window").await;
+            browser.press(&["\u{e004}"]).await;
+        } else {
+            browser.fill("#content", "/context").await;
+        }
         browser.click("#composer button.primary").await;
         browser.find("#compact").await;
         browser.fill("#content", "/compact Keep the names").await;

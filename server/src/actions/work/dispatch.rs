@@ -93,7 +93,9 @@ pub(in crate::actions) async fn next(
     if interrupt.is_some_and(|order| task.created_at <= order.at) {
         return Ok(false);
     }
-    if task.kind == TaskKind::Work && tasks::compact_first(tx, session, &task.goal, after).await? {
+    // One whose request was too long has been made smaller already.
+    let may_compact = task.kind == TaskKind::Work && task.goes_on_from.is_none();
+    if may_compact && tasks::compact_first(tx, session, &task.goal, after).await? {
         return Ok(false);
     }
     if command(tx, &task, task.attempt, after).await? {

@@ -2,6 +2,7 @@
 
 pub mod compact;
 mod hold;
+mod overflow;
 pub(in crate::actions) mod placement;
 mod submit;
 mod submit_comments;
@@ -22,6 +23,7 @@ use crate::{
 
 pub(in crate::actions) use compact::{compact_first, compaction_ended};
 pub use hold::{pause, resume};
+pub(in crate::actions) use overflow::try_smaller;
 pub use submit::{NewTask, submit};
 pub(in crate::actions) use submit::{is_within, question};
 pub use submit_comments::{CommentBatch, submit_comments};

@@ -159,6 +159,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0024_compaction.sql"),
         include_str!("../../../../migrations/postgres/0024_compaction.sql"),
     ),
+    (
+        25,
+        "overflow",
+        include_str!("../../../../migrations/sqlite/0025_overflow.sql"),
+        include_str!("../../../../migrations/postgres/0025_overflow.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -20,7 +20,7 @@ macro_rules! select {
             "SELECT t.task_id, t.session_id, t.viber_id, t.agent_id, t.kind, t.message_id, t.message_seq, t.goal, t.state, \
              t.delivery, t.waiting, t.attempt, t.stream, t.mode, t.limits, t.payload, t.model, t.result, t.error, \
              t.usage, t.origin, t.created_by, t.created_at, t.offered_at, t.started_at, t.ended_at, t.stopped_by, \
-             t.stop_confirmed_at, t.pausing, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since \
+             t.stop_confirmed_at, t.pausing, t.smaller, t.goes_on_from, CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since \
              FROM tasks t \
              JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id \
              JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL ",
@@ -304,5 +304,7 @@ fn task(row: &Row) -> Result<Task, DbError> {
         stopped_by: row.optional_text("stopped_by")?,
         stop_confirmed_at: row.optional_instant("stop_confirmed_at")?,
         pausing: row.optional_text("pausing")?.map(word).map(serde_json::from_value).transpose().map_err(broken)?,
+        smaller: row.optional_json("smaller")?.unwrap_or_default(),
+        goes_on_from: row.optional_int("goes_on_from")?.and_then(|attempt| attempt.try_into().ok()),
     })
 }

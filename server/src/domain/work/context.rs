@@ -24,7 +24,7 @@ use protocol::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::{MessageRole, Part, TaskState, memory::RequestContext};
+use crate::domain::{MessageRole, OverflowRung, Part, SmallerAttempt, TaskState, memory::RequestContext};
 
 pub use past::Past;
 pub use pins::{Pin, Pins};
@@ -34,6 +34,15 @@ pub use plan::plan;
 pub const DEFAULT_KEPT_TURNS: usize = 6;
 /// Taken by the system prompt, tools and the like while no agent has reported it, tokens; a quarter of a small window.
 const DEFAULT_FIXED_TOKENS: u64 = 6_000;
+/// Least that a window is believed to have, tokens.
+const MIN_WINDOW_TOKENS: u64 = 1_024;
+/// Most of a window that all but the conversation takes of a request that is made smaller, as its divisor.
+const MAX_FIXED_SHARE: u64 = 3;
+/// Shares of what a conversation may take that its past may take with each `OverflowRung`, percent: an estimate that was
+/// too low once may be so again.
+const SMALLER_PERCENT: [u64; 3] = [50, 40, 30];
+/// Most tokens of a result that stays when others become a line.
+const SMALLER_RESULT_TOKENS: u64 = 500;
 
 /// One message of a session's past.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,6 +110,25 @@ impl PlanSettings {
             kept_turns: DEFAULT_KEPT_TURNS,
             asked: 0,
         }
+    }
+
+    /// For an attempt whose request has to be smaller than the one before. `no_files`: tokens of what is left out with the
+    /// files.
+    #[must_use]
+    pub fn smaller(mut self, how: &SmallerAttempt, no_files: u64) -> Self {
+        let told = how.window.map_or(u64::MAX, |window| window.max(MIN_WINDOW_TOKENS));
+        self.budget.window = self.budget.window.min(told);
+        self.budget.reserve = self.budget.reserve.min(self.budget.window / 4);
+        // Were it more, nothing would help.
+        self.budget.fixed = self.budget.fixed.min(self.budget.window / MAX_FIXED_SHARE);
+        self.threshold_percent = SMALLER_PERCENT[how.rung as usize];
+        if how.rung >= OverflowRung::ResultLines {
+            (self.kept_turns, self.caps) = (0, self.caps.at_most(SMALLER_RESULT_TOKENS));
+        }
+        if how.rung >= OverflowRung::NoFiles {
+            self.budget.fixed = self.budget.fixed.saturating_sub(no_files);
+        }
+        self
     }
 
     /// Most tokens of the past.

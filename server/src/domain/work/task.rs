@@ -41,6 +41,32 @@ crate::words! {
 }
 
 crate::words! {
+    /// What makes a request smaller whose provider refused it as too long. In this order, each once, and each keeps what
+    /// those before it did.
+    OverflowRung {
+        /// A summary stands for all but the newest turns.
+        Summary = "summary",
+        /// A line is left of each result.
+        ResultLines = "result_lines",
+        /// Without personalization, memory and context beside the question.
+        NoFiles = "no_files",
+    }
+}
+
+/// An attempt that began by itself with a smaller request than the one before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SmallerAttempt {
+    pub attempt: u32,
+    pub rung: OverflowRung,
+    /// The window of the model in tokens, if its provider said it with the refusal.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub window: Option<u64>,
+    /// Tokens and money that the attempts before it took: the task's limits count them.
+    #[serde(default)]
+    pub spent: Usage,
+}
+
+crate::words! {
     /// How far the delivery of a pending task is.
     Delivery as TaskDelivery {
         /// Behind another task of its session; no command exists yet.
@@ -138,9 +164,18 @@ pub struct Task {
     pub stop_confirmed_at: Option<Instant>,
     /// Where people want it to be held. It is held when it waits for `WaitingFor::Paused`.
     pub pausing: Option<PausePoint>,
+    /// Attempts that began by themselves because a request was too long, oldest first.
+    pub smaller: Vec<SmallerAttempt>,
+    /// The newest attempt goes on from the work of all attempts from this one on.
+    pub goes_on_from: Option<u32>,
 }
 
 impl Task {
+    /// How an attempt's request was made smaller, if it was.
+    pub fn rung_of(&self, attempt: u32) -> Option<&SmallerAttempt> {
+        self.smaller.iter().find(|smaller| smaller.attempt == attempt)
+    }
+
     /// `provider/model`, when one was chosen for this task instead of its agent's own.
     pub fn model_asked(&self) -> Option<&str> {
         self.payload.get("model").and_then(Value::as_str)

@@ -316,6 +316,8 @@ impl LogBatch {
             delivery: Some(Delivery::Accepted),
             waiting: None,
             pausing: None,
+            smaller: Vec::new(),
+            goes_on_from: None,
             kind: TaskKind::Work,
             contact: Contact { state: ContactState::Connected, since: logged.at },
             attempt: attempt.number,

@@ -64,6 +64,8 @@ pub(super) async fn announced(
         delivery: Some(Delivery::Accepted),
         waiting: None,
         pausing: None,
+        smaller: Vec::new(),
+        goes_on_from: None,
         kind: TaskKind::Work,
         contact: Contact { state: ContactState::Connected, since: now },
         attempt: 1,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, EventBody, Instant, MessageId, NextCall, PauseCause,
-    TaskError, TaskResult, limits::MAX_SUMMARY_CHARS, text,
+    ActivityState, AgentStreamEvent, AgentWait, AttemptRef, ErrorCode, EventBody, Instant, MessageId, NextCall,
+    PauseCause, TaskError, TaskResult, limits::MAX_SUMMARY_CHARS, text,
 };
 use serde_json::{Value, json};
 
@@ -206,8 +206,13 @@ impl Recording<'_, '_> {
                 }
             }
             EventBody::Error { error } => {
-                if newest && !db::tasks::fail(self.tx, task, attempt, &bounded_error(error), adopted).await? {
+                let error = bounded_error(error);
+                if newest && !db::tasks::fail(self.tx, task, attempt, &error, adopted).await? {
                     db::tasks::confirm_stop(self.tx, task, attempt, None).await?;
+                } else if newest && error.code == ErrorCode::ContextOverflow && held.kind == TaskKind::Work {
+                    // Behind this, questions of the attempt are closed as with any end.
+                    db::approvals::expire_all(self.tx, task).await?;
+                    tasks::try_smaller(self.tx, task, &error, &mut self.book.after).await?;
                 }
             }
             EventBody::Stopped { reason, .. } => {

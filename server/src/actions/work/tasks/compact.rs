@@ -28,7 +28,7 @@ use crate::{
 
 pub(in crate::actions) use ended::compaction_ended;
 pub use ended::{Applied, apply_edited, outcome, undo};
-pub use percent::set_percent;
+pub use percent::{set_percent, set_team_percent};
 
 /// How long whoever asked waits for the end.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,12 +50,24 @@ pub struct NewCompaction {
     pub preview: bool,
     /// What a new session takes along beside the summary.
     pub carries: Vec<Carried>,
+    /// The task whose question a new session asks again.
+    pub resubmits: Option<TaskId>,
+    /// Nobody asked for it.
+    pub automatic: bool,
 }
 
 impl NewCompaction {
     /// Of the whole conversation, as usual.
     pub fn of(kind: TaskKind) -> Self {
-        Self { kind, instructions: None, keep: None, preview: false, carries: Vec::new() }
+        Self {
+            kind,
+            instructions: None,
+            keep: None,
+            preview: false,
+            carries: Vec::new(),
+            resubmits: None,
+            automatic: false,
+        }
     }
 }
 
@@ -183,7 +195,7 @@ impl NewCompaction {
     }
 
     /// What is to be done; `None`: there is nothing to do.
-    fn decide(&self, now: &SessionPast, noted: u64) -> Option<Compaction> {
+    pub(super) fn decide(&self, now: &SessionPast, noted: u64) -> Option<Compaction> {
         let newest = now.past.newest()?;
         let base = now.standing.as_ref().map(|standing| standing.task.clone());
         let all = Compaction {
@@ -192,8 +204,9 @@ impl NewCompaction {
             instructions: self.instructions.clone().filter(|text| !text.trim().is_empty()),
             notes_after: Some(noted),
             applies: !self.preview,
-            automatic: false,
+            automatic: self.automatic,
             carries: self.carries.clone(),
+            resubmits: self.resubmits.clone(),
             replaced: compaction::tokens_of_all(&now.past),
             longest: compaction::LONGEST_TRANSFER_TOKENS.min(now.settings.room() / 4).max(1),
             before: now.settings.budget.fixed + plan(&now.past, &now.settings).total,
@@ -219,7 +232,7 @@ impl NewCompaction {
     }
 
     /// For people.
-    fn goal(&self) -> &'static str {
+    pub(super) fn goal(&self) -> &'static str {
         match self.kind {
             TaskKind::Flush => "Note what should be kept from this conversation",
             TaskKind::Transfer => "Sum up this conversation for a new session",
@@ -230,7 +243,7 @@ impl NewCompaction {
 }
 
 /// Refuses a session whose agent cannot summarize.
-async fn can_compact(tx: &mut Change<'_>, session: &Session) -> Result<()> {
+pub(super) async fn can_compact(tx: &mut Change<'_>, session: &Session) -> Result<()> {
     let viber = db::vibers::candidate(tx, &session.viber_id).await?;
     let viber = viber.ok_or_else(|| Error::conflict("viber_revoked", "the viber of this session was revoked"))?;
     let agent = viber.agents.iter().find(|agent| agent.id == session.agent_id);
@@ -241,7 +254,7 @@ async fn can_compact(tx: &mut Change<'_>, session: &Session) -> Result<()> {
 }
 
 /// Stores the task and offers it. Nothing of the session runs.
-async fn insert(
+pub(super) async fn insert(
     tx: &mut Change<'_>,
     session: &SessionId,
     (kind, goal): (TaskKind, &str),
@@ -302,6 +315,7 @@ pub(in crate::actions) async fn compact_first(
         applies: true,
         automatic: true,
         carries: Vec::new(),
+        resubmits: None,
         replaced,
         longest,
         before,

@@ -283,6 +283,8 @@ impl NewTask {
             delivery: Some(delivery),
             waiting: None,
             pausing: None,
+            smaller: Vec::new(),
+            goes_on_from: None,
             kind: TaskKind::Work,
             contact: Contact { state: ContactState::Disconnected, since: tx.now },
             attempt: 1,

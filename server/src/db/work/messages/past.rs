@@ -60,7 +60,7 @@ pub fn newest_query(range: PastRange<'_>) -> Query<Vec<Exchange>> {
     query(ANY, range, FIRST_TURNS)
 }
 
-// Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay
+// An attempt that goes on from others, three at most, belongs to one answer with them. Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay
 // where they are. A question belongs to attempt 0; named so, SQLite finds a task's messages by their index instead of reading
 // the whole session.
 macro_rules! turns {
@@ -71,12 +71,12 @@ macro_rules! turns {
              OR SUM(CASE WHEN p.kind IN ('text', 'summary') \
              OR (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
              OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
-             FROM (SELECT team_id, session_id, task_id, message_seq, attempt, state FROM tasks \
+             FROM (SELECT team_id, session_id, task_id, message_seq, attempt, goes_on_from, state FROM tasks \
              WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 AND kind = 'work' ",
             $which,
             "ORDER BY message_seq DESC LIMIT $5 + 0) t \
              JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
-             AND m.attempt IN (0, t.attempt) \
+             AND m.attempt IN (0, t.attempt, t.goes_on_from, t.goes_on_from + 1, t.goes_on_from + 2) \
              LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
              AND p.kind <> 'reasoning' ORDER BY t.message_seq DESC, m.seq, p.idx"
         )
@@ -109,10 +109,9 @@ fn exchanges(rows: &[Row]) -> Result<Vec<Exchange>, DbError> {
             MessageRole::User => &mut exchange.question,
             MessageRole::Assistant => &mut exchange.answer,
         };
-        if message.id.is_none() {
-            let id: MessageId = row.parse("message_id")?;
-            (message.id, message.seq) = (Some(id), row.count("seq")?);
-        }
+        // Of several attempts that are one answer the newest stands for it.
+        let id: MessageId = row.parse("message_id")?;
+        (message.id, message.seq) = (Some(id), row.count("seq")?);
         message.parts.extend(row.optional_json::<Part>("body")?);
     }
     Ok(exchanges)

@@ -66,6 +66,17 @@ pub fn percent_query(session: &SessionId) -> Query<u64> {
     Query::new(sql, args![session], |answer| answer.row().map_or(Ok(0), |row| row.count("percent")))
 }
 
+/// The same of sessions that have no share of their own.
+pub async fn team_percent(tx: &mut TeamTx<'_>) -> Result<u64, DbError> {
+    let row = tx.row("SELECT compact_percent FROM teams WHERE team_id = $1", &[]).await?;
+    row.map_or(Ok(0), |row| row.count("compact_percent"))
+}
+
+/// Chooses it.
+pub async fn set_team_percent(tx: &mut TeamTx<'_>, percent: u64) -> Result<(), DbError> {
+    tx.execute("UPDATE teams SET compact_percent = $2 WHERE team_id = $1", args![percent]).await.map(drop)
+}
+
 /// Up to which seq notes were taken of a session.
 pub async fn noted(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<u64, DbError> {
     let sql = "SELECT noted_seq FROM sessions WHERE team_id = $1 AND session_id = $2";

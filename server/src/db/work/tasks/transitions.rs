@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     args,
     db::{Change, DbError, TeamTx, json},
-    domain::Waiting,
+    domain::{SmallerAttempt, Waiting},
 };
 
 /// `queued → offered`: its command is stored.
@@ -125,12 +125,39 @@ pub async fn confirm_stop(
     Ok(tx.execute(sql, args![id, attempt, tx.now, result]).await? > 0)
 }
 
-/// `error | stopped → pending` with the next attempt.
+/// `error | stopped → pending`, as another attempt.
 pub async fn again(tx: &mut Change<'_>, id: &TaskId, attempt: u32, offered: bool) -> Result<bool, DbError> {
+    begin_again(tx, (id, attempt), if offered { "offered" } else { "queued" }, None).await
+}
+
+/// The same by itself, queued, with a smaller request that goes on from the work of all attempts from `goes_on_from` on.
+pub async fn again_smaller(
+    tx: &mut Change<'_>,
+    (id, attempt): (&TaskId, u32),
+    smaller: &[SmallerAttempt],
+    goes_on_from: u32,
+) -> Result<bool, DbError> {
+    begin_again(tx, (id, attempt), "queued", Some((json(&smaller)?, goes_on_from))).await
+}
+
+async fn begin_again(
+    tx: &mut Change<'_>,
+    (id, attempt): (&TaskId, u32),
+    delivery: &str,
+    smaller: Option<(String, u32)>,
+) -> Result<bool, DbError> {
     let sql = "UPDATE tasks SET state = 'pending', delivery = $4, waiting = NULL, attempt = attempt + 1, model = NULL, \
-               result = NULL, error = NULL, usage = '{}', offered_at = $5, started_at = NULL, ended_at = NULL, \
-               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL, pausing = NULL WHERE team_id = $1 \
+               result = NULL, error = NULL, usage = CASE WHEN $7 IS NULL THEN '{}' ELSE usage END, offered_at = $5, started_at = NULL, ended_at = NULL, \
+               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL, pausing = NULL, \
+               smaller = COALESCE($6, smaller), goes_on_from = $7 WHERE team_id = $1 \
                AND task_id = $2 AND attempt = $3 AND state IN ('error', 'stopped')";
-    let delivery = if offered { "offered" } else { "queued" };
-    Ok(tx.execute(sql, args![id, attempt, delivery, offered.then_some(tx.now)]).await? > 0)
+    let offered_at = (delivery == "offered").then_some(tx.now);
+    let (smaller, goes_on_from) = smaller.unzip();
+    Ok(tx.execute(sql, args![id, attempt, delivery, offered_at, smaller, goes_on_from.map(i64::from)]).await? > 0)
+}
+
+/// Says more about why a task failed.
+pub async fn explain(tx: &mut Change<'_>, id: &TaskId, attempt: u32, error: &TaskError) -> Result<(), DbError> {
+    let sql = "UPDATE tasks SET error = $4 WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND state = 'error'";
+    tx.execute(sql, args![id, attempt, json(error)?]).await.map(drop)
 }

@@ -28,6 +28,9 @@ const MAX_RESULT_TOKENS: u64 = 500;
 /// Windows that what is summarized at once fills at most: older turns are left out of the summary.
 pub const MAX_COMPACTED_WINDOWS: u64 = 4;
 
+/// Shares of what a conversation may take that are offered as the one from which on it is compacted by itself, percent.
+pub const OFFERED_PERCENTS: [u64; 4] = [40, 50, 60, 70];
+
 crate::words! {
     /// What a session takes along of the one that it goes on from, beside the summary.
     Carried {
@@ -59,6 +62,9 @@ pub struct Compaction {
     /// Of a summary that another session begins with: what that takes along.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub carries: Vec<Carried>,
+    /// Of a summary that another session begins with: the task whose question is asked there again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resubmits: Option<TaskId>,
     /// Tokens of what the summary takes the place of, and most tokens of the summary.
     pub replaced: u64,
     pub longest: u64,

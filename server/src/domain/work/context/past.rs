@@ -86,6 +86,16 @@ impl Past {
         self.turns.first().map(|turn| turn.question.seq)
     }
 
+    /// Whether calls were made whose results are carried.
+    pub fn has_results(&self) -> bool {
+        self.turns.iter().any(|turn| turn.calls().next().is_some())
+    }
+
+    /// Whether something was said before the newest turn.
+    pub fn has_earlier_turns(&self) -> bool {
+        self.turns.len() > 1
+    }
+
     pub(super) fn turns(&self) -> &[PastExchange] {
         &self.turns
     }

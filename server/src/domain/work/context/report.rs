@@ -14,6 +14,8 @@ const MAX_LAYERS: usize = 32;
 const MAX_ITEMS: usize = 200;
 /// Longest name that is kept, bytes.
 const MAX_NAME_BYTES: usize = 200;
+/// Parts of a request that are named as its largest.
+const MAX_NAMED_PARTS: usize = 3;
 /// Largest number that is believed, tokens: the sum of all of them stays a number.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
 
@@ -114,6 +116,37 @@ impl ContextReport {
     pub fn fixed(&self) -> Option<u64> {
         let fixed = self.layers.iter().filter(|layer| layer.is_fixed()).map(|layer| layer.tokens);
         (!self.layers.is_empty()).then(|| fixed.sum())
+    }
+
+    /// Tokens of what `OverflowRung::NoFiles` leaves out.
+    pub fn left_out_files(&self) -> u64 {
+        let is_left_out = |layer: &&ReportedLayer| matches!(layer.kind(), Some(Layer::Personalization | Layer::Memory));
+        self.layers.iter().filter(is_left_out).map(|layer| layer.tokens).sum()
+    }
+
+    /// The largest parts of the request, in words, with a question of so many tokens.
+    pub fn largest(&self, question: u64) -> String {
+        let mut parts = vec![("the question", question)];
+        for layer in &self.layers {
+            let Some(kind) = layer.kind() else { continue };
+            let (words, tokens) = match kind {
+                Layer::System => ("the system prompt", layer.tokens),
+                Layer::Tools => ("tools", layer.tokens),
+                Layer::Skills => ("skills", layer.tokens),
+                Layer::Personalization => ("personalization", layer.tokens),
+                Layer::Memory => ("memory", layer.tokens),
+                Layer::Plan => ("the plan", layer.tokens),
+                Layer::Artifacts => ("artifacts", layer.tokens),
+                Layer::Files => ("files and what was looked at", layer.tokens),
+                Layer::History => ("the conversation", layer.tokens.saturating_sub(question)),
+                Layer::Results => ("results of tools", layer.tokens),
+                Layer::Reserve | Layer::Free => continue,
+            };
+            parts.push((words, tokens));
+        }
+        parts.sort_by_key(|(_, tokens)| std::cmp::Reverse(*tokens));
+        let words = parts.iter().filter(|(_, tokens)| *tokens > 0).take(MAX_NAMED_PARTS);
+        words.map(|(words, tokens)| format!("{words} ({tokens} tokens)")).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -38,6 +38,9 @@ pub struct TaskResource {
     pub contact: ContactResource,
     /// The number of the newest attempt; a retry starts another.
     pub attempt: u32,
+    /// Attempts that began by themselves because a request was too long, each with what made its own smaller.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub smaller: Vec<domain::SmallerAttempt>,
     pub stream: ReportedDetail,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<AgentMode>,
@@ -89,6 +92,7 @@ impl From<domain::Task> for TaskResource {
             pausing: task.pausing,
             contact: task.contact.into(),
             attempt: task.attempt,
+            smaller: task.smaller,
             stream: task.stream,
             mode: task.mode,
             limits: task.limits,

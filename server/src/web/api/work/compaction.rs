@@ -90,7 +90,7 @@ async fn compact(
         (None, None) => {
             let kind = TaskKind::Compact;
             let CompactSession { instructions, keep, preview, .. } = asked;
-            let new = NewCompaction { kind, instructions, keep, preview, carries: Vec::new() };
+            let new = NewCompaction { instructions, keep, preview, ..NewCompaction::of(kind) };
             match outcome(&board, &caller, &id, new).await? {
                 CompactionOutcome::Nothing { tokens } => {
                     return Ok(Json(SessionCompaction::nothing(tokens)).into_response());
@@ -214,13 +214,7 @@ async fn flush(
     Id(id): Id<SessionId>,
     JsonBody(asked): JsonBody<FlushSession>,
 ) -> Result<Response, Rejection> {
-    let new = NewCompaction {
-        kind: TaskKind::Flush,
-        instructions: asked.instructions,
-        keep: None,
-        preview: false,
-        carries: Vec::new(),
-    };
+    let new = NewCompaction { instructions: asked.instructions, ..NewCompaction::of(TaskKind::Flush) };
     Ok(match outcome(&board, &caller, &id, new).await? {
         CompactionOutcome::Going { task } => going(task),
         CompactionOutcome::Noted { task, text } => {
@@ -261,11 +255,9 @@ async fn reset(
     JsonBody(asked): JsonBody<ResetSession>,
 ) -> Result<Response, Rejection> {
     let new = NewCompaction {
-        kind: TaskKind::Transfer,
         instructions: asked.instructions,
-        keep: None,
-        preview: false,
         carries: asked.carry.unwrap_or_else(|| vec![Carried::Plan, Carried::Artifacts]),
+        ..NewCompaction::of(TaskKind::Transfer)
     };
     match outcome(&board, &caller, &id, new).await? {
         CompactionOutcome::Going { task } => Ok(going(task)),

@@ -29,6 +29,7 @@ pub fn routes() -> Router<Board> {
     Router::new()
         .route("/t/{team}/settings", get(team::page).post(team::update))
         .route("/t/{team}/settings/artifacts", post(team::bound_artifacts))
+        .route("/t/{team}/settings/context", post(team::choose_compaction))
         .route("/t/{team}/settings/leave", post(members::leave))
         .route("/t/{team}/settings/members", get(members::page))
         .route("/t/{team}/settings/members/{id}/role", post(members::set_role))

@@ -11,8 +11,8 @@ use protocol::{Capability, SessionId, TaskId, TeamId};
 use crate::{
     db::imports::ImportProgress,
     domain::{
-        Approval, ContactState, Message, MessageRole, Part, Session, Task, TaskKind, TaskMessage, TaskState, Viber,
-        committed::Report, context::AppliedSummary,
+        Approval, ContactState, Message, MessageRole, OverflowRung, Part, Session, Task, TaskKind, TaskMessage,
+        TaskState, Viber, committed::Report, context::AppliedSummary,
     },
     error::Result,
     state::Board,
@@ -284,7 +284,7 @@ impl Conversation {
     fn about(&self, message: &Message, task: Option<&Task>) -> Vec<String> {
         let Some(task) = task else { return Vec::new() };
         let model = task.model.clone().filter(|_| task.attempt == message.attempt);
-        let attempt = (message.attempt > 1).then(|| format!("attempt {}", message.attempt));
+        let attempt = (message.attempt > 1).then(|| attempt_words(task, message.attempt));
         let earlier = (message.attempt < task.attempt).then(|| "an earlier attempt".to_owned());
         [model, attempt, earlier].into_iter().flatten().collect()
     }
@@ -318,6 +318,17 @@ impl Conversation {
         let known = self.viber.iter().flat_map(|viber| &viber.agents).find(|known| known.id == *agent);
         known.map(|known| known.capabilities.as_slice()).unwrap_or_default()
     }
+}
+
+/// Which attempt it is, and why it began when it began by itself.
+pub fn attempt_words(task: &Task, attempt: u32) -> String {
+    let why = match task.rung_of(attempt).map(|smaller| smaller.rung) {
+        None => "",
+        Some(OverflowRung::Summary) => ": the request was too long, older turns became a summary",
+        Some(OverflowRung::ResultLines) => ": the request was too long, results became lines",
+        Some(OverflowRung::NoFiles) => ": the request was too long, files and memory were left out",
+    };
+    format!("attempt {attempt}{why}")
 }
 
 /// A part's place, as an entry's index.

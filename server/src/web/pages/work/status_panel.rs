@@ -9,7 +9,7 @@ use protocol::{ApprovalKind, Capability, InjectionPoint, Instant, PausePoint, Us
 use crate::{
     db::imports::ImportProgress,
     domain::{ContactState, Delivery, Role, Task, TaskState, Waiting, WaitingFor},
-    web::pages::conversation::Conversation,
+    web::pages::conversation::{Conversation, attempt_words},
     web::{
         extract::Caller,
         urls,
@@ -307,6 +307,9 @@ fn activity(conversation: &Conversation) -> String {
 fn facts(task: &Task) -> String {
     let usage = &task.usage;
     let mut facts = Vec::new();
+    if !task.state.is_final() && task.rung_of(task.attempt).is_some() {
+        facts.push(attempt_words(task, task.attempt));
+    }
     if usage.input_tokens.max(usage.output_tokens) > 0 {
         let about = if usage.source == UsageSource::Estimated { "≈ " } else { "" };
         facts.push(format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use protocol::{SessionId, TaskId, TeamId, context::SUMMARY_HEADING};
 
-use super::{CompactionOutcome, of_task};
+use super::{super::overflow, CompactionOutcome, of_task};
 use crate::{
     actions::AfterCommit,
     db::{self, Change, audit::Entry, messages::summaries},
@@ -167,6 +167,9 @@ async fn begin(
     db::audit::append(tx, Entry::new("session.create", session.id.as_str()).detail(&detail)).await?;
     after.session(&session.id);
     after.session(&old.id);
+    if let Some(asked) = &compaction.resubmits {
+        overflow::ask_again(tx, asked, &session, after).await?;
+    }
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use protocol::{SessionId, TeamId, context::DEFAULT_THRESHOLD_PERCENT};
 
 use crate::{
     actions::AfterCommit,
-    db::{self, audit::Entry},
-    domain::By,
+    db::{self, audit::Entry, messages::summaries},
+    domain::{By, Team},
     error::{Error, Result},
     state::Board,
 };
@@ -23,9 +23,7 @@ pub async fn set_percent(
     session: &SessionId,
     percent: Option<u64>,
 ) -> Result<()> {
-    if percent.is_some_and(|percent| percent != 0 && !PERCENTS.contains(&percent)) {
-        return Err(Error::unacceptable("bad_percent", "choose 30 to 70 percent, or 0 for never"));
-    }
+    percent.map_or(Ok(()), check)?;
     let session = session.clone();
     let after = board
         .change(team, by, move |tx| {
@@ -35,10 +33,7 @@ pub async fn set_percent(
                 if !db::sessions::set_own_percent(tx, &session, percent).await? {
                     return Err(Error::NotFound);
                 }
-                let chosen = percent.map_or("as the team says".to_owned(), |percent| match percent {
-                    0 => "never by itself".to_owned(),
-                    percent => format!("by itself from {percent} % on"),
-                });
+                let chosen = percent.map_or("as the team says".to_owned(), words);
                 db::audit::append(tx, Entry::new("context.automatic", session.as_str()).after(chosen.as_str())).await?;
                 after.session(&session);
                 Ok::<_, Error>(after)
@@ -47,4 +42,34 @@ pub async fn set_percent(
         .await?;
     after.publish(board, team);
     Ok(())
+}
+
+/// Chooses it for the sessions of a team that have none of their own.
+pub async fn set_team_percent(board: &Board, by: &By, team: &Team, percent: u64) -> Result<()> {
+    check(percent)?;
+    let slug = team.slug.clone();
+    let done = board.change(&team.id, by, move |tx| {
+        let slug = slug.clone();
+        Box::pin(async move {
+            let (old, new) = (words(summaries::team_percent(tx).await?), words(percent));
+            summaries::set_team_percent(tx, percent).await?;
+            let entry = Entry::new("team.compaction", &slug).before(old.as_str()).after(new.as_str());
+            Ok(db::audit::append(tx, entry).await?)
+        })
+    });
+    done.await
+}
+
+fn check(percent: u64) -> Result<()> {
+    if percent == 0 || PERCENTS.contains(&percent) {
+        return Ok(());
+    }
+    Err(Error::unacceptable("bad_percent", "choose 30 to 70 percent, or 0 for never"))
+}
+
+fn words(percent: u64) -> String {
+    match percent {
+        0 => "never by itself".to_owned(),
+        percent => format!("by itself from {percent} % on"),
+    }
 }

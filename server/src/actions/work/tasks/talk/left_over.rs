@@ -26,9 +26,9 @@ const MAX_REOPENED_MESSAGES: u64 = 20;
 const MAX_TASKS_PER_CHANGE: usize = 5;
 
 /// Sends the messages that wait for a task which is offered. One that starts over again knows none of them, also not those
-/// that its failed attempt was told.
+/// that its failed attempt was told; one that goes on from that attempt's work has them there.
 pub(in crate::actions) async fn send_waiting(tx: &mut Change<'_>, task: &Task, after: &mut AfterCommit) -> Result<()> {
-    if task.attempt > 1 {
+    if task.attempt > 1 && task.goes_on_from.is_none() {
         messages::reopen(tx, &task.id, MAX_REOPENED_MESSAGES).await?;
     }
     for message in messages::open_of_task(tx, &task.id).await? {

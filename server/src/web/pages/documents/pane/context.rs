@@ -22,6 +22,7 @@ use crate::{
         MessageRole, Session,
         context::{
             MessageShare, PlanReason,
+            compaction::OFFERED_PERCENTS,
             overview::{ContextOverview, HistoryEntry, TaskTokens, WhatIf, WhatIfAction, percent},
         },
     },
@@ -258,7 +259,7 @@ impl<'a> ContextView<'a> {
 
     /// Shares from which on a session is compacted by itself, to choose from.
     fn percents(&self) -> &'static [u64] {
-        &[40, 50, 60, 70]
+        &OFFERED_PERCENTS
     }
 
     fn automatic_words(&self) -> String {

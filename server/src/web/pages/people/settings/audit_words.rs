@@ -45,6 +45,7 @@ pub fn words(action: &str) -> &str {
         "task.stop" => "stopped a task in",
         "task.submit" => "gave a task in",
         "team.add" => "made the team",
+        "team.compaction" => "changed when conversations are compacted by themselves",
         "team.artifacts" => "changed how long artifacts are kept",
         "team.claim" => "set up the team",
         "team.quota" => "changed the team's storage",

@@ -11,9 +11,9 @@ use serde::Deserialize;
 
 use super::Tabs;
 use crate::{
-    actions::teams,
+    actions::{tasks::compact, teams},
     db,
-    domain::{Role, StorageUse, Team},
+    domain::{Role, StorageUse, Team, context::compaction::OFFERED_PERCENTS},
     error::Error,
     state::Board,
     web::{
@@ -30,6 +30,8 @@ struct Page {
     owner: bool,
     typed: TeamForm,
     bounds: ArtifactLimitsForm,
+    /// From which share on conversations are compacted by themselves, percent; 0: never.
+    compact_at: u64,
     storage: StorageUse,
     engine: &'static str,
     error: Option<String>,
@@ -57,9 +59,13 @@ async fn show(
     bounds: Option<ArtifactLimitsForm>,
     error: Option<Error>,
 ) -> Result<Response, Rejection> {
-    let (storage, kept) = {
+    let (storage, kept, compact_at) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        (db::usage::load(&mut tx).await?, db::blobs::bounds(&mut tx).await?)
+        (
+            db::usage::load(&mut tx).await?,
+            db::blobs::bounds(&mut tx).await?,
+            db::messages::summaries::team_percent(&mut tx).await?,
+        )
     };
     let kept = kept.ok_or(Error::NotFound)?;
     let kept = || ArtifactLimitsForm {
@@ -72,6 +78,7 @@ async fn show(
         owner: caller.role == Role::Owner,
         typed: typed.unwrap_or_else(|| TeamForm::of(&caller.team)),
         bounds: bounds.unwrap_or_else(kept),
+        compact_at,
         storage: storage.ok_or(Error::NotFound)?,
         engine: if board.db.is_sqlite() { "SQLite" } else { "PostgreSQL" },
         error: error.as_ref().map(ToString::to_string),
@@ -82,6 +89,12 @@ async fn show(
 /// As it is.
 pub(super) async fn page(State(board): State<Board>, caller: AsViewer) -> Result<Response, Rejection> {
     show(&board, &caller, None, None, None).await
+}
+
+impl Page {
+    fn percents(&self) -> &'static [u64] {
+        &OFFERED_PERCENTS
+    }
 }
 
 impl TeamForm {
@@ -118,6 +131,26 @@ pub(super) async fn bound_artifacts(
     match outcome {
         Ok(()) => Ok(Redirect::to(&urls::settings(&caller.team.slug)).into_response()),
         Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, None, Some(typed), Some(error)).await,
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// When conversations are compacted by themselves.
+#[derive(Deserialize)]
+pub(super) struct CompactionForm {
+    /// Percent; 0: never.
+    compact_at: u64,
+}
+
+/// Chooses when conversations are compacted by themselves that say nothing else.
+pub(super) async fn choose_compaction(
+    State(board): State<Board>,
+    caller: AsOwner,
+    Form(chosen): Form<CompactionForm>,
+) -> Result<Response, Rejection> {
+    match compact::set_team_percent(&board, &caller.by, &caller.team, chosen.compact_at).await {
+        Ok(()) => Ok(Redirect::to(&urls::settings(&caller.team.slug)).into_response()),
+        Err(error @ Error::Unacceptable { .. }) => show(&board, &caller, None, None, Some(error)).await,
         Err(error) => Err(error.into()),
     }
 }

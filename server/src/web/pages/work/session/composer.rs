@@ -3,6 +3,7 @@
 use askama::Template;
 use protocol::{ArtifactId, Capability, InjectionPoint, SessionId, TeamId};
 
+use super::slash::SlashCommand;
 use crate::{
     db::{
         self,

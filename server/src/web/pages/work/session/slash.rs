@@ -24,7 +24,7 @@ use crate::{
 
 /// A word that is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SlashCommand {
+pub enum SlashCommand {
     Compact,
     Flush,
     Reset,
@@ -32,16 +32,33 @@ pub(super) enum SlashCommand {
 }
 
 impl SlashCommand {
+    /// All of them, in the order in which they are offered.
+    pub const ALL: [Self; 4] = [Self::Compact, Self::Context, Self::Flush, Self::Reset];
+
+    /// How it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Compact => "/compact",
+            Self::Context => "/context",
+            Self::Flush => "/flush",
+            Self::Reset => "/reset",
+        }
+    }
+
+    /// What it does.
+    pub fn effect(self) -> &'static str {
+        match self {
+            Self::Compact => "Puts a summary in the place of older turns; what it should heed may follow",
+            Self::Context => "Shows what fills the model's window",
+            Self::Flush => "Notes for the memory what should be kept",
+            Self::Reset => "Starts afresh in a new session, with a summary of this one",
+        }
+    }
+
     /// The command that a message is, and what follows it.
     pub(super) fn read(message: &str) -> Option<(Self, &str)> {
         let (word, rest) = message.trim().split_once(char::is_whitespace).unwrap_or((message.trim(), ""));
-        let command = match word {
-            "/compact" => Self::Compact,
-            "/flush" => Self::Flush,
-            "/reset" => Self::Reset,
-            "/context" => Self::Context,
-            _ => return None,
-        };
+        let command = Self::ALL.into_iter().find(|command| command.word() == word)?;
         Some((command, rest.trim()))
     }
 

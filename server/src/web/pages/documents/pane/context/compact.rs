@@ -98,11 +98,9 @@ pub async fn compact(
         compact::apply_edited(&board, team, by, (&id, basis), &summary.replace("\r\n", "\n")).await?;
     } else {
         let new = NewCompaction {
-            kind: TaskKind::Compact,
             instructions: Some(form.instructions),
-            keep: None,
             preview: form.preview.is_some(),
-            carries: Vec::new(),
+            ..NewCompaction::of(TaskKind::Compact)
         };
         start(&board, &caller, &id, new).await?;
     }
