@@ -79,6 +79,7 @@ impl Fixture {
             leash: None,
             timeouts: Timeouts::default(),
             stream: None,
+            results: protocol::prune::ResultCaps::default(),
             not_in_effect: vec![],
         };
         let task = TaskId::new(1);
