@@ -86,8 +86,8 @@ pub fn of(name: &str) -> Option<ToolSpec> {
         "read_output" => (
             "read_output",
             "Read the whole result of an earlier call of this task that reached you cut (`[truncated, … tokens omitted]`) or \
-             that has become a line since (`[tool: …; callId …]`), without making the call again. Lines come numbered, as \
-             many as fit: continue with `offset`. A line longer than 2000 bytes counts as several.",
+             that has become a line since (`[tool: …; callId …]`), without making the call again. As many lines as fit: \
+             continue with `offset`. A line longer than 2000 bytes counts as several.",
             json!({
                 "callId": text("The call's id, as its result says it."),
                 "offset": { "type": "integer", "minimum": 1, "description": "First line to read, counted from 1." },

@@ -130,7 +130,6 @@ pub fn run(kept: &KeptResults, args: &Value, most_tokens: u64, deadline: &CallDe
         if number < first {
             continue;
         }
-        let line = format!("{number:>6}\t{line}");
         let cost = estimate(&line) + 1;
         let fits = shown.is_empty() || cost <= room;
         if number - first >= limit || !fits || !shown.push(&line) {
@@ -218,14 +217,13 @@ mod tests {
         loop {
             let part = read(&kept, json!({ "callId": "c1", "offset": offset }), 2_000).expect("a part");
             assert!(estimate(&part) <= 2_000, "{}", estimate(&part));
-            let lines = part.lines().filter_map(|line| line.split_once('\t'));
-            all.extend(lines.map(|(_, line)| format!("{line}\n")));
+            all.extend(part.lines().filter(|line| !line.starts_with('[')).map(|line| format!("{line}\n")));
             let Some((_, next)) = part.rsplit_once("[more lines follow: continue with offset ") else { break };
             offset = next.trim_end_matches(']').parse().expect("a number");
         }
         assert!(all == text, "{} lines", all.lines().count());
         let some = read(&kept, json!({ "callId": "c1", "offset": "2999", "limit": 1 }), 8_000).expect("a line");
-        assert_eq!(some, "  2999\tline 2999\n[more lines follow: continue with offset 3000]");
+        assert_eq!(some, "line 2999\n[more lines follow: continue with offset 3000]");
         let beyond = read(&kept, json!({ "callId": "c1", "offset": 9_999 }), 8_000).expect_err("no line");
         assert!(beyond.message.contains("only 3000 lines"), "{beyond:?}");
     }
@@ -235,7 +233,7 @@ mod tests {
         let (folder, kept) = kept();
         std::fs::write(folder.path().join("secret"), "pin").expect("written");
         kept.keep("c/../1", "mine").expect("kept");
-        assert_eq!(read(&kept, json!({ "callId": "c/../1" }), 8_000).expect("kept"), "     1\tmine");
+        assert_eq!(read(&kept, json!({ "callId": "c/../1" }), 8_000).expect("kept"), "mine");
         let other = KeptResults::of(kept.folder.clone(), 2);
         let long = "x".repeat(100_000);
         for (results, id) in [
@@ -254,7 +252,7 @@ mod tests {
         let whole = kept.folder.join(".output-1.log");
         std::fs::write(&whole, "all of it").expect("written");
         kept.keep_file("c2", &whole).expect("kept");
-        assert_eq!(read(&kept, json!({ "callId": "c2" }), 8_000).expect("kept"), "     1\tall of it");
+        assert_eq!(read(&kept, json!({ "callId": "c2" }), 8_000).expect("kept"), "all of it");
         kept.keep_file("c3", &folder.path().join("nothing")).expect_err("no file");
     }
 
@@ -262,9 +260,9 @@ mod tests {
     fn bytes_that_are_no_text_are_shown_as_such() {
         let (_folder, kept) = kept();
         kept.keep("other", "").expect("a folder");
-        std::fs::write(kept.path("c"), b"a\0b\xff\xe6\r\n\n").expect("written");
+        std::fs::write(kept.path("c"), b"a\0b\xff\xe6\r\n\nd").expect("written");
         let read = read(&kept, json!({ "callId": "c" }), 8_000).expect("lines");
-        assert_eq!(read, "     1\ta\u{fffd}b\u{fffd}\u{fffd}\n     2\t");
+        assert_eq!(read, "a\u{fffd}b\u{fffd}\u{fffd}\n\nd");
     }
 
     #[test]
