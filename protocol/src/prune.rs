@@ -84,11 +84,6 @@ pub enum ResultShare {
 /// checked ([`MAX_KEPT_CHECKS`]). Of several reads of the same file only the newest stays. More calls are kept with a smaller
 /// `keep_from`.
 pub fn shares(calls: &[PastCall<'_>], keep_from: usize) -> Vec<ResultShare> {
-    shares_with_checks(calls, keep_from, MAX_KEPT_CHECKS)
-}
-
-/// Like [`shares`], with the newest result of at most so many checks.
-pub fn shares_with_checks(calls: &[PastCall<'_>], keep_from: usize, most_checks: usize) -> Vec<ResultShare> {
     let (mut read_later, mut checked_later) = (HashSet::new(), HashSet::new());
     let mut shares = vec![ResultShare::Line; calls.len()];
     for (n, call) in calls.iter().enumerate().rev() {
@@ -97,7 +92,7 @@ pub fn shares_with_checks(calls: &[PastCall<'_>], keep_from: usize, most_checks:
             read_later.contains(&whole) | (call.ok && !read_later.insert(read))
         });
         let is_newest_check =
-            checked_later.len() < most_checks && evidence::is_check(call) && checked_later.insert(subject(call));
+            checked_later.len() < MAX_KEPT_CHECKS && evidence::is_check(call) && checked_later.insert(subject(call));
         if call.is_pinned || is_newest_check || (n >= keep_from && !is_read_later) {
             shares[n] = ResultShare::Text;
         }

@@ -4,11 +4,6 @@ use protocol::tokens::estimate;
 
 use super::*;
 
-/// Tokens of a request as it was sent: all of it.
-fn sent(endpoint: &ScriptedProvider) -> Vec<u64> {
-    endpoint.seen().iter().map(|request| estimate(&request.body.to_string())).collect()
-}
-
 fn messages(endpoint: &ScriptedProvider, n: usize) -> Vec<Value> {
     endpoint.seen()[n].body["messages"].as_array().expect("messages").clone()
 }
@@ -61,9 +56,10 @@ async fn three_hundred_large_results_never_overflow_the_window() {
         assert_eq!(result.text, "All read.");
         assert_eq!((fixture.results().len(), endpoint.seen().len()), (300, 301));
         let reserve = protocol::context::reserve(window, None);
-        for (n, tokens) in sent(&endpoint).into_iter().enumerate() {
+        for (n, request) in endpoint.seen().iter().enumerate() {
+            let tokens = estimate(&request.body.to_string());
             assert!(tokens <= window - reserve, "call {n}: {tokens} of {window}");
-            assert_paired(&messages(&endpoint, n));
+            assert_paired(request.body["messages"].as_array().expect("messages"));
         }
         let last = messages(&endpoint, 300);
         assert_eq!(last[1]["content"], "Read everything");
@@ -79,8 +75,9 @@ async fn what_stays_is_sent_unchanged_between_two_steps() {
     (fixture.agent.context_window, fixture.agent.max_steps) = (Some(100_000), 60);
     with_files(&fixture, 40);
     result(run(fixture.run("x")).await);
-    let all: Vec<Vec<Value>> = (0..endpoint.seen().len()).map(|n| messages(&endpoint, n)).collect();
-    let changed = all.windows(2).filter(|pair| !pair[1].starts_with(&pair[0])).count();
+    let seen = endpoint.seen();
+    let all: Vec<&Vec<Value>> = seen.iter().filter_map(|request| request.body["messages"].as_array()).collect();
+    let changed = all.windows(2).filter(|pair| !pair[1].starts_with(pair[0])).count();
     let notices = notices(&fixture);
     assert_eq!(changed, notices.len());
     assert!((2..=8).contains(&changed), "{notices:#?}");
@@ -151,7 +148,7 @@ async fn a_task_goes_on_after_a_restart_with_what_was_left() {
     };
     let of_results = last["layers"].as_array().expect("layers").iter().find(|layer| layer["layer"] == "results");
     let counted = of_results.expect("results")["tokens"].as_u64().expect("tokens");
-    assert!(counted > 0 && counted <= sent(&endpoint)[8], "{counted}");
+    assert!(counted > 0 && counted <= estimate(&endpoint.seen()[8].body.to_string()), "{counted}");
 }
 
 #[tokio::test]

@@ -148,6 +148,10 @@ struct Conversation<'a> {
     results: HashMap<usize, usize>,
     /// The first call of the newest answer.
     newest: usize,
+    /// What is left of each call's result while all are kept: of a file that is read again later, a line.
+    whole: Vec<ResultShare>,
+    /// The newest runs of tests and the like before the newest answer, the newest first.
+    checks: Vec<usize>,
 }
 
 impl<'a> Conversation<'a> {
@@ -169,19 +173,28 @@ impl<'a> Conversation<'a> {
             }
         }
         let results = calls.iter().enumerate().map(|(n, call)| (call.at, n)).collect();
-        Self { messages, tokens: conversation_tokens(messages), calls, results, newest }
+        let past: Vec<PastCall<'_>> = calls.iter().map(AnsweredCall::past).collect();
+        let whole = prune::shares(&past, 0);
+        let evidence = prune::shares(&past, past.len());
+        let checks = (0..newest).rev().filter(|n| evidence[*n] == ResultShare::Text).collect();
+        Self { messages, tokens: conversation_tokens(messages), calls, results, newest, whole, checks }
+    }
+
+    /// What a rung leaves of a call's result.
+    fn share(&self, n: usize, rung: Rung) -> ResultShare {
+        let is_kept = n + rung.keep >= self.newest && self.whole[n] == ResultShare::Text;
+        let is_check = self.checks.iter().take(rung.checks).any(|check| *check == n);
+        if n >= self.newest || is_kept || is_check { ResultShare::Text } else { ResultShare::Line }
     }
 
     /// The conversation with less of the calls before the newest answer, and results of that answer's calls within
     /// `newest_cap`.
     fn shortened(&self, caps: &ResultCaps, rung: Rung, newest_cap: u64) -> PrunedConversation {
         let mut pruned = PrunedConversation::default();
-        let past: Vec<PastCall<'_>> = self.calls.iter().map(AnsweredCall::past).collect();
-        let mut shares = prune::shares_with_checks(&past, self.newest.saturating_sub(rung.keep), rung.checks);
-        shares[self.newest..].fill(ResultShare::Text);
         let (caps_before, newest_caps) = (caps.at_most(rung.cap), caps.at_most(newest_cap));
         let mut carried = Vec::new();
-        for (n, (call, share)) in self.calls.iter().zip(shares).enumerate() {
+        for (n, call) in self.calls.iter().enumerate() {
+            let share = self.share(n, rung);
             let is_left_out = n + rung.carried < self.newest && share == ResultShare::Line;
             let (result, has_short_arguments) = match share {
                 ResultShare::Line => (call.line().to_owned(), true),
