@@ -22,7 +22,7 @@ use std::{
 
 use protocol::{
     AgentInfo, AgentMode, Capability, ConfigError, KeySource, ProviderInfo, ReportedDetail, TaskLimits, ViberState,
-    context::WindowSource, rules::RuleSet,
+    context::WindowSource, prune::ResultCaps, rules::RuleSet,
 };
 
 use crate::home::Home;
@@ -140,6 +140,8 @@ pub struct Agent {
     pub leash: Option<u32>,
     pub timeouts: Timeouts,
     pub stream: Option<ReportedDetail>,
+    /// Most tokens of the results of its calls.
+    pub results: ResultCaps,
     /// Known keys that have no effect yet.
     pub not_in_effect: Vec<String>,
 }
@@ -341,6 +343,7 @@ impl Agent {
             max_steps: self.max_steps,
             context_window: Some(window.tokens).filter(|_| window.source != WindowSource::Assumed),
             context_window_source: Some(window.source),
+            results: Some(self.results.clone()).filter(|caps| *caps != ResultCaps::default()),
             not_in_effect: self.not_in_effect.iter().take(8).map(|key| short(key, 80)).collect(),
             capabilities: self.capabilities(),
             refuses: None,

@@ -1,4 +1,4 @@
-//! What an agent can do on the machine: read, write, edit, list, glob, grep, shell.
+//! What an agent can do on the machine: read, write, edit, list, glob, grep, shell, and read again what a call answered.
 //!
 //! Owns the tools and their limits. Refuses paths outside the agent's spaces and the workspace. Makes no decision that
 //! a model should make.
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{TaskId, tool_result};
+use protocol::{TaskId, prune::ResultCaps, tool_result};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -41,9 +41,12 @@ mod truncate;
 pub use self::{
     args::CallArgs,
     proposal::{CallBounds, CallProposal, FileArea, ProposalSubject, ProposedFile},
+    read::output::{KeptResults, cut, without_hint},
 };
 use self::{args::specs, paths::Roots, shell::Scratch, timeout::CallDeadline};
 
+/// The tool that reads whole results; its own are not kept.
+pub const READ_OUTPUT: &str = "read_output";
 /// What is said of a tool that panicked.
 const INTERNAL_FAILURE: &str = "the tool failed internally; the daemon's log says why";
 /// What is said of a file system that hangs.
@@ -77,8 +80,12 @@ impl ToolOutcome {
 
     /// A call that did nothing.
     pub fn refused(why: impl Into<ToolFailure>) -> Self {
-        let ToolFailure { kind, message } = why.into();
-        Self { ok: false, result: json!({ "output": message, "error": kind.described() }), killed: 0 }
+        let ToolFailure { kind, message, suggestion } = why.into();
+        let mut error = kind.described();
+        if let Some(suggestion) = suggestion {
+            error["suggestion"] = suggestion.into();
+        }
+        Self { ok: false, result: json!({ "output": message, "error": error }), killed: 0 }
     }
 
     /// A call that was ended, or not begun, by no fault of its own.
@@ -93,6 +100,8 @@ pub struct ToolFailure {
     pub kind: ToolErrorKind,
     /// For the model.
     pub message: String,
+    /// What to do about it, if not what is usual for its kind.
+    pub suggestion: Option<&'static str>,
 }
 
 /// What kind of failure it is, as it is written in a result.
@@ -109,7 +118,7 @@ pub enum ToolErrorKind {
 impl ToolErrorKind {
     /// With the message: a failure of this kind.
     pub fn because(self, message: impl Into<String>) -> ToolFailure {
-        ToolFailure { kind: self, message: message.into() }
+        ToolFailure { kind: self, message: message.into(), suggestion: None }
     }
 
     /// Whether another call can succeed, and what to do about it.
@@ -174,13 +183,16 @@ pub struct Toolbox {
     plan: Option<PlanEditor>,
     /// The memory; without it the memory tools are not offered.
     memory: Option<MemoryEditor>,
+    /// Most tokens of a result.
+    caps: ResultCaps,
 }
 
 impl Toolbox {
     /// The tools of `context.agent`. Touches nothing yet.
     pub fn new(context: ToolContext) -> Self {
         let (hold, scratch, ended) = (crate::hold::own_program(), Mutex::new(None), OnceLock::new());
-        Self { context, hold, scratch, ended, plan: None, memory: None }
+        let caps = context.agent.results.clone();
+        Self { context, hold, scratch, ended, plan: None, memory: None, caps }
     }
 
     /// Uses `program` as the supervisor of commands instead of the running program.
@@ -199,6 +211,17 @@ impl Toolbox {
     pub fn with_memory(mut self, memory: MemoryEditor) -> Self {
         self.memory = Some(memory);
         self
+    }
+
+    /// Bounds the results that a call can divide into several: how much the model is given of one.
+    pub fn bound_results(&mut self, caps: ResultCaps) {
+        self.caps = caps;
+    }
+
+    /// Whole results of this attempt's calls, for `read_output`.
+    pub fn kept_results(&self) -> KeptResults {
+        let ToolContext { home, task_id, attempt, .. } = &self.context;
+        KeptResults::of(home.artifacts(task_id.as_str()), *attempt)
     }
 
     /// The calls from now on end with `stop`: a child of the task's own, so that they can be ended by themselves.
@@ -260,11 +283,13 @@ impl Toolbox {
         let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
         let (protected, bounds) = (self.protected_paths(), bounds.cloned());
+        let (kept, most_tokens) = (self.kept_results(), self.caps.of(&name));
         let time = deadline.clone();
         let running = tokio::task::spawn_blocking(move || {
             let roots = roots(&context).with_protected_paths(protected).with_bounds(bounds);
             match name.as_str() {
                 "read_file" => read::run(&roots, &args, &deadline),
+                READ_OUTPUT => read::output::run(&kept, &args, most_tokens, &deadline),
                 "write_file" => edit::write(&roots, &args),
                 "edit_file" => edit::edit(&roots, &args),
                 "list_files" => search::list(&roots, &args, &deadline),
@@ -360,5 +385,5 @@ pub fn speaks_to_people(name: &str) -> bool {
 
 /// Whether calls of this tool change nothing, so that several may run in parallel.
 pub fn is_read_only(name: &str) -> bool {
-    matches!(name, "read_file" | "list_files" | "glob" | "grep" | "search_memory")
+    matches!(name, "read_file" | "read_output" | "list_files" | "glob" | "grep" | "search_memory")
 }

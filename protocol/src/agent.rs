@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{command::AgentMode, context::WindowSource, instant::Instant, provider_key::KeySource};
+use crate::{command::AgentMode, context::WindowSource, instant::Instant, provider_key::KeySource, prune::ResultCaps};
 
 /// Whether `id` can be an agent's: it becomes part of paths and of pages.
 pub fn is_id(id: &str) -> bool {
@@ -37,6 +37,9 @@ pub struct AgentInfo {
     /// Where it is known from; absent for a daemon that reports only what the agent's file says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window_source: Option<WindowSource>,
+    /// Most tokens of results, when the agent's file bounds them otherwise than usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<ResultCaps>,
     /// Keys of the file that are known but have no effect yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_in_effect: Vec<String>,

@@ -12,9 +12,9 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-pub use line::line;
+pub use line::{line, with_call_id};
 
 use crate::{text, tokens};
 
@@ -22,8 +22,12 @@ use crate::{text, tokens};
 pub const DEFAULT_RESULT_TOKENS: u64 = 8_000;
 /// Least that a result may be bounded to, tokens: less says nothing.
 pub const MIN_RESULT_TOKENS: u64 = 16;
+/// Most runs of tests and the like whose newest result stays: a session that never repeats one must not fill the window.
+pub const MAX_KEPT_CHECKS: usize = 8;
 /// Longest text in the arguments of a call of which a line is left, bytes.
 const MAX_ARGUMENT_BYTES: usize = 256;
+/// Longest arguments of such a call, bytes of JSON.
+const MAX_ARGUMENTS_BYTES: usize = 1024;
 
 /// A call with its result, as the model reads it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,7 @@ pub struct PastCall<'a> {
 
 /// Most tokens of one result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResultCaps {
     pub tokens: u64,
@@ -76,7 +81,8 @@ pub enum ResultShare {
 }
 
 /// What stays of each result: of the calls from `keep_from` on, of what is pinned, and of the newest evidence that work was
-/// checked. Of several reads of the same file only the newest stays. More calls are kept with a smaller `keep_from`.
+/// checked ([`MAX_KEPT_CHECKS`]). Of several reads of the same file only the newest stays. More calls are kept with a smaller
+/// `keep_from`.
 pub fn shares(calls: &[PastCall<'_>], keep_from: usize) -> Vec<ResultShare> {
     let (mut read_later, mut checked_later) = (HashSet::new(), HashSet::new());
     let mut shares = vec![ResultShare::Line; calls.len()];
@@ -85,7 +91,8 @@ pub fn shares(calls: &[PastCall<'_>], keep_from: usize) -> Vec<ResultShare> {
             let whole = Read { range: None, ..read.clone() };
             read_later.contains(&whole) | (call.ok && !read_later.insert(read))
         });
-        let is_newest_check = evidence::is_check(call) && checked_later.insert(subject(call));
+        let is_newest_check =
+            checked_later.len() < MAX_KEPT_CHECKS && evidence::is_check(call) && checked_later.insert(subject(call));
         if call.is_pinned || is_newest_check || (n >= keep_from && !is_read_later) {
             shares[n] = ResultShare::Text;
         }
@@ -98,13 +105,23 @@ pub fn carried<'a>(call: &PastCall<'a>, share: ResultShare, caps: &ResultCaps) -
     match share {
         ResultShare::Text => (Cow::Borrowed(call.args), tokens::head_and_tail(call.result, caps.of(call.tool))),
         ResultShare::Line => {
-            let mut args = Cow::Borrowed(call.args);
-            if has_long_text(call.args) {
-                shorten(args.to_mut());
-            }
             let line = line(call);
-            (args, if line.len() < call.result.len() { line } else { call.result.to_owned() })
+            (short_arguments(call.args), if line.len() < call.result.len() { line } else { call.result.to_owned() })
         }
+    }
+}
+
+/// The arguments of a call with long texts cut to their ends; of many short ones only their size is left.
+pub fn short_arguments(args: &Value) -> Cow<'_, Value> {
+    let mut args = Cow::Borrowed(args);
+    if has_long_text(&args) {
+        shorten(args.to_mut());
+    }
+    let size = args.to_string().len();
+    if size <= MAX_ARGUMENTS_BYTES {
+        args
+    } else {
+        Cow::Owned(json!({ "omitted": format!("{size} bytes of arguments") }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `agents/{id}.yaml`, and the predecessor's `vibers/{id}.yaml`: one agent each.
 
 pub mod context_window;
+mod result_caps;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -8,6 +9,7 @@ use protocol::{AgentInfo, AgentMode, ConfigError, ReportedDetail, TaskLimits};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
+use self::result_caps::ResultsSection;
 use super::{
     Agent, Agents, Config, Timeouts, machine::check_model, policy::ApprovalsSection, toolset, variables::Variables,
     yaml::YamlFile,
@@ -46,6 +48,7 @@ macro_rules! agent_files {
             leash: Option<Spanned<u32>>,
             timeouts: Option<TimeoutsSection>,
             stream: Option<Spanned<ReportedDetail>>,
+            results: ResultsSection,
         }
     )*};
 }
@@ -77,6 +80,7 @@ const AGENT_KEYS: &[&str] = &[
     "leash",
     "timeouts",
     "stream",
+    "results",
 ];
 
 #[derive(Default, Deserialize)]
@@ -109,6 +113,7 @@ impl From<ForgivingAgentFile> for StrictAgentFile {
             leash: from.leash,
             timeouts: from.timeouts,
             stream: from.stream,
+            results: from.results,
         }
     }
 }
@@ -213,6 +218,7 @@ fn check(
     if let (Some(found), true) = (&written.limits, has_zero(&limits)) {
         return Err(source.wrong(found, "a limit must be at least 1; leave it out for no limit"));
     }
+    let context_window = source.within("contextWindow", written.context_window.as_ref(), (1024, 100_000_000))?;
     let text = |value: Option<Spanned<String>>| value.map(|value| value.value);
     Ok(Agent {
         id: id.to_owned(),
@@ -223,7 +229,7 @@ fn check(
         max_steps: source.within("maxSteps", written.max_steps.as_ref(), (1, 1000))?.unwrap_or(DEFAULT_MAX_STEPS),
         temperature,
         max_tokens: source.within("maxTokens", written.max_tokens.as_ref(), (1, 1_000_000))?,
-        context_window: source.within("contextWindow", written.context_window.as_ref(), (1024, 100_000_000))?,
+        context_window,
         mode: written.mode.map(|mode| mode.value).unwrap_or_default(),
         rules: Arc::new(written.approvals.read(&written.require_approval, source)?),
         tools,
@@ -235,6 +241,7 @@ fn check(
         leash: source.within("leash", written.leash.as_ref(), (1, 10_000))?,
         timeouts: timeouts(written.timeouts.as_ref(), source)?,
         stream: written.stream.map(|stream| stream.value),
+        results: written.results.read(source, context_window)?,
         not_in_effect,
     })
 }

@@ -55,7 +55,7 @@ fn the_files_of_the_documentation_are_read() {
     let agent = fixture
         .agent("name: Default\nmodel: local/qwen3\nfallbackModel: openai/gpt-5-mini\nmaxSteps: 25\ntemperature: 0.2\nmode: always_execute\ntools: [search, shell, plan, read_file]\nskills: [github]\nspaces: [~/code/my-webapp]\nenv: [CARGO_HOME]\nsystemPrompt: |\n  Be kind.\nlimits: { steps: 50, minutes: 60, costUsd: 5, onLimit: pause }\nleash: 20\ntimeouts: { shell: 60 }\nstream: full\n")
         .expect("good");
-    assert_eq!(agent.tools, ["read_file", "glob", "grep", "shell", "update_plan"]);
+    assert_eq!(agent.tools, ["read_file", "glob", "grep", "shell", "read_output", "update_plan"]);
     assert_eq!(agent.not_in_effect, ["skills"]);
     assert_eq!((agent.fallback_model.as_deref(), agent.leash), (Some("openai/gpt-5-mini"), Some(20)));
     assert_eq!(agent.spaces, [PathBuf::from("/home/mia/code/my-webapp")]);
@@ -83,6 +83,13 @@ fn a_mistake_names_file_line_and_what_was_expected() {
         ("name: A\nname: B\n", 2, "name"),
         ("limits: { stepz: 1 }\n", 1, "stepz"),
         ("limits: { steps: 0 }\n", 1, "at least 1"),
+        ("results:\n  tokens: 0\n", 2, "at least 16"),
+        ("results:\n  perTool:\n    grep: 15\n", 3, "results.perTool.grep is 15, expected at least 16"),
+        ("contextWindow: 8192\nresults: { tokens: 8193 }\n", 2, "more than the contextWindow of 8192"),
+        ("contextWindow: 8192\nresults:\n  perTool: { shell: 9000 }\n", 3, "results.perTool.shell"),
+        ("results:\n  perTool:\n    shel: 4000\n", 3, "no tool is called \"shel\""),
+        ("results:\n  perTools: {}\n", 2, "perTools"),
+        ("results: { tokens: many }\n", 1, "many"),
         ("name: [\n", 0, ""),
         ("name: !!python/object x\n", 1, ""),
         ("temperature: .nan\n", 1, "temperature"),
@@ -95,6 +102,19 @@ fn a_mistake_names_file_line_and_what_was_expected() {
         assert!(line == 0 || error.line == line, "{text}: {error:?}");
         assert!(error.message.contains(word), "{text}: {error:?}");
     }
+}
+
+#[test]
+fn results_are_bounded_by_tool_and_the_board_is_told() {
+    let fixture = Fixture::new();
+    let usual = fixture.agent("name: A\n").expect("good");
+    assert_eq!((usual.results.of("shell"), usual.info().results.clone()), (8_000, None));
+    let own =
+        fixture.agent("contextWindow: 8192\nresults: { tokens: 2000, perTool: { shell: 8192 } }\n").expect("good");
+    assert_eq!((own.results.of("shell"), own.results.of("grep")), (8_192, 2_000));
+    assert_eq!(own.info().results, Some(own.results.clone()));
+    let large = fixture.agent("results: { perTool: { shell: 50000 } }\n").expect("no window is said");
+    assert_eq!((large.results.of("shell"), large.results.of("grep")), (50_000, 8_000));
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub const ALL_TOOLS: &[&str] = &[
     "glob",
     "grep",
     "shell",
+    "read_output",
     "update_plan",
     "add_artifact",
     "remember",
@@ -29,8 +30,8 @@ const TOOL_GROUPS: &[(&str, &[&str])] = &[
     ("notify", &["notify"]),
 ];
 
-/// Tools that belong to no group and do not exist yet.
-const PLANNED_TOOLS: &[&str] = &["read_output"];
+/// Tools of every agent that has any: they read what its own calls answered, and belong to no group.
+const IMPLIED_TOOLS: &[&str] = &["read_output"];
 
 /// What a `tools:` list means today.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,9 @@ pub fn open_groups(names: &[String]) -> Result<ExpandedTools, String> {
         }
         wanted.extend(built);
     }
+    if !wanted.is_empty() {
+        wanted.extend(IMPLIED_TOOLS);
+    }
     let tools = ALL_TOOLS.iter().filter(|tool| wanted.contains(tool)).map(|tool| (*tool).to_owned()).collect();
     Ok(ExpandedTools { tools, not_in_effect })
 }
@@ -68,7 +72,7 @@ pub fn tools_of(name: &str) -> Option<Vec<&str>> {
     if let Some((_, tools)) = TOOL_GROUPS.iter().find(|(group, _)| *group == name) {
         return Some(tools.to_vec());
     }
-    let single = PLANNED_TOOLS.contains(&name) || TOOL_GROUPS.iter().any(|(_, tools)| tools.contains(&name));
+    let single = IMPLIED_TOOLS.contains(&name) || TOOL_GROUPS.iter().any(|(_, tools)| tools.contains(&name));
     single.then(|| vec![name])
 }
 
@@ -83,8 +87,10 @@ mod tests {
     #[test]
     fn groups_and_single_tools_open_in_the_offered_order_once() {
         let opened = open_groups(&names(&["shell", "file", "plan", "read_file", "notify"])).expect("known names");
-        assert_eq!(opened.tools, ["read_file", "write_file", "edit_file", "list_files", "shell", "update_plan"]);
+        let tools = ["read_file", "write_file", "edit_file", "list_files", "shell", "read_output", "update_plan"];
+        assert_eq!(opened.tools, tools);
         assert_eq!(opened.not_in_effect, ["notify"]);
+        assert!(open_groups(&names(&["notify"])).expect("known").tools.is_empty(), "nothing to read the results of");
     }
 
     #[test]
@@ -94,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_built_tool_is_reached_by_a_group() {
+    fn every_built_tool_is_reached_by_a_group_or_implied() {
         let groups: Vec<_> = TOOL_GROUPS.iter().map(|(group, _)| (*group).to_owned()).collect();
         assert_eq!(open_groups(&groups).expect("groups").tools, ALL_TOOLS);
     }

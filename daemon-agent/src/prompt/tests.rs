@@ -37,6 +37,7 @@ fn agent() -> Agent {
         leash: None,
         timeouts: Timeouts::default(),
         stream: None,
+        results: protocol::prune::ResultCaps::default(),
         not_in_effect: vec![],
     }
 }

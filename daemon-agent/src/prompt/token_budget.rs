@@ -107,9 +107,28 @@ impl RequestLayers {
         Self { beside, within, conversation: CountedMessages::default() }
     }
 
-    /// The conversation began anew: none of it is counted.
+    /// The conversation began anew or became shorter: none of it is counted.
     pub fn begin_again(&mut self) {
         self.conversation = CountedMessages::default();
+    }
+
+    /// Tokens that a request is likely to take, and how the window is divided for it.
+    pub fn budget(&mut self, request: &ModelRequest, window: &ContextWindow) -> (u64, ContextBudget) {
+        divided(&self.estimated(&request.messages), request, window)
+    }
+
+    fn estimated(&mut self, messages: &[Message]) -> Vec<PromptLayer> {
+        self.conversation.count(messages);
+        let CountedMessages { history, results, pictures, .. } = self.conversation;
+        let mut layers = self.beside.clone();
+        let history = history.saturating_sub(self.within);
+        for (layer, tokens) in [(Layer::Files, pictures), (Layer::History, history), (Layer::Results, results)] {
+            if tokens > 0 {
+                add(&mut layers, PromptLayer { layer, tokens, items: Vec::new() });
+            }
+        }
+        layers.sort_by_key(|layer| layer.layer);
+        layers
     }
 
     /// The event about a request of so many tokens, as its provider counted them, or about one that is not made yet:
@@ -121,24 +140,12 @@ impl RequestLayers {
         window: &ContextWindow,
         measured: Option<u64>,
     ) -> BTreeMap<String, Value> {
-        self.conversation.count(&request.messages);
-        let CountedMessages { history, results, pictures, .. } = self.conversation;
-        let mut layers = self.beside.clone();
-        let history = history.saturating_sub(self.within);
-        for (layer, tokens) in [(Layer::Files, pictures), (Layer::History, history), (Layer::Results, results)] {
-            if tokens > 0 {
-                add(&mut layers, PromptLayer { layer, tokens, items: Vec::new() });
-            }
-        }
-        layers.sort_by_key(|layer| layer.layer);
+        let mut layers = self.estimated(&request.messages);
         if let Some(measured) = measured {
             share(&mut layers, measured);
         }
-        let used: u64 = layers.iter().map(|layer| layer.tokens).sum();
-        let is_fixed = |layer: &&PromptLayer| !matches!(layer.layer, Layer::History | Layer::Results | Layer::Files);
-        let fixed = layers.iter().filter(is_fixed).map(|layer| layer.tokens).sum();
-        let reserve = reserve(window.tokens, request.max_tokens);
-        let threshold = ContextBudget { window: window.tokens, reserve, fixed }.threshold(DEFAULT_THRESHOLD_PERCENT);
+        let (used, budget) = divided(&layers, request, window);
+        let (reserve, threshold) = (budget.reserve, budget.threshold(DEFAULT_THRESHOLD_PERCENT));
         let source = if measured.is_some() { UsageSource::Measured } else { UsageSource::Estimated };
         let layers: Vec<Value> = layers.into_iter().map(PromptLayer::into_json).collect();
         let fields = [
@@ -153,6 +160,22 @@ impl RequestLayers {
         ];
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
+}
+
+/// Tokens that layers take together, and how the window is divided for them.
+fn divided(layers: &[PromptLayer], request: &ModelRequest, window: &ContextWindow) -> (u64, ContextBudget) {
+    let is_fixed = |layer: &&PromptLayer| !matches!(layer.layer, Layer::History | Layer::Results | Layer::Files);
+    let fixed = layers.iter().filter(is_fixed).map(|layer| layer.tokens).sum();
+    let reserve = reserve(window.tokens, request.max_tokens);
+    let used = layers.iter().map(|layer| layer.tokens).sum();
+    (used, ContextBudget { window: window.tokens, reserve, fixed })
+}
+
+/// Tokens that messages are likely to take.
+pub fn conversation_tokens(messages: &[Message]) -> u64 {
+    let mut counted = CountedMessages::default();
+    counted.count(messages);
+    counted.history + counted.results + counted.pictures
 }
 
 impl CountedMessages {

@@ -1,5 +1,7 @@
 //! `read_file`: the numbered lines of a text file, as many as fit.
 
+pub mod output;
+
 use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::Value;

@@ -73,6 +73,7 @@ impl Machine {
             leash: None,
             timeouts: Timeouts::default(),
             stream: None,
+            results: protocol::prune::ResultCaps::default(),
             not_in_effect: Vec::new(),
         };
         let streamed = Arc::new(Mutex::new(String::new()));

@@ -4,7 +4,7 @@ use std::{io::Read, time::Instant};
 
 use serde_json::json;
 
-use crate::machine::{Machine, bad};
+use crate::machine::{Machine, bad, good};
 
 #[tokio::test]
 async fn output_and_exit_code_come_back_and_the_same_is_streamed() {
@@ -199,4 +199,23 @@ async fn output_goes_out_while_the_command_runs() {
     let (outcome, ()) = tokio::join!(running, watching);
     assert_eq!(outcome.result["output"], "early\nlate\n");
     assert!(begin.elapsed().as_secs() < 10);
+}
+
+#[tokio::test]
+async fn all_that_a_command_put_out_is_read_again() {
+    let machine = Machine::new();
+    let outcome = machine.shell("seq 100000").await;
+    let file = outcome.result["file"].as_str().expect("a file").to_owned();
+    machine.tools.kept_results().keep_file("call_1", file.as_ref()).expect("kept");
+    let read = |args| machine.call("read_output", args);
+    assert_eq!(good(read(json!({ "callId": "call_1", "offset": 99_999 })).await), "99999\n100000");
+    let first = good(read(json!({ "callId": "call_1" })).await);
+    assert!(
+        first.starts_with("1\n2\n") && first.ends_with("\n[more lines follow: continue with offset 2001]"),
+        "{first}"
+    );
+    let unknown = read(json!({ "callId": file })).await;
+    assert_eq!(unknown.result["error"]["type"], "not_found");
+    let suggestion = unknown.result["error"]["suggestion"].as_str().expect("what to do").to_owned();
+    assert!(suggestion.contains("callId") && bad(unknown).contains("no result of a call"), "{suggestion}");
 }

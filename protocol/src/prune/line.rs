@@ -16,6 +16,8 @@ const TELLING_ARGUMENTS: &[&str] =
     &["path", "command", "pattern", "query", "url", "question", "note", "id", "step", "name"];
 /// What the first lines of a result's remark begin with, as tools write it.
 const REMARK_STARTS: &[&str] = &["[more ", "[exit code ", "[ended by "];
+/// What the line of a result begins with that says how much of it is missing.
+const CUT_STARTS: &[&str] = &["[truncated, ", "[… "];
 
 const LANGUAGES: &[(&str, &str)] = &[
     ("c", "C"),
@@ -67,6 +69,16 @@ pub fn line(call: &PastCall<'_>) -> String {
     format!("{BEGIN}{subject} → {}]", outcome(call))
 }
 
+/// The line with the id by which its call is known; anything else, and a line that would be too long, as it is.
+pub fn with_call_id(line: String, id: &str) -> String {
+    let end = format!("; callId {id}]");
+    let fits = line.len() + end.len() <= MAX_LINE_BYTES && !id.contains(char::is_control);
+    match line.strip_suffix(']') {
+        Some(start) if fits && is_line(&line) && !line.ends_with(&end) => format!("{start}{end}"),
+        _ => line,
+    }
+}
+
 fn is_line(text: &str) -> bool {
     text.len() <= MAX_LINE_BYTES && text.starts_with(BEGIN) && text.ends_with(']') && !text.contains('\n')
 }
@@ -83,9 +95,11 @@ fn outcome(call: &PastCall<'_>) -> String {
     }
     let count = |one: &str, many: &str| {
         let lines = content_lines(call.result).count();
-        format!("{lines} {}", if lines == 1 { one } else { many })
+        let over = if call.result.lines().any(is_cut) { "over " } else { "" };
+        format!("{over}{lines} {}", if lines == 1 { one } else { many })
     };
     match call.tool {
+        "read_output" => count("line", "lines"),
         "read_file" => {
             let lines = count("line", "lines");
             let ending = argument(call.args).and_then(|path| path.rsplit_once('.')).map(|(_, ending)| ending);
@@ -111,9 +125,14 @@ fn outcome(call: &PastCall<'_>) -> String {
     }
 }
 
-/// The lines without the remark at their end.
+/// The lines without the remark at their end, and without the one that says what is missing.
 fn content_lines(result: &str) -> impl Iterator<Item = &str> {
-    result.lines().filter(|line| !REMARK_STARTS.iter().any(|start| line.starts_with(start)))
+    let is_remark = |line: &str| REMARK_STARTS.iter().any(|start| line.starts_with(start)) || is_cut(line);
+    result.lines().filter(move |line| !is_remark(line))
+}
+
+fn is_cut(line: &str) -> bool {
+    CUT_STARTS.iter().any(|start| line.starts_with(start)) && (line.ends_with(" omitted]") || line.ends_with(" …]"))
 }
 
 fn first_words(result: &str) -> String {

@@ -49,6 +49,10 @@ fn a_line_says_what_a_call_was_about_and_what_came_of_it() {
             r#"[tool: read_file("notes") → 247 lines]"#,
         ),
         (made("grep", json!({"pattern": "fn main"}), "a.rs:1:fn main() {"), r#"[tool: grep("fn main") → 1 match]"#),
+        (
+            made("read_output", json!({"callId": "c7"}), tokens::head_and_tail(&numbered, 100)),
+            r#"[tool: read_output("c7") → over 30 lines]"#,
+        ),
         (made("glob", json!({"pattern": "*.rs"}), "a.rs\nb.rs"), r#"[tool: glob("*.rs") → 2 files]"#),
         (made("list_files", json!({}), "src/\nCargo.toml"), "[tool: list_files() → 2 entries]"),
         (
@@ -112,6 +116,27 @@ fn evidence_pins_and_the_newest_reads_stay() {
 }
 
 #[test]
+fn checks_that_are_never_repeated_stay_up_to_a_bound() {
+    let run = |n: usize| made("shell", json!({ "command": format!("cargo test case_{n}") }), "out\n[exit code 0]");
+    let calls: Vec<Made> = (0..300).map(run).collect();
+    let shares = shares(&past(&calls), 300);
+    let kept: Vec<usize> = (0..300).filter(|n| shares[*n] == ResultShare::Text).collect();
+    assert_eq!(kept, (292..300).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_line_is_given_its_calls_id_once() {
+    let call = made("grep", json!({"pattern": "a"}), "x\ny\nz");
+    let line = super::line(&past(std::slice::from_ref(&call))[0]);
+    let named = with_call_id(line.clone(), "c7");
+    assert_eq!(named, r#"[tool: grep("a") → 3 matches; callId c7]"#);
+    let again = Made { result: named.clone(), ..call };
+    assert_eq!(with_call_id(super::line(&past(&[again])[0]), "c7"), named);
+    assert_eq!(with_call_id(line.clone(), &"c".repeat(400)), line, "too long");
+    assert_eq!(with_call_id("text]".to_owned(), "c7"), "text]", "no line");
+}
+
+#[test]
 fn checks_are_known_by_what_is_run() {
     let is_check = |command: &str| evidence::is_check(&past(&[made("shell", json!({ "command": command }), "")])[0]);
     for command in [
@@ -144,6 +169,10 @@ fn long_arguments_are_shortened_where_a_line_is_left() {
     let (args, result) = carried(&past[0], ResultShare::Line, &ResultCaps::default());
     assert!(args["content"].as_str().is_some_and(|text| text.len() <= 256 && text.contains("bytes omitted")));
     assert!(result.starts_with("[tool: write_file(\"a\") → wrote 9000 bytes (and "), "{result}");
+    let steps: Vec<Value> = (0..90).map(|n| json!({ "id": n, "title": "a short step" })).collect();
+    let many = json!({ "steps": steps });
+    let size = many.to_string().len();
+    assert_eq!(*short_arguments(&many), json!({ "omitted": format!("{size} bytes of arguments") }));
     let short = made("write_file", json!({"path": "a"}), "wrote it");
     assert_eq!(carried(&super::tests::past(&[short])[0], ResultShare::Line, &ResultCaps::default()).1, "wrote it");
 }

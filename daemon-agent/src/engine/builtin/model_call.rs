@@ -2,6 +2,7 @@
 //! part of the answer.
 
 mod failure;
+mod prune;
 
 use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head};
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,7 @@ impl AgentLoop {
             self.stage = Stage::Model(due);
             self.prepare_call(due).await?;
             self.tell_steering().await;
+            self.make_room().await;
             self.step += 1;
             self.step(StepState::Started, None).await;
             self.state(ActivityState::Thinking, None).await;

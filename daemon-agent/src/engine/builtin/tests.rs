@@ -17,6 +17,7 @@ mod failures;
 mod limits;
 mod messages;
 mod pauses;
+mod prune;
 mod rest;
 
 use super::*;
@@ -79,6 +80,7 @@ impl Fixture {
             leash: None,
             timeouts: Timeouts::default(),
             stream: None,
+            results: protocol::prune::ResultCaps::default(),
             not_in_effect: vec![],
         };
         let task = TaskId::new(1);

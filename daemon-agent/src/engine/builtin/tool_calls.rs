@@ -1,12 +1,11 @@
 //! Performs the tool calls of an answer: read-only ones in parallel, everything else in order, each with its result.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io, path::PathBuf};
 
 use futures_util::future::join_all;
 use protocol::{
-    ActivityState, AgentStreamEvent, NoticeLevel,
-    limits::{MAX_CALLS_PER_ANSWER, MAX_TOOL_TEXT_BYTES},
-    text::head_and_tail,
+    ActivityState, AgentStreamEvent, NoticeLevel, limits::MAX_CALLS_PER_ANSWER, prune::ResultCaps, text::head_and_tail,
+    tokens,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Answer, FinishReason, Message, ToolCall},
-    tools::{self, CallBounds, ToolErrorKind, ToolOutcome},
+    tools::{self, CallBounds, READ_OUTPUT, ToolErrorKind, ToolOutcome},
 };
 
 /// Calls that run in parallel.
@@ -58,6 +57,7 @@ impl AgentLoop {
     /// Performs the calls that are left and appends their results to the conversation.
     pub(super) async fn perform(&mut self) -> Result<(), Halt> {
         self.tools.begin_calls(self.run.stop.child_token());
+        self.tools.bound_results(self.result_caps());
         if self.calls.are_asked {
             self.report_questions().await;
         } else {
@@ -198,15 +198,39 @@ impl AgentLoop {
         self.log.part("tool-result", line).await;
         let text = self.failed_calls.remark(self.step, call, outcome.ok, outcome.text());
         let content = preface.map_or(text.clone(), |preface| format!("{preface}\n\n{text}"));
-        // One result takes at most a quarter of the window (a token is about four bytes).
-        let bound = usize::try_from(self.request.context_window).unwrap_or(usize::MAX).clamp(2048, MAX_TOOL_TEXT_BYTES);
-        let content = head_and_tail(&content, bound);
+        let content = self.within_cap(call, content, outcome.result["file"].as_str()).await;
         self.request.messages.push(Message::Tool {
             call_id: call.id.clone(),
             tool: call.name.clone(),
             content,
             ok: outcome.ok,
         });
+    }
+
+    /// A result as the model reads it: cut to its cap, and then kept whole. `file` has all that a command put out.
+    async fn within_cap(&self, call: &ToolCall, content: String, file: Option<&str>) -> String {
+        let cap = self.result_caps().of(&call.name);
+        if call.name == READ_OUTPUT || (tokens::estimate(&content) <= cap && file.is_none()) {
+            return tokens::head_and_tail(&content, cap);
+        }
+        let (kept, id, whole) = (self.tools.kept_results(), call.id.clone(), content.clone());
+        let file = file.map(PathBuf::from);
+        let keeping = tokio::task::spawn_blocking(move || match file {
+            Some(file) => kept.keep_file(&id, &file).or_else(|_| kept.keep(&id, &whole)),
+            None => kept.keep(&id, &whole),
+        });
+        match keeping.await.map_err(io::Error::other).flatten() {
+            Ok(()) => tools::cut(&content, &call.id, cap),
+            Err(error) => {
+                tracing::warn!(task.id = %self.run.submit.task_id, "a result cannot be kept whole: {error}");
+                tokens::head_and_tail(&content, cap)
+            }
+        }
+    }
+
+    /// How much the model is given of a result: what the agent's file says, but at most a quarter of the window.
+    pub(super) fn result_caps(&self) -> ResultCaps {
+        self.run.agent.results.at_most(self.request.context_window / 4)
     }
 }
 

@@ -83,6 +83,18 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &["command"],
         ),
+        "read_output" => (
+            "read_output",
+            "Read the whole result of an earlier call of this task that reached you cut (`[truncated, … tokens omitted]`) or \
+             that has become a line since (`[tool: …; callId …]`), without making the call again. As many lines as fit: \
+             continue with `offset`. A line longer than 2000 bytes counts as several.",
+            json!({
+                "callId": text("The call's id, as its result says it."),
+                "offset": { "type": "integer", "minimum": 1, "description": "First line to read, counted from 1." },
+                "limit": { "type": "integer", "minimum": 1, "description": "How many lines to read." },
+            }),
+            &["callId"],
+        ),
         "update_plan" => (
             "update_plan",
             "Keep the session's plan current; operators see it live. For work of several steps write the plan first, all \

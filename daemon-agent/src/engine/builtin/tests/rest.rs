@@ -66,7 +66,7 @@ impl Fixture {
     }
 
     /// Waits until it is at rest, and kills the process. Everything that was reported so far is forgotten.
-    async fn killed(&mut self, running: tokio::task::JoinHandle<EngineOutcome>) -> Vec<AgentStreamEvent> {
+    pub(super) async fn killed(&mut self, running: tokio::task::JoinHandle<EngineOutcome>) -> Vec<AgentStreamEvent> {
         let at_rest = async {
             while !self.events().last().is_some_and(is_wait) || self.rest.place() != Place::Free {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -82,7 +82,7 @@ impl Fixture {
     }
 
     /// The run of the next process, whose log has these events.
-    fn resumed(&mut self, events: &[AgentStreamEvent]) -> EngineRun {
+    pub(super) fn resumed(&mut self, events: &[AgentStreamEvent]) -> EngineRun {
         let record = self.record();
         self.rest = granted(self.record_file(), Place::Free);
         self.inbox = Inbox::of(record.messages.clone());
@@ -94,7 +94,12 @@ impl Fixture {
         run
     }
 
-    fn word(&self, question: &ApprovalRequest, decision: Decision, more: impl FnOnce(&mut ApprovalResponse)) {
+    pub(super) fn word(
+        &self,
+        question: &ApprovalRequest,
+        decision: Decision,
+        more: impl FnOnce(&mut ApprovalResponse),
+    ) {
         let mut response = ApprovalResponse::new(question.approval_id.clone(), question.digest.clone(), decision);
         more(&mut response);
         self.approvals.answer(response);

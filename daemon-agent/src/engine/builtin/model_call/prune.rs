@@ -1,0 +1,103 @@
+//! A running attempt's conversation becomes shorter before a call that would take too much of the window: in one large
+//! step, so that a provider's cache of what stays survives the next calls.
+
+mod plan;
+
+use std::io;
+
+use protocol::{NoticeLevel, context::DEFAULT_THRESHOLD_PERCENT};
+
+use super::AgentLoop;
+use crate::prompt::conversation_tokens;
+use plan::{ConversationRoom, PrunedConversation};
+
+/// Share of the threshold that is left after a step, percent of what conversation and files may take.
+const GOAL_PERCENT: u64 = DEFAULT_THRESHOLD_PERCENT / 2;
+/// A step that frees less waits until the window is nearly full, percent of the same.
+const MIN_FREED_PERCENT: u64 = 5;
+const NEARLY_FULL_PERCENT: u64 = 90;
+
+impl AgentLoop {
+    /// Shortens results and calls of tools if the next call would pass the threshold, and says what became of them.
+    pub(super) async fn make_room(&mut self) {
+        // A compaction has no tools; it makes its own pieces.
+        let Some(layers) = &mut self.layers else { return };
+        let (used, budget) = layers.budget(&self.request, self.model.window());
+        if used <= budget.threshold(DEFAULT_THRESHOLD_PERCENT) {
+            return;
+        }
+        let beside = used.saturating_sub(conversation_tokens(&self.request.messages));
+        let left = |percent| budget.threshold(percent).saturating_sub(beside);
+        let room = ConversationRoom { goal: left(GOAL_PERCENT), limit: left(DEFAULT_THRESHOLD_PERCENT) };
+        let Some(pruned) = plan::prune(&self.request.messages, &self.result_caps(), room) else { return };
+        let least = budget.available() / 100 * MIN_FREED_PERCENT;
+        if pruned.freed < least && used <= budget.threshold(NEARLY_FULL_PERCENT) {
+            return;
+        }
+        let text = notice(&pruned);
+        let (kept, shortened) = (self.tools.kept_results(), pruned.shortened);
+        let keeping = tokio::task::spawn_blocking(move || {
+            shortened.iter().try_for_each(|(call_id, whole)| kept.keep(call_id, whole))
+        });
+        if let Err(error) = keeping.await.map_err(io::Error::other).flatten() {
+            tracing::warn!(task.id = %self.run.submit.task_id, "results cannot be kept whole: {error}");
+        }
+        self.request.messages = pruned.messages;
+        if let Some(layers) = &mut self.layers {
+            layers.begin_again();
+        }
+        self.notice(NoticeLevel::Info, text).await;
+    }
+}
+
+/// What became of the conversation, in words.
+fn notice(pruned: &PrunedConversation) -> String {
+    let part = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        more => Some(format!("{} {many}", grouped(more as u64))),
+    };
+    let parts = [
+        part(pruned.lines, "result became a line", "results became lines"),
+        part(pruned.cut, "result was cut", "results were cut"),
+        part(pruned.short_arguments, "call's arguments were cut", "calls' arguments were cut"),
+        part(pruned.left_out, "call was left out", "calls were left out"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!(
+        "The conversation was shortened to make room in the model's window: {} ({} tokens).",
+        parts.join(", "),
+        grouped(pruned.freed)
+    )
+}
+
+/// A number as people read it: `12,300`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (n, digit) in digits.chars().enumerate() {
+        if n > 0 && (digits.len() - n).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_says_what_became_of_the_conversation() {
+        let pruned = PrunedConversation { lines: 41, freed: 12_300, ..PrunedConversation::default() };
+        let start = "The conversation was shortened to make room in the model's window: ";
+        assert_eq!(notice(&pruned), format!("{start}41 results became lines (12,300 tokens)."));
+        let all =
+            PrunedConversation { lines: 1, cut: 2, short_arguments: 1, left_out: 1_234, freed: 1_000_000, ..pruned };
+        let words =
+            "1 result became a line, 2 results were cut, 1 call's arguments were cut, 1,234 calls were left out";
+        assert_eq!(notice(&all), format!("{start}{words} (1,000,000 tokens)."));
+        assert_eq!((grouped(0), grouped(999), grouped(1_000)), ("0".into(), "999".into(), "1,000".into()));
+    }
+}
