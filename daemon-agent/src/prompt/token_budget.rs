@@ -72,9 +72,8 @@ impl RequestLayers {
     /// The layers beside a conversation that is not counted yet.
     pub fn new(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec]) -> Self {
         let personal = asked.system.personal.iter();
-        let personal: Vec<LayerItem> = personal
-            .map(|block| item(block.name, estimate(&block.text), block.of.map(|of| (of as u64).div_ceil(4))))
-            .collect();
+        let personal: Vec<LayerItem> =
+            personal.map(|block| item(block.name, estimate(&block.text), block.of)).collect();
         let personal = PromptLayer::of(Layer::Personalization, personal);
         let system = estimate(&asked.system.text).saturating_sub(personal.tokens);
         let tools = tools.iter().map(|tool| item(tool.name, spec(tool), None)).collect();

@@ -3,7 +3,7 @@
 
 mod failure;
 
-use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head};
+use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head, tokens};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -29,22 +29,19 @@ const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Larger token counts are implausible.
 const MAX_PLAUSIBLE_TOKENS: u64 = 1 << 40;
 
-/// Bytes of a token, about, as `protocol::tokens` counts.
-const BYTES_PER_TOKEN: u64 = 4;
-
 /// What a model call has streamed.
 #[derive(Debug, Default)]
 struct HeardDeltas {
     /// Its reasoning.
     thought: String,
-    /// Of text and reasoning.
-    bytes: u64,
+    /// Tokens of text and reasoning, about.
+    tokens: u64,
 }
 
 impl HeardDeltas {
     fn take(&mut self, delta: &Delta) {
         let (Delta::Text(piece) | Delta::Reasoning(piece)) = delta;
-        self.bytes += piece.len() as u64;
+        self.tokens += tokens::estimate(piece);
         if matches!(delta, Delta::Reasoning(_)) {
             self.thought.push_str(piece);
         }
@@ -156,7 +153,7 @@ impl AgentLoop {
     async fn count_dropped(&mut self, heard: &HeardDeltas) {
         let usage = Usage {
             input_tokens: self.request.estimated_tokens(),
-            output_tokens: heard.bytes.div_ceil(BYTES_PER_TOKEN),
+            output_tokens: heard.tokens,
             source: UsageSource::Estimated,
             ..Usage::default()
         };
