@@ -225,7 +225,7 @@ async fn every_layer_of_a_request_is_measured() {
     let mut request = request(super::messages(&with, &home, &recall));
     let window = ContextWindow { tokens: 20_000, source: WindowSource::Table, at: None };
     let mut layers = RequestLayers::new(&asked, &home, &tools);
-    let shown = json!(layers.report(&request, &window, None));
+    let shown = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
     let names: Vec<_> =
         shown["layers"].as_array().expect("layers").iter().map(|layer| layer["layer"].clone()).collect();
     let all = ["system", "tools", "personalization", "memory", "plan", "artifacts", "files", "history"];
@@ -258,14 +258,14 @@ async fn every_layer_of_a_request_is_measured() {
     request.messages.push(Message::Assistant(AssistantMessage { calls: vec![call], ..AssistantMessage::default() }));
     let tool = "grep".to_owned();
     request.messages.push(Message::Tool { call_id: "c".to_owned(), tool, content: "word ".repeat(1_000), ok: true });
-    let measured = json!(layers.report(&request, &window, Some(12_345)));
+    let measured = json!(layers.report(&request, &window, RequestTokens::Measured(12_345)));
     assert_eq!((&measured["used"], &measured["source"], sum(&measured)), (&json!(12_345), &json!("measured"), 12_345));
     assert_eq!(layer(&measured, "results")["source"], "estimated");
-    let again = json!(layers.report(&request, &window, None));
+    let again = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
     assert!((1_000..1_100).contains(&layer(&again, "results")["tokens"].as_u64().expect("tokens")), "{again:#}");
     assert_eq!(layer(&again, "history")["tokens"], said, "nothing is counted twice");
     layers.begin_again();
-    assert_eq!(json!(layers.report(&request, &window, None)), again);
+    assert_eq!(json!(layers.report(&request, &window, RequestTokens::Estimated(100))), again);
 
     let sent = sent_excerpts(&recall);
     assert_eq!((sent.len(), sent[0].text.as_str()), (2, "tabs"));

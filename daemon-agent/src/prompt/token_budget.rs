@@ -44,6 +44,15 @@ pub struct RequestLayers {
     conversation: CountedMessages,
 }
 
+/// How the tokens of a whole request are known.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestTokens {
+    /// Its provider counted them.
+    Measured(u64),
+    /// They are estimated, and its provider counts so many for 100 of them.
+    Estimated(u64),
+}
+
 /// What the messages take that are counted already, tokens.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct CountedMessages {
@@ -111,14 +120,14 @@ impl RequestLayers {
         self.conversation = CountedMessages::default();
     }
 
-    /// The event about a request of so many tokens, as its provider counted them, or about one that is not made yet:
-    /// `{window, windowSource, reserve, threshold, used, source, hint, layers}`. `hint` means that the conversation should be
-    /// compacted.
+    /// The event about a request:
+    /// `{window, windowSource, windowAt?, reserve, threshold, used, source, hint, layers}`. `hint` means that the conversation
+    /// should be compacted.
     pub fn report(
         &mut self,
         request: &ModelRequest,
         window: &ContextWindow,
-        measured: Option<u64>,
+        tokens: RequestTokens,
     ) -> BTreeMap<String, Value> {
         self.conversation.count(&request.messages);
         let CountedMessages { history, results, pictures, .. } = self.conversation;
@@ -130,15 +139,19 @@ impl RequestLayers {
             }
         }
         layers.sort_by_key(|layer| layer.layer);
-        if let Some(measured) = measured {
-            share(&mut layers, measured);
-        }
+        let (source, all) = match tokens {
+            RequestTokens::Measured(counted) => (UsageSource::Measured, counted),
+            RequestTokens::Estimated(percent) => {
+                let estimated: u64 = layers.iter().map(|layer| layer.tokens).sum();
+                (UsageSource::Estimated, estimated.saturating_mul(percent) / 100)
+            }
+        };
+        share(&mut layers, all);
         let used: u64 = layers.iter().map(|layer| layer.tokens).sum();
         let is_fixed = |layer: &&PromptLayer| !matches!(layer.layer, Layer::History | Layer::Results | Layer::Files);
         let fixed = layers.iter().filter(is_fixed).map(|layer| layer.tokens).sum();
         let reserve = reserve(window.tokens, request.max_tokens);
         let threshold = ContextBudget { window: window.tokens, reserve, fixed }.threshold(DEFAULT_THRESHOLD_PERCENT);
-        let source = if measured.is_some() { UsageSource::Measured } else { UsageSource::Estimated };
         let layers: Vec<Value> = layers.into_iter().map(PromptLayer::into_json).collect();
         let fields = [
             ("window", json!(window.tokens)),
@@ -150,7 +163,8 @@ impl RequestLayers {
             ("hint", json!(used >= threshold)),
             ("layers", json!(layers)),
         ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let at = window.at.map(|at| ("windowAt", json!(at)));
+        fields.into_iter().chain(at).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

@@ -15,7 +15,10 @@ use super::{
         cost::{self, Pricing},
     },
 };
-use crate::model::{Answer, Delta, ModelError};
+use crate::{
+    model::{Answer, Delta, ModelError},
+    prompt::RequestTokens,
+};
 pub(super) use failure::Tries;
 
 /// Deltas that may wait between the stream and the log.
@@ -152,7 +155,7 @@ impl AgentLoop {
     /// A provider charges for a call that was dropped, too, and no longer says how much.
     async fn count_dropped(&mut self, heard: &HeardDeltas) {
         let usage = Usage {
-            input_tokens: self.request.estimated_tokens(),
+            input_tokens: self.request.estimated_tokens() * self.model.estimate_percent() / 100,
             output_tokens: heard.tokens,
             source: UsageSource::Estimated,
             ..Usage::default()
@@ -170,9 +173,14 @@ impl AgentLoop {
 
     /// Reports what filled the window in a call that has ended.
     async fn tell_context(&mut self, usage: &Usage) {
-        let measured = Some(usage.input_tokens).filter(|tokens| usage.source == UsageSource::Measured && *tokens > 0);
+        let tokens = match usage {
+            Usage { source: UsageSource::Measured, input_tokens: 1.., .. } => {
+                RequestTokens::Measured(usage.input_tokens)
+            }
+            _ => RequestTokens::Estimated(self.model.estimate_percent()),
+        };
         let Some(layers) = &mut self.layers else { return };
-        let mut told = layers.report(&self.request, self.model.window(), measured);
+        let mut told = layers.report(&self.request, self.model.window(), tokens);
         told.insert("step".to_owned(), json!(self.step));
         self.emit(AgentStreamEvent::Context(told)).await;
     }
