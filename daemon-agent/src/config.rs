@@ -25,8 +25,9 @@ use protocol::{
     context::WindowSource, prune::ResultCaps, rules::RuleSet,
 };
 
+use self::known_models::{KnownModel, KnownModels};
 use crate::home::Home;
-pub use agents::context_window;
+pub use agents::context_window::{self, known_models};
 pub use default_model::set_default_model;
 pub use policy::{MachinePolicy, expand_rule};
 pub use sandbox::SandboxConfig;
@@ -51,6 +52,8 @@ pub struct Config {
     /// Whether the Board's admins may set and remove providers' keys on this machine.
     pub board_keys: bool,
     pub policy: MachinePolicy,
+    /// What this machine found out about the windows of models.
+    pub known_models: KnownModels,
     /// Providers to show: those in the file, those that are ready to use, and those whose keys the Board may set.
     pub shown: Vec<String>,
 }
@@ -201,6 +204,7 @@ impl ConfigSnapshot {
             Err(error) => (machine::defaults(home, variables), Some(error)),
         };
         config.policy = policy::read(home);
+        config.known_models = KnownModels::read(home).windows();
         let agents = agents::read_all(home, variables, &config);
         let mut read = Self { agents, config: Arc::new(config), error };
         read.share(home);
@@ -223,8 +227,9 @@ impl ConfigSnapshot {
     fn or_last_good(mut self, before: &Self, home: &Home) -> Self {
         if self.error.is_some() {
             // Whoever writes the file may be switching this off: as long as it has a mistake, the Board sets no key.
-            let policy = self.config.policy.clone();
-            self.config = Arc::new(Config { board_keys: false, policy, ..Config::clone(&before.config) });
+            let (policy, known_models) = (self.config.policy.clone(), self.config.known_models.clone());
+            let last_good = Config::clone(&before.config);
+            self.config = Arc::new(Config { board_keys: false, policy, known_models, ..last_good });
             self.share(home);
         }
         self
@@ -274,7 +279,7 @@ impl ConfigSnapshot {
     pub fn state(&self) -> ViberState {
         let agents = self.agents.values().map(|agent| {
             let mut info = match agent {
-                Ok(agent) => agent.info(),
+                Ok(agent) => agent.info_with(self.config.known_model(&agent.model)),
                 Err((info, _)) => AgentInfo {
                     name: short(&info.name, 80),
                     description: short(&info.description, 300),
@@ -313,6 +318,14 @@ fn short(text: &str, most: usize) -> String {
     protocol::text::head(text, most).to_owned()
 }
 
+impl Config {
+    /// What this machine found out about `model` (`provider/model`) where its provider is now.
+    pub fn known_model(&self, model: &str) -> Option<&KnownModel> {
+        let provider = self.providers.get(model.split_once('/')?.0)?;
+        self.known_models.find(model, &provider.base_url)
+    }
+}
+
 impl Agent {
     /// Whether its tasks are done by the echo, which has no model.
     pub fn is_echo(&self) -> bool {
@@ -328,9 +341,14 @@ impl Agent {
         vec![Steer, Queue, Approve, Pause, Files, Compact]
     }
 
-    /// The agent as the Board shows it.
+    /// The agent as its file describes it.
     pub fn info(&self) -> AgentInfo {
-        let window = context_window::of(&self.model, self.context_window);
+        self.info_with(None)
+    }
+
+    /// The agent as the Board shows it, with what is known of its model.
+    fn info_with(&self, known: Option<&KnownModel>) -> AgentInfo {
+        let window = context_window::of(&self.model, self.context_window, known);
         AgentInfo {
             id: self.id.clone(),
             name: short(&self.name, 80),

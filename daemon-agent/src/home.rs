@@ -149,6 +149,11 @@ impl Home {
         self.waiting().join(format!("{}.{}", attempt.task_id, attempt.attempt))
     }
 
+    /// What was found out about models (0600).
+    pub fn models(&self) -> PathBuf {
+        self.state().join("models.json")
+    }
+
     /// The commits at which a session's work in the spaces began.
     pub fn heads(&self, session: &str) -> PathBuf {
         self.state().join("heads").join(format!("{session}.json"))

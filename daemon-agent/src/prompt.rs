@@ -16,7 +16,7 @@ mod texts;
 mod token_budget;
 
 pub use said::{conversation, said};
-pub use token_budget::{PromptParts, RequestLayers, conversation_tokens, sent_excerpts};
+pub use token_budget::{PromptParts, RequestLayers, RequestTokens, conversation_tokens, sent_excerpts};
 
 /// Facts about the place where tools run, for the model.
 #[derive(Clone, Debug)]

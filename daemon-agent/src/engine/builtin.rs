@@ -100,6 +100,7 @@ async fn run_by(mut run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutco
     if allowed.cost_usd.is_some() && pricing == Pricing::Unknown {
         return failed(cost::unknown(&run.agent.model), &mut log).await;
     }
+    let model = model.with_findings(&run.agent, &run.home, &clock).await;
     let mut agent_loop = AgentLoop::open(run, model, (tools, gate), log, &clock).await;
     match resumed {
         Some(resumed) => agent_loop.go_on_from(*resumed),
@@ -274,7 +275,11 @@ impl AgentLoop {
         let asked =
             prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
         let mut layers = prompt::RequestLayers::new(&asked, home, &self.request.tools);
-        let mut told = layers.report(&self.request, self.model.window(), None);
+        let mut told = layers.report(
+            &self.request,
+            self.model.window(),
+            prompt::RequestTokens::Estimated(self.model.estimate_percent()),
+        );
         told.insert("memory".to_owned(), json!(prompt::sent_excerpts(&self.recall)));
         self.emit(AgentStreamEvent::Context(told)).await;
         self.layers = Some(layers);

@@ -22,8 +22,8 @@ const MAX_PASSAGES: usize = 5;
 const GIVEN_TOKENS: u64 = 4_000;
 /// How long a request waits for the search.
 const RECALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Estimated bytes per token.
-const BYTES_PER_TOKEN: u64 = 4;
+/// Tokens of the remark about what was left out.
+const REMARK_TOKENS: u64 = 20;
 
 /// The excerpts that go with a request, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,7 +55,7 @@ impl RecalledExcerpt {
         if of <= most {
             return Self::whole(path, title, text);
         }
-        let room = usize::try_from(most * BYTES_PER_TOKEN).unwrap_or(usize::MAX).saturating_sub(80);
+        let room = tokens::head(text, most.saturating_sub(REMARK_TOKENS)).len();
         let kept = chunks::head_of_paragraphs(text, room);
         let text = format!("{kept}\n\n[… {} of {of} tokens left out …]", of - tokens::estimate(kept).min(of));
         Self { of: Some(of), ..Self::whole(path, title, &text) }

@@ -8,10 +8,11 @@ use std::{
 
 use protocol::{ErrorCode, tokens};
 use reqwest::{
-    Client, Response, StatusCode,
+    Client, RequestBuilder, Response, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect::Policy,
 };
+use serde_json::Value;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout, timeout_at},
@@ -206,10 +207,19 @@ impl HttpProvider {
 
     /// The body of a `GET` below the base address, for lists of models.
     pub async fn get(&self, path: &str, limit: Duration) -> Result<String, ModelError> {
+        self.look_up(self.client.get(self.url(path)), limit).await
+    }
+
+    /// The same of a `POST` with a JSON body.
+    pub async fn post(&self, path: &str, body: &Value, limit: Duration) -> Result<String, ModelError> {
+        let request = self.client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body.to_string());
+        self.look_up(request, limit).await
+    }
+
+    async fn look_up(&self, request: RequestBuilder, limit: Duration) -> Result<String, ModelError> {
         let origin = self.origin("", 0, 1);
         let asking = async {
-            let mut response =
-                self.client.get(self.url(path)).send().await.map_err(|error| self.unreachable(&origin, &error))?;
+            let mut response = request.send().await.map_err(|error| self.unreachable(&origin, &error))?;
             if !response.status().is_success() {
                 return Err(self.refusal(response, &origin).await);
             }
@@ -223,6 +233,11 @@ impl HttpProvider {
             Ok(String::from_utf8_lossy(&body).into_owned())
         };
         timeout(limit, asking).await.unwrap_or_else(|_| Err(origin.unavailable("no answer")))
+    }
+
+    /// The address from the configuration.
+    pub fn base_url(&self) -> &str {
+        &self.base_url
     }
 
     /// The wire format.

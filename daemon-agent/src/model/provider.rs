@@ -1,5 +1,8 @@
 //! Resolves an agent's `provider/model` to a client that can be called.
 
+mod findings;
+mod window_query;
+
 use protocol::{ErrorCode, TaskError, context::ContextWindow};
 use tokio::sync::mpsc;
 
@@ -9,7 +12,12 @@ use super::{
     failure::{CallContext, plain},
     http::HttpProvider,
 };
-use crate::config::{Agent, Config, Provider, ProviderApi, context_window};
+use crate::{
+    clock::Clock,
+    config::{Agent, Config, Provider, ProviderApi, context_window},
+    home::Home,
+};
+use findings::ModelFindings;
 
 /// A model that an agent uses for one task.
 pub struct Model {
@@ -19,6 +27,8 @@ pub struct Model {
     /// Whether it is shown pictures.
     sees: bool,
     route: Route,
+    /// Where what its calls tell is kept.
+    findings: Option<ModelFindings>,
 }
 
 enum Route {
@@ -30,8 +40,23 @@ impl Model {
     /// The model of `agent`, or why it cannot be used. Sends nothing yet.
     pub fn for_agent(agent: &Agent, config: &Config) -> Result<Self, TaskError> {
         let model = Self::named(&agent.model, config)?;
-        let window = context_window::of(&model.name, agent.context_window);
+        let window = context_window::of(&model.name, agent.context_window, config.known_model(&agent.model));
         Ok(Self { window, ..model })
+    }
+
+    /// The same model with what is known of it in `home`, where what its calls tell is kept, too. Its provider is asked for
+    /// its window, for two seconds at most, unless the file of `agent` says it or the provider was asked lately.
+    pub async fn with_findings(mut self, agent: &Agent, home: &Home, clock: &Clock) -> Self {
+        if let Route::Http(http) = &self.route {
+            let (findings, found) = ModelFindings::open(&agent.model, http.base_url(), home, clock).await;
+            let known = match agent.context_window {
+                Some(_) => found,
+                None => findings.ask(found, http, &self.name).await,
+            };
+            self.window = context_window::of(&self.name, agent.context_window, known.as_ref());
+            self.findings = Some(findings);
+        }
+        self
     }
 
     /// The model `provider/model`.
@@ -57,9 +82,10 @@ impl Model {
             }
             return Ok(Self {
                 name: name.to_owned(),
-                window: context_window::of(name, None),
+                window: context_window::of(name, None, None),
                 sees: false,
                 route: Route::Demo(DemoModel::from_environment()),
+                findings: None,
             });
         }
         let Some(provider) = provider else {
@@ -71,8 +97,8 @@ impl Model {
         };
         require_key(provider_id, name, provider).map_err(TaskError::from)?;
         let http = HttpProvider::new(provider_id, provider).map_err(TaskError::from)?;
-        let (window, sees) = (context_window::of(name, None), provider.sees(name));
-        Ok(Self { name: name.to_owned(), window, sees, route: Route::Http(Box::new(http)) })
+        let (window, sees) = (context_window::of(name, None, None), provider.sees(name));
+        Ok(Self { name: name.to_owned(), window, sees, route: Route::Http(Box::new(http)), findings: None })
     }
 
     /// The provider's own name of the model, for `ModelRequest::model`.
@@ -83,6 +109,11 @@ impl Model {
     /// How much it reads at once; its tokens are for `ModelRequest::context_window`.
     pub fn window(&self) -> &ContextWindow {
         &self.window
+    }
+
+    /// How many tokens its provider counts for 100 that we estimate, 50 to 200.
+    pub fn estimate_percent(&self) -> u64 {
+        self.findings.as_ref().map_or(100, ModelFindings::percent)
     }
 
     /// Whether it is shown the pictures of a conversation; another one reads where they lie.
@@ -98,11 +129,15 @@ impl Model {
     /// Calls the model. Pieces of the answer are sent to `to`; the whole answer is returned. Dropping the future aborts
     /// the HTTP request at once.
     pub async fn call(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
-        match &self.route {
+        let answer = match &self.route {
             Route::Demo(demo) => Ok(demo.call(request, to).await),
             Route::Http(http) if self.sees => http.call(http.with_pictures(request).await.as_ref(), to).await,
             Route::Http(http) => http.call(request, to).await,
+        };
+        if let Some(findings) = &self.findings {
+            findings.take(request, &answer).await;
         }
+        answer
     }
 }
 
@@ -122,3 +157,6 @@ fn require_key(id: &str, model: &str, provider: &Provider) -> Result<(), ModelEr
 fn refused(code: ErrorCode, message: String, suggestion: &str) -> TaskError {
     super::ModelError { suggestion: Some(suggestion.to_owned()), ..plain(code, message) }.into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -161,7 +161,7 @@ impl ResponseReader {
 
 fn estimated(origin: &CallContext, message: &AssistantMessage) -> Usage {
     let calls = message.calls.iter().map(|call| match &call.args {
-        Ok(args) => args.to_string().len() as u64 / 4,
+        Ok(args) => estimate(&args.to_string()),
         Err(raw) => estimate(raw),
     });
     let output_tokens = estimate(&message.text) + calls.sum::<u64>();

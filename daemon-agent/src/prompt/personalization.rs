@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use protocol::text::head_and_tail;
+use protocol::{text::head_and_tail, tokens};
 use rustix::fs::OFlags;
 
 use crate::home::{Home, open_plain};
@@ -32,8 +32,8 @@ pub(super) struct PersonalizationBlock {
     pub tag: &'static str,
     pub name: &'static str,
     pub text: String,
-    /// Size of the whole file in bytes, if this is only a part of it.
-    pub of: Option<usize>,
+    /// Tokens of the whole file, if this is only a part of it.
+    pub of: Option<u64>,
 }
 
 /// The blocks of the existing files.
@@ -43,7 +43,7 @@ pub(super) async fn blocks(agent: &str, home: &Home) -> Vec<PersonalizationBlock
         let found = PERSONALIZATION_FILES.iter().filter_map(|(tag, name, bound)| {
             let text = places(&agent, &home, name).iter().find_map(|path| read(path))?;
             let text = text.trim();
-            let of = (text.len() > *bound).then_some(text.len());
+            let of = (text.len() > *bound).then(|| tokens::estimate(text));
             Some(PersonalizationBlock { tag, name, text: head_and_tail(text, *bound), of })
         });
         found.filter(|block| !block.text.is_empty()).collect()

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use protocol::{
     Excerpt, SessionId, TaskId, Turn, TurnPart, TurnRole,
     context::{ContextWindow, WindowSource},
+    tokens::estimate,
 };
 use serde_json::{Value, json};
 
@@ -208,7 +209,7 @@ fn what_is_remembered_cannot_end_its_fence() {
 
 #[tokio::test]
 async fn every_layer_of_a_request_is_measured() {
-    let large = "x".repeat(20_000);
+    let large = "word ".repeat(4_000);
     let (_folder, home) = home_with(&[("workspace/SOUL.md", "be brief"), ("workspace/AGENTS.md", &large)]);
     let system = super::system(&agent(), &home, &place(), false).await;
     let turn = Turn { role: TurnRole::User, parts: vec![TurnPart::Text { text: "12345678".to_owned() }] };
@@ -225,7 +226,7 @@ async fn every_layer_of_a_request_is_measured() {
     let mut request = request(super::messages(&with, &home, &recall));
     let window = ContextWindow { tokens: 20_000, source: WindowSource::Table, at: None };
     let mut layers = RequestLayers::new(&asked, &home, &tools);
-    let shown = json!(layers.report(&request, &window, None));
+    let shown = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
     let names: Vec<_> =
         shown["layers"].as_array().expect("layers").iter().map(|layer| layer["layer"].clone()).collect();
     let all = ["system", "tools", "personalization", "memory", "plan", "artifacts", "files", "history"];
@@ -247,7 +248,7 @@ async fn every_layer_of_a_request_is_measured() {
     let personal = layer(&shown, "personalization")["items"].clone();
     assert_eq!(
         (&personal[0]["name"], &personal[1]["truncated"]["of"]),
-        (&json!("SOUL.md"), &json!(5_000)),
+        (&json!("SOUL.md"), &json!(estimate(large.trim()))),
         "{personal}"
     );
     assert_eq!(layer(&shown, "memory")["items"][0]["truncated"]["of"], json!(900));
@@ -257,15 +258,15 @@ async fn every_layer_of_a_request_is_measured() {
     let call = ToolCall { id: "c".to_owned(), name: "grep".to_owned(), args: Ok(json!({ "pattern": "x" })) };
     request.messages.push(Message::Assistant(AssistantMessage { calls: vec![call], ..AssistantMessage::default() }));
     let tool = "grep".to_owned();
-    request.messages.push(Message::Tool { call_id: "c".to_owned(), tool, content: "y".repeat(4_000), ok: true });
-    let measured = json!(layers.report(&request, &window, Some(12_345)));
+    request.messages.push(Message::Tool { call_id: "c".to_owned(), tool, content: "word ".repeat(1_000), ok: true });
+    let measured = json!(layers.report(&request, &window, RequestTokens::Measured(12_345)));
     assert_eq!((&measured["used"], &measured["source"], sum(&measured)), (&json!(12_345), &json!("measured"), 12_345));
     assert_eq!(layer(&measured, "results")["source"], "estimated");
-    let again = json!(layers.report(&request, &window, None));
-    assert!((1_000..1_020).contains(&layer(&again, "results")["tokens"].as_u64().expect("tokens")), "{again:#}");
+    let again = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
+    assert!((1_000..1_100).contains(&layer(&again, "results")["tokens"].as_u64().expect("tokens")), "{again:#}");
     assert_eq!(layer(&again, "history")["tokens"], said, "nothing is counted twice");
     layers.begin_again();
-    assert_eq!(json!(layers.report(&request, &window, None)), again);
+    assert_eq!(json!(layers.report(&request, &window, RequestTokens::Estimated(100))), again);
 
     let sent = sent_excerpts(&recall);
     assert_eq!((sent.len(), sent[0].text.as_str()), (2, "tabs"));

@@ -44,6 +44,15 @@ pub struct RequestLayers {
     conversation: CountedMessages,
 }
 
+/// How the tokens of a whole request are known.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestTokens {
+    /// Its provider counted them.
+    Measured(u64),
+    /// They are estimated, and its provider counts so many for 100 of them.
+    Estimated(u64),
+}
+
 /// What the messages take that are counted already, tokens.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct CountedMessages {
@@ -72,9 +81,8 @@ impl RequestLayers {
     /// The layers beside a conversation that is not counted yet.
     pub fn new(asked: &PromptParts<'_>, home: &Home, tools: &[ToolSpec]) -> Self {
         let personal = asked.system.personal.iter();
-        let personal: Vec<LayerItem> = personal
-            .map(|block| item(block.name, estimate(&block.text), block.of.map(|of| (of as u64).div_ceil(4))))
-            .collect();
+        let personal: Vec<LayerItem> =
+            personal.map(|block| item(block.name, estimate(&block.text), block.of)).collect();
         let personal = PromptLayer::of(Layer::Personalization, personal);
         let system = estimate(&asked.system.text).saturating_sub(personal.tokens);
         let tools = tools.iter().map(|tool| item(tool.name, spec(tool), None)).collect();
@@ -131,22 +139,26 @@ impl RequestLayers {
         layers
     }
 
-    /// The event about a request of so many tokens, as its provider counted them, or about one that is not made yet:
-    /// `{window, windowSource, reserve, threshold, used, source, hint, layers}`. `hint` means that the conversation should be
-    /// compacted.
+    /// The event about a request:
+    /// `{window, windowSource, windowAt?, reserve, threshold, used, source, hint, layers}`. `hint` means that the conversation
+    /// should be compacted.
     pub fn report(
         &mut self,
         request: &ModelRequest,
         window: &ContextWindow,
-        measured: Option<u64>,
+        tokens: RequestTokens,
     ) -> BTreeMap<String, Value> {
         let mut layers = self.estimated(&request.messages);
-        if let Some(measured) = measured {
-            share(&mut layers, measured);
-        }
+        let (source, all) = match tokens {
+            RequestTokens::Measured(counted) => (UsageSource::Measured, counted),
+            RequestTokens::Estimated(percent) => {
+                let estimated: u64 = layers.iter().map(|layer| layer.tokens).sum();
+                (UsageSource::Estimated, estimated.saturating_mul(percent) / 100)
+            }
+        };
+        share(&mut layers, all);
         let (used, budget) = divided(&layers, request, window);
         let (reserve, threshold) = (budget.reserve, budget.threshold(DEFAULT_THRESHOLD_PERCENT));
-        let source = if measured.is_some() { UsageSource::Measured } else { UsageSource::Estimated };
         let layers: Vec<Value> = layers.into_iter().map(PromptLayer::into_json).collect();
         let fields = [
             ("window", json!(window.tokens)),
@@ -158,7 +170,8 @@ impl RequestLayers {
             ("hint", json!(used >= threshold)),
             ("layers", json!(layers)),
         ];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let at = window.at.map(|at| ("windowAt", json!(at)));
+        fields.into_iter().chain(at).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

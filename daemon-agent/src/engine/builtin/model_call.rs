@@ -4,7 +4,7 @@
 mod failure;
 mod prune;
 
-use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head};
+use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head, tokens};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -16,7 +16,10 @@ use super::{
         cost::{self, Pricing},
     },
 };
-use crate::model::{Answer, Delta, ModelError};
+use crate::{
+    model::{Answer, Delta, ModelError},
+    prompt::RequestTokens,
+};
 pub(super) use failure::Tries;
 
 /// Deltas that may wait between the stream and the log.
@@ -30,22 +33,19 @@ const MAX_TOOL_NAME_BYTES: usize = 128;
 /// Larger token counts are implausible.
 const MAX_PLAUSIBLE_TOKENS: u64 = 1 << 40;
 
-/// Bytes of a token, about, as `protocol::tokens` counts.
-const BYTES_PER_TOKEN: u64 = 4;
-
 /// What a model call has streamed.
 #[derive(Debug, Default)]
 struct HeardDeltas {
     /// Its reasoning.
     thought: String,
-    /// Of text and reasoning.
-    bytes: u64,
+    /// Tokens of text and reasoning, about.
+    tokens: u64,
 }
 
 impl HeardDeltas {
     fn take(&mut self, delta: &Delta) {
         let (Delta::Text(piece) | Delta::Reasoning(piece)) = delta;
-        self.bytes += piece.len() as u64;
+        self.tokens += tokens::estimate(piece);
         if matches!(delta, Delta::Reasoning(_)) {
             self.thought.push_str(piece);
         }
@@ -157,8 +157,8 @@ impl AgentLoop {
     /// A provider charges for a call that was dropped, too, and no longer says how much.
     async fn count_dropped(&mut self, heard: &HeardDeltas) {
         let usage = Usage {
-            input_tokens: self.request.estimated_tokens(),
-            output_tokens: heard.bytes.div_ceil(BYTES_PER_TOKEN),
+            input_tokens: self.request.estimated_tokens() * self.model.estimate_percent() / 100,
+            output_tokens: heard.tokens,
             source: UsageSource::Estimated,
             ..Usage::default()
         };
@@ -175,9 +175,14 @@ impl AgentLoop {
 
     /// Reports what filled the window in a call that has ended.
     async fn tell_context(&mut self, usage: &Usage) {
-        let measured = Some(usage.input_tokens).filter(|tokens| usage.source == UsageSource::Measured && *tokens > 0);
+        let tokens = match usage {
+            Usage { source: UsageSource::Measured, input_tokens: 1.., .. } => {
+                RequestTokens::Measured(usage.input_tokens)
+            }
+            _ => RequestTokens::Estimated(self.model.estimate_percent()),
+        };
         let Some(layers) = &mut self.layers else { return };
-        let mut told = layers.report(&self.request, self.model.window(), measured);
+        let mut told = layers.report(&self.request, self.model.window(), tokens);
         told.insert("step".to_owned(), json!(self.step));
         self.emit(AgentStreamEvent::Context(told)).await;
     }

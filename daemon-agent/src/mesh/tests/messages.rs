@@ -62,7 +62,7 @@ async fn what_is_said_to_a_waiting_task_survives_a_restart_and_is_told_when_it_b
     let lab = endpoint.provider(ProviderApi::OpenAi).base_url;
     let file = |name: &str, text: &str| std::fs::write(fixture.folder.path().join(name), text).expect("written");
     file("config.yaml", &format!("providers:\n  lab: {{ api: openai, baseUrl: \"{lab}\", apiKey: k }}\n"));
-    file("agents/other.yaml", "model: lab/m1\n");
+    file("agents/other.yaml", "model: lab/m1\ncontextWindow: 32768\n");
     let mut fixture = fixture.killed().welcomed(&[]).await;
     fixture.command(Command::Drain { drained: false }).await;
     let EventBody::Completed { result } = fixture.ending(&attempt).await else { panic!("completed") };

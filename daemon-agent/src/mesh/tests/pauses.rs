@@ -41,7 +41,7 @@ async fn a_task_that_waits_keeps_its_pause_over_a_restart_until_somebody_resumes
     let lab = endpoint.provider(ProviderApi::OpenAi).base_url;
     let file = |name: &str, text: &str| std::fs::write(fixture.folder.path().join(name), text).expect("written");
     file("config.yaml", &format!("providers:\n  lab: {{ api: openai, baseUrl: \"{lab}\", apiKey: k }}\n"));
-    file("agents/other.yaml", "model: lab/m1\n");
+    file("agents/other.yaml", "model: lab/m1\ncontextWindow: 32768\n");
     let mut fixture = fixture.killed().welcomed(&[]).await;
     fixture.command(Command::Drain { drained: false }).await;
     fixture.until(&held, is_hold).await;

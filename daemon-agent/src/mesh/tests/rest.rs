@@ -50,7 +50,7 @@ impl Fixture {
         let file = |name: &str, text: &str| std::fs::write(fixture.folder.path().join(name), text).expect("written");
         let providers = format!("providers:\n  lab: {{ api: openai, baseUrl: \"{lab}\", apiKey: k }}\n");
         file("config.yaml", &format!("maxTasks: {max_tasks}\n{providers}"));
-        file("agents/careful.yaml", "model: lab/m1\nmode: always_ask\n");
+        file("agents/careful.yaml", "model: lab/m1\ncontextWindow: 32768\nmode: always_ask\n");
         fixture.killed().welcomed(&[]).await
     }
 

@@ -90,7 +90,7 @@ fn usage_is_the_last_told_or_an_estimate() {
     assert_eq!(read(ProviderApi::OpenAi, &body).expect("an answer").4.output_tokens, 2);
     let none =
         read(ProviderApi::OpenAi, &sse(&[says(json!({ "content": "12345678" })), ends("stop")])).expect("an answer").4;
-    assert_eq!((none.source, none.input_tokens, none.output_tokens), (UsageSource::Estimated, 50, 2));
+    assert_eq!((none.source, none.input_tokens, none.output_tokens), (UsageSource::Estimated, 50, 3));
 }
 
 #[test]

@@ -94,6 +94,7 @@ impl AgentLoop {
                 let text =
                     format!("{failed} gave no answer ({said}). Going on with {named}, the agent's fallbackModel.");
                 self.notice(NoticeLevel::Warning, text).await;
+                let model = model.with_findings(&agent, &self.run.home, &self.clock).await;
                 self.switch_model(agent, model, pricing);
                 return Ok(());
             }

@@ -5,7 +5,10 @@ mod plan;
 
 use std::io;
 
-use protocol::{NoticeLevel, context::DEFAULT_THRESHOLD_PERCENT};
+use protocol::{
+    NoticeLevel,
+    context::{ContextWindow, DEFAULT_THRESHOLD_PERCENT},
+};
 
 use super::AgentLoop;
 use crate::prompt::conversation_tokens;
@@ -22,7 +25,10 @@ impl AgentLoop {
     pub(super) async fn make_room(&mut self) {
         // A compaction has no tools; it makes its own pieces.
         let Some(layers) = &mut self.layers else { return };
-        let (used, budget) = layers.budget(&self.request, self.model.window());
+        // Estimates that are known to be too low or too high are so of a window that is smaller or larger.
+        let window = self.model.window();
+        let tokens = window.tokens.saturating_mul(100) / self.model.estimate_percent().max(1);
+        let (used, budget) = layers.budget(&self.request, &ContextWindow { tokens, ..window.clone() });
         if used <= budget.threshold(DEFAULT_THRESHOLD_PERCENT) {
             return;
         }
