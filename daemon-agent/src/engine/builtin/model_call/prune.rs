@@ -14,7 +14,7 @@ use super::AgentLoop;
 use crate::prompt::conversation_tokens;
 use plan::{ConversationRoom, PrunedConversation};
 
-/// Share of the threshold that is left after a step, percent of what conversation and files may take.
+/// What is taken after a step: half of the threshold, percent of what conversation and files may take.
 const GOAL_PERCENT: u64 = DEFAULT_THRESHOLD_PERCENT / 2;
 /// A step that frees less waits until the window is nearly full, percent of the same.
 const MIN_FREED_PERCENT: u64 = 5;
@@ -23,7 +23,7 @@ const NEARLY_FULL_PERCENT: u64 = 90;
 impl AgentLoop {
     /// Shortens results and calls of tools if the next call would pass the threshold, and says what became of them.
     pub(super) async fn make_room(&mut self) {
-        // A compaction has no tools; it makes its own pieces.
+        // Nothing is counted for a compaction, which has no tools, and after a rest whose record is of an earlier version.
         let Some(layers) = &mut self.layers else { return };
         // Estimates that are known to be too low or too high are so of a window that is smaller or larger.
         let window = self.model.window();

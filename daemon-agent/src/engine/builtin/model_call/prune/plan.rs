@@ -139,6 +139,7 @@ struct AnsweredCall<'a> {
     short_arguments: OnceCell<Value>,
 }
 
+/// A conversation, and what of it can be shortened.
 struct Conversation<'a> {
     messages: &'a [Message],
     tokens: u64,
@@ -310,7 +311,8 @@ impl Messages {
 
 /// How many calls were left out before this message, if it says so.
 fn left_out_before(text: &str) -> Option<usize> {
-    text.strip_prefix(LEFT_OUT_START)?.strip_suffix(']')?.parse().ok()
+    let count: u32 = text.strip_prefix(LEFT_OUT_START)?.strip_suffix(']')?.parse().ok()?;
+    usize::try_from(count).ok()
 }
 
 impl AnsweredCall<'_> {

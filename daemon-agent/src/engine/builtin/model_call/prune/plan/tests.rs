@@ -36,11 +36,11 @@ fn long(count: usize) -> Vec<Message> {
 }
 
 fn results(messages: &[Message]) -> Vec<(&str, &str)> {
-    let result = |message| match message {
-        &Message::Tool { ref call_id, ref content, .. } => Some((call_id.as_str(), content.as_str())),
+    let results = messages.iter().filter_map(|message| match message {
+        Message::Tool { call_id, content, .. } => Some((call_id.as_str(), content.as_str())),
         _ => None,
-    };
-    messages.iter().filter_map(result).collect()
+    });
+    results.collect()
 }
 
 #[test]
