@@ -265,6 +265,12 @@ async fn every_layer_of_a_request_is_measured() {
     let again = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
     assert!((1_000..1_100).contains(&layer(&again, "results")["tokens"].as_u64().expect("tokens")), "{again:#}");
     assert_eq!(layer(&again, "history")["tokens"], said, "nothing is counted twice");
+    // A provider that counts half as much again, whose window is known since some moment.
+    let told = ContextWindow { at: Some(protocol::Instant(0)), source: WindowSource::Provider, ..window.clone() };
+    let calibrated = json!(layers.report(&request, &told, RequestTokens::Estimated(150)));
+    assert_eq!((&calibrated["used"], &calibrated["source"]), (&json!(sum(&again) * 3 / 2), &json!("estimated")));
+    assert_eq!((sum(&calibrated), &calibrated["windowAt"]), (sum(&again) * 3 / 2, &json!("1970-01-01T00:00:00.000Z")));
+    assert_eq!(again.get("windowAt"), None);
     layers.begin_again();
     assert_eq!(json!(layers.report(&request, &window, RequestTokens::Estimated(100))), again);
 
