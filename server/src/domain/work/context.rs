@@ -155,7 +155,8 @@ impl ModelLimits {
         let source = if known.is_some() { told } else { WindowSource::Assumed };
         let tokens = known.unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS);
         let window = ContextWindow { tokens, source, at: None };
-        Self { window, reserve: reserve(tokens, None), caps: ResultCaps::default() }
+        let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default();
+        Self { window, reserve: reserve(tokens, None), caps }
     }
 }
 

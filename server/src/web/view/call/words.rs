@@ -52,6 +52,7 @@ pub fn says(tool: &str, args: &Value, done: Option<&str>) -> Option<String> {
             };
             short(&format!("{word}: {note}"))
         }),
+        "read_output" => Some("An earlier result, read again".to_owned()),
         "search_memory" => text("query").map(|query| short(&format!("Memory searched for {query}"))),
         "add_artifact" => text("title").or_else(|| text("id")).map(|name| short(&format!("Artifact {name}"))),
         _ => None,
