@@ -51,7 +51,7 @@ fn a_line_says_what_a_call_was_about_and_what_came_of_it() {
         (made("grep", json!({"pattern": "fn main"}), "a.rs:1:fn main() {"), r#"[tool: grep("fn main") → 1 match]"#),
         (
             made("read_output", json!({"callId": "c7"}), tokens::head_and_tail(&numbered, 100)),
-            r#"[tool: read_output("c7") → over 30 lines]"#,
+            r#"[tool: read_output("c7") → over 16 lines]"#,
         ),
         (made("glob", json!({"pattern": "*.rs"}), "a.rs\nb.rs"), r#"[tool: glob("*.rs") → 2 files]"#),
         (made("list_files", json!({}), "src/\nCargo.toml"), "[tool: list_files() → 2 entries]"),

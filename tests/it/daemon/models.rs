@@ -176,7 +176,7 @@ async fn a_full_window_is_named_with_its_numbers() {
     let task = fixture.play("too much").await;
     assert_eq!(task["error"]["code"], "context_overflow", "{task:#}");
     assert_eq!(task["error"]["details"]["maxTokens"], 8192, "{task:#}");
-    assert_eq!(fixture.llm.requests().len(), 1, "not asked again as it is");
+    assert_eq!(fixture.llm.requests().len(), 2, "asked once more, without files, and not again");
     fixture.board.assert_invariants().await;
 }
 

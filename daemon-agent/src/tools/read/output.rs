@@ -29,6 +29,8 @@ const MAX_LINE_BYTES: usize = 2_000;
 const MIN_LINE_BYTES: usize = 64;
 /// Tokens for the remark at the end.
 const REMARK_TOKENS: u64 = 16;
+/// What the lines of a part may cost more together than one by one: at most this part of it, as its divisor.
+const ROUNDING_SHARE: u64 = 50;
 /// Least that is left of a result with a hint, tokens.
 const MIN_CUT_TOKENS: u64 = 48;
 /// Longest id that a failure repeats, bytes.
@@ -124,7 +126,7 @@ pub fn run(kept: &KeptResults, args: &Value, most_tokens: u64, deadline: &CallDe
     let width = usize::try_from(most_tokens).unwrap_or(usize::MAX).clamp(MIN_LINE_BYTES, MAX_LINE_BYTES);
     let mut lines = DividedLines { reader: BufReader::with_capacity(64 * 1024, file), width, over: Vec::new() };
     let mut shown = TruncatedLines::default();
-    let (mut number, mut room) = (0, most_tokens.saturating_sub(REMARK_TOKENS));
+    let (mut number, mut room) = (0, most_tokens.saturating_sub(REMARK_TOKENS + most_tokens / ROUNDING_SHARE));
     while let Some(line) = lines.next().map_err(explain)? {
         number += 1;
         if number < first {

@@ -60,9 +60,9 @@ pub fn newest_query(range: PastRange<'_>) -> Query<Vec<Exchange>> {
     query(ANY, range, FIRST_TURNS)
 }
 
-// An attempt that goes on from others, three at most, belongs to one answer with them. Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay
-// where they are. A question belongs to attempt 0; named so, SQLite finds a task's messages by their index instead of reading
-// the whole session.
+// An attempt that goes on from others, three at most, is one answer with them; a question belongs to attempt 0. Asked for one
+// attempt at a time, SQLite finds a task's messages by their index instead of reading the whole session. Reasoning is never
+// sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay where they are.
 macro_rules! turns {
     ($which:literal) => {
         concat!(
@@ -75,8 +75,10 @@ macro_rules! turns {
              WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 AND kind = 'work' ",
             $which,
             "ORDER BY message_seq DESC LIMIT $5 + 0) t \
+             CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) k \
              JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
-             AND m.attempt IN (0, t.attempt, t.goes_on_from, t.goes_on_from + 1, t.goes_on_from + 2) \
+             AND m.attempt = CASE WHEN k.n = 0 THEN 0 WHEN k.n = 1 THEN t.attempt \
+             WHEN t.goes_on_from + k.n - 2 < t.attempt THEN t.goes_on_from + k.n - 2 END \
              LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
              AND p.kind <> 'reasoning' ORDER BY t.message_seq DESC, m.seq, p.idx"
         )

@@ -30,7 +30,7 @@ fn answer(text: &str, calls: &[(&str, &str, Value, String)]) -> Vec<Message> {
 fn long(count: usize) -> Vec<Message> {
     let call = |n: usize| {
         let id = format!("c{n}");
-        answer("", &[(&id, "shell", json!({ "command": format!("cat {n}") }), format!("{}\n", n % 10).repeat(2_000))])
+        answer("", &[(&id, "shell", json!({ "command": format!("cat {n}") }), format!("{}\n", n % 10).repeat(500))])
     };
     std::iter::once(user("Do it")).chain((0..count).flat_map(call)).collect()
 }
@@ -51,7 +51,7 @@ fn the_oldest_results_become_lines_first() {
     let pruned = prune(&messages, &caps, ConversationRoom { goal: 15_000, limit: 30_000 }).expect("too long");
     assert_eq!((pruned.lines, pruned.cut, pruned.left_out), (40 - 1 - 12, 0, 0));
     let now = results(&pruned.messages);
-    assert_eq!(now[0], ("c0", r#"[tool: shell("cat 0") → done, 2000 lines; callId c0]"#));
+    assert_eq!(now[0], ("c0", r#"[tool: shell("cat 0") → done, 500 lines; callId c0]"#));
     assert_eq!(now[27..], results(&messages)[27..]);
     let whole: Vec<(&str, &str)> = pruned.shortened.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
     assert_eq!(whole, results(&messages)[..27]);
@@ -93,7 +93,7 @@ fn newest_checks_stay_longer_than_other_results() {
 
 #[test]
 fn the_newest_answers_results_are_cut_only_for_the_limit() {
-    let big = |id: &'static str| (id, "grep", json!({ "pattern": "x" }), format!("{id} line\n").repeat(4_000));
+    let big = |id: &'static str| (id, "grep", json!({ "pattern": "x" }), format!("{id} line\n").repeat(2_000));
     let mut messages = long(3);
     messages.extend(answer("", &[big("a"), big("b")]));
     let caps = ResultCaps { tokens: 7_000, ..ResultCaps::default() };
