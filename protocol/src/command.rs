@@ -334,6 +334,28 @@ pub struct TaskLimits {
     pub on_limit: Option<LimitPolicy>,
 }
 
+impl TaskLimits {
+    /// The smaller of each; where one of the two says `Stop`, it stops.
+    #[must_use]
+    pub fn smallest(&self, other: &Self) -> Self {
+        fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+            a.into_iter().chain(b).min()
+        }
+        let on_limit = match (self.on_limit, other.on_limit) {
+            (Some(LimitPolicy::Stop), _) | (_, Some(LimitPolicy::Stop)) => Some(LimitPolicy::Stop),
+            (policy, other) => policy.or(other),
+        };
+        Self {
+            steps: least(self.steps, other.steps),
+            tool_calls: least(self.tool_calls, other.tool_calls),
+            tokens: least(self.tokens, other.tokens),
+            cost_usd: self.cost_usd.into_iter().chain(other.cost_usd).reduce(f64::min),
+            minutes: least(self.minutes, other.minutes),
+            on_limit,
+        }
+    }
+}
+
 /// What happens when a task reaches one of its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

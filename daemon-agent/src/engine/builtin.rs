@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult, TaskSubmit,
-    Usage, suggestion::without_suggestions, text::summary,
+    ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult,
+    TaskSubmit, Usage, suggestion::without_suggestions, text::summary,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -157,6 +157,8 @@ struct AgentLoop {
     turn: u32,
     /// What people said before the plan was approved: the conversation begins anew with every plan.
     said_while_planning: Vec<Message>,
+    /// Questions instead of which somebody said something that the agent was not told yet.
+    overtaken: Vec<ApprovalId>,
     /// The session's plan.
     plan: PlanEditor,
     memory: MemoryEditor,
@@ -244,6 +246,7 @@ impl AgentLoop {
             failed_calls: FailedCalls::default(),
             turn: 1,
             said_while_planning: Vec::new(),
+            overtaken: Vec::new(),
             plan,
             memory,
             recall,
@@ -389,9 +392,10 @@ impl AgentLoop {
 impl AgentLoop {
     /// Takes what an answer suggests for the memory, the closing one or one before more work. Returns how many were taken.
     async fn take_suggestions(&mut self, text: &str) -> usize {
-        if self.gate.denies_words("remember") {
+        if self.gate.restricts_words("remember") {
             if without_suggestions(text) != text {
-                let text = "A suggestion for the memory was not taken: a rule denies `remember`.".to_owned();
+                let text = "A suggestion for the memory was not taken: by a rule `remember` is denied, or asked about."
+                    .to_owned();
                 self.notice(NoticeLevel::Warning, text).await;
             }
             return 0;

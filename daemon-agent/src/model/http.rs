@@ -245,7 +245,8 @@ impl HttpProvider {
         self.api
     }
 
-    fn origin(&self, model: &str, estimate: u64, window: u64) -> CallContext {
+    /// The provider and a request, for what fails.
+    pub(super) fn origin(&self, model: &str, estimate: u64, window: u64) -> CallContext {
         CallContext {
             provider: self.provider.clone(),
             model: model.to_owned(),

@@ -116,6 +116,16 @@ impl Model {
         self.findings.as_ref().map_or(100, ModelFindings::percent)
     }
 
+    /// What a request fails with that has so many tokens by estimate, more than the model reads.
+    pub fn too_long(&self, estimate: u64) -> ModelError {
+        let window = self.window.tokens;
+        let origin = match &self.route {
+            Route::Demo(_) => CallContext { provider: "demo".to_owned(), estimate, window, ..CallContext::default() },
+            Route::Http(http) => http.origin(&self.name, estimate, window),
+        };
+        origin.overflow(&format!("it has about {estimate} tokens, and the model reads {window}"), None)
+    }
+
     /// Whether it is shown the pictures of a conversation; another one reads where they lie.
     pub fn sees(&self) -> bool {
         self.sees

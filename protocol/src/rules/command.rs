@@ -208,6 +208,9 @@ fn sure_starts(words: &[Word]) -> BTreeSet<usize> {
             }
             _ => {}
         }
+        if let Some(behind) = words.get(at..).and_then(programs::run_behind) {
+            open.extend(behind_options(words, at + behind));
+        }
     }
     found
 }
@@ -243,7 +246,7 @@ fn may_begin_anywhere(part: &Part, sure: &BTreeSet<usize>) -> bool {
             match programs::kind(&word.text) {
                 ProgramKind::Wrapper => !only_asks(&part.words, at),
                 ProgramKind::Container => part.words.iter().any(|word| matches!(word.text.as_str(), "run" | "exec")),
-                _ => false,
+                _ => part.words.get(at..).is_some_and(|words| programs::run_behind(words).is_some()),
             }
         })
 }
@@ -251,6 +254,7 @@ fn may_begin_anywhere(part: &Part, sure: &BTreeSet<usize>) -> bool {
 /// How the texts are read that a program is given; `None` when it runs none.
 fn text_kind(words: &[Word]) -> Option<TextKind> {
     match programs::kind(&words.first()?.text) {
+        _ if programs::run_behind(words).is_some() => Some(TextKind::Commands),
         ProgramKind::Plain | ProgramKind::Container | ProgramKind::Find => None,
         ProgramKind::Interpreter => Some(TextKind::Foreign),
         ProgramKind::Wrapper | ProgramKind::Shell => Some(TextKind::Commands),

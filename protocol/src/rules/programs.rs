@@ -24,6 +24,7 @@ const WRAPPERS: &[&str] = &[
     "at",
     "batch",
     "builtin",
+    "bunx",
     "busybox",
     "bwrap",
     "caffeinate",
@@ -34,6 +35,7 @@ const WRAPPERS: &[&str] = &[
     "coproc",
     "crontab",
     "dbus-run-session",
+    "direnv",
     "doas",
     "entr",
     "env",
@@ -49,12 +51,16 @@ const WRAPPERS: &[&str] = &[
     "ionice",
     "ltrace",
     "nice",
+    "nix-shell",
     "nohup",
+    "npx",
     "nsenter",
     "numactl",
     "parallel",
     "perf",
+    "pipx",
     "pkexec",
+    "pnpx",
     "prlimit",
     "proot",
     "runuser",
@@ -81,6 +87,7 @@ const WRAPPERS: &[&str] = &[
     "trap",
     "unbuffer",
     "unshare",
+    "uvx",
     "valgrind",
     "watch",
     "watchexec",
@@ -125,40 +132,14 @@ const INTERPRETERS: &[&str] = &[
 ];
 /// Programs with commands somewhere in their arguments or files, beside those above: no page writes a permission for them.
 const OTHER_RUNNERS: &[&str] = &[
-    "bunx",
-    "direnv",
-    "ed",
-    "emacs",
-    "ex",
-    "gmake",
-    "just",
-    "ld.so",
-    "less",
-    "make",
-    "man",
-    "ninja",
-    "nix-shell",
-    "npx",
-    "nvim",
-    "pipx",
-    "pnpx",
-    "rg",
-    "rsync",
-    "scp",
-    "sed",
-    "sftp",
-    "sort",
-    "split",
-    "tar",
-    "uvx",
-    "vi",
-    "vim",
-    "zip",
+    "ed", "emacs", "ex", "gmake", "just", "ld.so", "less", "make", "man", "ninja", "nvim", "rg", "rsync", "scp", "sed",
+    "sftp", "sort", "split", "tar", "vi", "vim", "zip",
 ];
 /// Programs whose first argument says what they do.
 const COMMANDS_OF_COMMANDS: &[&str] = &[
     "asdf",
     "bun",
+    "bundle",
     "cargo",
     "conda",
     "docker",
@@ -166,21 +147,33 @@ const COMMANDS_OF_COMMANDS: &[&str] = &[
     "git",
     "go",
     "gradle",
+    "hatch",
     "helm",
     "kubectl",
+    "mamba",
     "mise",
     "mvn",
     "nix",
     "npm",
+    "pdm",
+    "pip",
     "pipenv",
+    "pixi",
     "pnpm",
     "podman",
     "poetry",
+    "rustup",
     "systemctl",
     "uv",
     "yarn",
 ];
-/// Of these some commands run a program that their arguments name.
+/// Programs of projects and environments that run others behind one of [`RUN_WORDS`], with what stands there before them.
+const RUNNERS: &[&str] = &[
+    "asdf", "bun", "bundle", "cargo", "conda", "hatch", "mamba", "mise", "nix", "npm", "pdm", "pipenv", "pixi", "pnpm",
+    "poetry", "rustup", "uv", "yarn",
+];
+const RUN_WORDS: &[&str] = &["develop", "dlx", "exec", "run", "shell", "x"];
+/// Of these some commands run a program that their arguments name, or that comes with a package.
 const RUNNING_COMMANDS: &[(&str, &[&str])] = &[
     (
         "git",
@@ -209,6 +202,12 @@ const RUNNING_COMMANDS: &[(&str, &[&str])] = &[
     ("npm", &["exec", "install", "run", "x"]),
     ("pnpm", &["dlx", "exec", "install", "run"]),
     ("yarn", &["dlx", "exec", "install", "run"]),
+    ("bun", &["add", "install"]),
+    ("bundle", &["install"]),
+    ("pdm", &["add", "build", "install"]),
+    ("pip", &["download", "install", "wheel"]),
+    ("poetry", &["add", "build", "install"]),
+    ("uv", &["add", "build", "pip", "sync", "tool"]),
     ("go", &["generate", "run", "test", "tool"]),
     ("docker", &["exec", "run"]),
     ("podman", &["exec", "run"]),
@@ -263,18 +262,26 @@ pub(super) fn is_too_wide(words: &[PatternWord]) -> Option<&'static str> {
     {
         return Some("it names a program that runs others");
     }
+    let is_open = words.iter().any(|word| !matches!(word, PatternWord::Is(_)));
     if !COMMANDS_OF_COMMANDS.contains(&name) {
-        return None;
+        let runs = matches!(words.get(1)?, PatternWord::Is(command) if RUN_WORDS.contains(&command.as_str()));
+        return (runs && is_open).then_some("with other arguments it runs programs");
     }
     match words.get(1)? {
         PatternWord::Is(command) if !command.starts_with(['-', '+']) => {
-            let runs =
-                RUNNING_COMMANDS.iter().any(|(of, commands)| *of == name && commands.contains(&command.as_str()));
-            let is_open = words.iter().any(|word| !matches!(word, PatternWord::Is(_)));
+            let runs = RUN_WORDS.contains(&command.as_str())
+                || RUNNING_COMMANDS.iter().any(|(of, commands)| *of == name && commands.contains(&command.as_str()));
             (runs && is_open).then_some("with other arguments this command runs programs, or writes files")
         }
         _ => Some("say which of its commands is allowed"),
     }
+}
+
+/// Where the program stands that a program of projects or environments runs, or what comes before it; `None` when it runs none.
+pub(super) fn run_behind(words: &[Word]) -> Option<usize> {
+    let (program, rest) = words.split_first()?;
+    let at = rest.iter().position(|word| RUN_WORDS.contains(&word.text.as_str()))?;
+    RUNNERS.contains(&base(&program.text)).then_some(at + 2)
 }
 
 /// Whether git is told to run something else than its command says.
@@ -297,3 +304,6 @@ pub(super) fn git_option_words(option: &str) -> Option<usize> {
         _ => 1,
     })
 }
+
+#[cfg(test)]
+mod tests;

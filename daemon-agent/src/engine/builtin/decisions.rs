@@ -428,7 +428,10 @@ impl AgentLoop {
     pub(super) async fn step_over(&mut self, call: &ToolCall, note: &str) -> Result<(), Halt> {
         self.go_on().await?;
         if let Some(question) = self.calls.asked.open.remove(&call.id) {
-            self.overtake(&question.awaited(), note).await;
+            let awaited = question.awaited();
+            if self.overtake(&awaited, note).await {
+                self.overtaken.push(awaited.approval_id);
+            }
         }
         Ok(())
     }

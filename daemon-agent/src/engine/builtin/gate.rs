@@ -68,7 +68,9 @@ impl Gate {
         let (agent, policy) = (&run.agent, &run.config.policy);
         let own = run.submit.mode.unwrap_or(agent.mode);
         let bound = policy.max_mode.filter(|most| *most < own);
-        let team = team_rules(&run.submit.rules, bound.is_none()).map_err(|why| unreadable(&why))?;
+        // Also of a task that asks for less than its machine allows: a stricter mode frees nothing.
+        let is_unbound = policy.max_mode.is_none_or(|most| most == AgentMode::AlwaysExecute);
+        let team = team_rules(&run.submit.rules, is_unbound).map_err(|why| unreadable(&why))?;
         let (mode, mode_origin) = match bound {
             Some(most) => (most, "`maxMode` in policy.yaml".to_owned()),
             None if run.submit.mode.is_some() => (own, "the task's mode".to_owned()),
@@ -98,6 +100,9 @@ impl Gate {
     pub fn judge(&self, tool: &str, args: &Value, proposal: &CallProposal) -> CallVerdict {
         let call = proposed(tool, proposal);
         let ruled = judge(self.sets.iter().map(|set| &set.rules), &call);
+        // A permission for git is one for the repository, not for what else its configuration could name.
+        let ruled =
+            ruled.filter(|ruled| !matches!(ruled, RuleVerdict::Allow(_)) || !table::is_git_of_no_repository(proposal));
         let reason = match ruled {
             Some(RuleVerdict::Deny(rule)) => return CallVerdict::Denied(self.denial(&rule, &call)),
             _ if self.allowed.contains(&digest::arguments(tool, args)) => return CallVerdict::Free,
@@ -130,10 +135,12 @@ impl Gate {
         }
     }
 
-    /// Whether a rule denies what an answer does with this tool's means, without a call.
-    pub fn denies_words(&self, tool: &str) -> bool {
+    /// Whether a rule denies, or asks about, what an answer does with this tool's means without a call: nobody can be asked
+    /// about that.
+    pub fn restricts_words(&self, tool: &str) -> bool {
         let call = ProposedCall { tool, subject: CallSubject::Other };
-        matches!(judge(self.sets.iter().map(|set| &set.rules), &call), Some(RuleVerdict::Deny(_)))
+        let ruled = judge(self.sets.iter().map(|set| &set.rules), &call);
+        matches!(ruled, Some(RuleVerdict::Deny(_) | RuleVerdict::Ask(_)))
     }
 
     /// Lets this call pass until the task ends.

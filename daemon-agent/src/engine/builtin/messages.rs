@@ -23,6 +23,7 @@ impl AgentLoop {
     pub(super) async fn tell_steering(&mut self) {
         let messages = self.take_steering();
         self.tell(&messages).await;
+        self.settle_overtaken(!messages.is_empty()).await;
     }
 
     /// What people steer with. It counts as told once [`AgentLoop::tell`] told it.

@@ -80,17 +80,27 @@ impl AgentLoop {
             self.stage = Stage::Model(due);
             self.prepare_call(due).await?;
             self.tell_steering().await;
-            self.make_room().await;
+            let fits = self.make_room().await;
             self.step += 1;
             self.step(StepState::Started, None).await;
             self.state(ActivityState::Thinking, None).await;
             let mut heard = HeardDeltas::default();
-            match self.stream(&mut heard).await {
+            let streamed = match fits {
+                Ok(()) => self.stream(&mut heard).await,
+                Err(too_long) => Streamed::Answered(Err(too_long)),
+            };
+            match streamed {
                 Streamed::Answered(Ok(answer)) => {
                     self.tries = Tries::default();
                     return self.said(answer, &heard.thought).await;
                 }
-                Streamed::Answered(Err(failure)) => due = self.after_failure(failure).await?,
+                Streamed::Answered(Err(failure)) => {
+                    // What it has streamed was paid for.
+                    if heard.tokens > 0 {
+                        self.count_dropped(&heard).await;
+                    }
+                    due = self.after_failure(failure).await?;
+                }
                 Streamed::Steered(author) => {
                     self.count_dropped(&heard).await;
                     self.step(StepState::Discarded, Some(format!("steered by {author}"))).await;

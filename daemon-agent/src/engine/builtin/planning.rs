@@ -25,6 +25,8 @@ const IMPLEMENTATION_PLAN_FILE: &str = "implementation_plan.md";
 const MAX_PLAN_ROUNDS: usize = 5;
 /// Longest preview in an approval request, bytes: it fits an event.
 const MAX_PREVIEW_BYTES: usize = 32 * 1024;
+/// What ends a plan that is longer.
+const LEFT_OUT: &str = "\n\n(The plan was longer: the rest was left out and is not approved.)\n";
 /// Longest note of a person that is passed on, bytes.
 const MAX_NOTE_BYTES: usize = 8 * 1024;
 
@@ -66,8 +68,9 @@ impl AgentLoop {
     /// Makes a plan in the closing answer the session's plan, as the policy allows.
     pub(super) async fn take_plan(&mut self, answer: &str) {
         let Some(said) = plan::of_answer(answer) else { return };
-        if self.gate.denies_words("update_plan") {
-            let text = "The plan in the answer was not taken: a rule denies `update_plan`.".to_owned();
+        if self.gate.restricts_words("update_plan") {
+            let text =
+                "The plan in the answer was not taken: by a rule `update_plan` is denied, or asked about.".to_owned();
             return self.notice(NoticeLevel::Warning, text).await;
         }
         if let Err(why) = self.plan.change("", |now| plan::markdown_of_change(&said, now)).await {
@@ -174,7 +177,11 @@ impl AgentLoop {
             "(The agent answered with no plan.)".clone_into(&mut text);
         }
         text.push('\n');
-        let markdown = head(&text, plan::MAX_PLAN_BYTES).to_owned();
+        // What is approved is what was shown.
+        let mut markdown = head(&text, MAX_PREVIEW_BYTES - LEFT_OUT.len()).to_owned();
+        if markdown.len() < text.len() {
+            markdown.push_str(LEFT_OUT);
+        }
         let written = self.plan.write_beside(IMPLEMENTATION_PLAN_FILE, &markdown).await;
         let hash = written.map_err(|why| Halt::Failed(not_written(&why)))?;
         Ok(PlanText { markdown, hash: Some(hash) })

@@ -201,16 +201,28 @@ impl AgentLoop {
     }
 
     /// Records that somebody said something instead of deciding. The Board knows it by the message, unless the question was
-    /// allowed just before: then it is told that nothing follows.
-    pub(super) async fn overtake(&mut self, awaited: &AwaitedDecision, note: &str) {
+    /// allowed just before: then it is told that nothing follows. `true`: the message alone tells it.
+    pub(super) async fn overtake(&mut self, awaited: &AwaitedDecision, note: &str) -> bool {
         let id = &awaited.approval_id;
         if let Some(response) = awaited.given() {
             self.record(&response).await;
             if response.decision == Decision::Allow {
-                return self.give_up(id, STEPPED_IN).await;
+                self.give_up(id, STEPPED_IN).await;
+                return false;
             }
         }
         self.log.part("approval", json!({ "approvalId": id, "decision": "deny", "note": note })).await;
+        true
+    }
+
+    /// What somebody said instead of deciding was told, so that the Board knows that its questions are denied; or it was taken
+    /// back before, and nothing tells the Board but this.
+    pub(super) async fn settle_overtaken(&mut self, is_told: bool) {
+        for id in std::mem::take(&mut self.overtaken) {
+            if !is_told {
+                self.give_up(&id, STEPPED_IN).await;
+            }
+        }
     }
 }
 

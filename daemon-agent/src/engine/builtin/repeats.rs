@@ -84,7 +84,9 @@ impl AgentLoop {
         let Some(awaited) = self.asked.take().map(|question| question.awaited()) else { return Ok(()) };
         let told = match reply {
             Reply::Steered => {
-                self.overtake(&awaited, STEPPED_IN).await;
+                if self.overtake(&awaited, STEPPED_IN).await {
+                    self.overtaken.push(awaited.approval_id);
+                }
                 return Ok(());
             }
             Reply::Expired => ask_operator::unanswered(&asked, awaited.minutes),

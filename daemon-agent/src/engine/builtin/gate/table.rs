@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::LazyLock};
 
-use protocol::rules::{CallSubject, ProposedCall, Rule, RuleSet, judge};
+use protocol::rules::{CallSubject, ProposedCall, Rule, RuleSet, judge, programs_of};
 
 use crate::{
     sandbox::Network,
@@ -73,6 +73,20 @@ fn only_looks(tool: &str, line: &str, cwd: &Path) -> bool {
         && judge([&*LOOKING_RULES], &call).is_some()
         && !words.any(|word| WRITING_OPTIONS.iter().any(|option| word.starts_with(option)))
         && (!is_git || cwd.join(".git").symlink_metadata().is_ok())
+}
+
+/// Whether git would run in no repository, or in what an agent's files make look like one: its configuration names programs.
+pub fn is_git_of_no_repository(proposal: &CallProposal) -> bool {
+    let ProposalSubject::Command(line) = &proposal.subject else { return false };
+    let is_git = |words: &Vec<String>| words.first().is_some_and(|name| name.rsplit('/').next() == Some("git"));
+    programs_of(line).iter().any(is_git) && !is_in_repository(&proposal.cwd)
+}
+
+/// Whether git finds a folder `.git` from here upwards before anything that it takes for a repository without one.
+fn is_in_repository(folder: &Path) -> bool {
+    let is_there = |folder: &Path, name: &str| folder.join(name).symlink_metadata().is_ok();
+    let marks = |folder: &&Path| is_there(folder, ".git") || is_there(folder, "HEAD") && is_there(folder, "objects");
+    folder.ancestors().find(marks).is_some_and(|found| is_there(found, ".git"))
 }
 
 pub fn is_configuration(file: &ProposedFile) -> bool {

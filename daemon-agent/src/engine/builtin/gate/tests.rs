@@ -142,20 +142,20 @@ fn a_viber_decides_by_its_table() {
 
 #[test]
 fn a_denial_goes_before_a_question_before_a_permission_whoever_says_it() {
-    let push = command("git push origin main");
+    let push = command("docker push origin main");
     for mode in [AgentMode::AlwaysAsk, AgentMode::ViberDecides, AgentMode::AlwaysExecute] {
-        let allow: (&str, &[&str], &[&str], &[&str]) = ("the team's rules", &[], &[], &["shell(git push **)"]);
+        let allow: (&str, &[&str], &[&str], &[&str]) = ("the team's rules", &[], &[], &["shell(docker push **)"]);
         let ask: (&str, &[&str], &[&str], &[&str]) = ("the agent's file", &[], &["shell"], &[]);
-        let deny: (&str, &[&str], &[&str], &[&str]) = ("policy.yaml", &["shell(git push **)"], &[], &[]);
+        let deny: (&str, &[&str], &[&str], &[&str]) = ("policy.yaml", &["shell(docker push **)"], &[], &[]);
         assert_eq!(word(&gate(mode, &[allow]), "shell", &push), "free");
         assert_eq!(word(&gate(mode, &[allow, ask]), "shell", &push), "asks");
         let mut all = gate(mode, &[allow, ask, deny]);
         assert_eq!(word(&all, "shell", &push), "denies");
         all.allow_call("shell", &json!({}));
-        all.allow_rule("shell(git push origin main)", "Ada").expect("a rule");
+        all.allow_rule("shell(docker push origin main)", "Ada").expect("a rule");
         assert_eq!(word(&all, "shell", &push), "denies", "whatever a person allowed");
         let CallVerdict::Denied(why) = all.judge("shell", &json!({}), &push) else { panic!("denied") };
-        assert!(why.contains("`shell(git push **)` under `deny` of policy.yaml"), "{why}");
+        assert!(why.contains("`shell(docker push **)` under `deny` of policy.yaml"), "{why}");
         assert_eq!(all.denies("shell", &push), Some(why));
     }
     let files = gate(AgentMode::AlwaysExecute, &[("policy.yaml", &["read_file(**/.env)"], &[], &[])]);
@@ -165,7 +165,11 @@ fn a_denial_goes_before_a_question_before_a_permission_whoever_says_it() {
     let edits = gate(AgentMode::AlwaysExecute, &[("policy.yaml", &["edit_file(secret/**)"], &["remember"], &[])]);
     assert!(!edits.lets_pass("write_file") && !edits.lets_pass("edit_file") && edits.lets_pass("shell"));
     assert_eq!(word(&edits, "write_file", &file("secret/x", FileArea::Space)), "denies");
-    assert!(edits.denies_words("edit_file") && !edits.denies_words("remember") && !edits.denies_words("update_plan"));
+    assert!(
+        edits.restricts_words("edit_file")
+            && edits.restricts_words("remember")
+            && !edits.restricts_words("update_plan")
+    );
 }
 
 #[test]
@@ -199,6 +203,28 @@ fn rules_of_the_team_are_expanded_and_only_allow_what_is_narrow() {
     ] {
         assert!(team_rules(&unknown, true).is_err_and(|why| why.contains("launch_rocket")));
     }
+}
+
+#[test]
+fn a_permission_for_git_counts_in_a_repository_alone() {
+    let allow: &[&str] = &["shell(git status **)"];
+    let gate = gate(AgentMode::ViberDecides, &[("the team's rules", &[], &[], allow)]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |inside: &str| {
+        let cwd = folder.path().join(inside);
+        std::fs::create_dir_all(&cwd).expect("made");
+        CallProposal { cwd, ..command("git status -s") }
+    };
+    assert_eq!(word(&gate, "shell", &at("src")), "asks", "no repository");
+    std::fs::create_dir(folder.path().join(".git")).expect("made");
+    assert_eq!((word(&gate, "shell", &at("src")), word(&gate, "shell", &at(""))), ("free", "free"));
+    // Files that an agent wrote look like a repository without a folder `.git`.
+    for name in ["x/HEAD", "x/objects/a"] {
+        let file = folder.path().join("src").join(name);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        std::fs::write(&file, "").expect("written");
+    }
+    assert_eq!((word(&gate, "shell", &at("src/x")), word(&gate, "shell", &at("src/x/y"))), ("asks", "asks"));
 }
 
 #[test]

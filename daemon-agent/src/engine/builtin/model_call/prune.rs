@@ -7,11 +7,11 @@ use std::io;
 
 use protocol::{
     NoticeLevel,
-    context::{ContextWindow, DEFAULT_THRESHOLD_PERCENT},
+    context::{ContextBudget, ContextWindow, DEFAULT_THRESHOLD_PERCENT, WindowSource},
 };
 
 use super::AgentLoop;
-use crate::prompt::conversation_tokens;
+use crate::{model::ModelError, prompt::conversation_tokens};
 use plan::{ConversationRoom, PrunedConversation};
 
 /// What is taken after a step: half of the threshold, percent of what conversation and files may take.
@@ -19,19 +19,34 @@ const GOAL_PERCENT: u64 = DEFAULT_THRESHOLD_PERCENT / 2;
 /// A step that frees less waits until the window is nearly full, percent of the same.
 const MIN_FREED_PERCENT: u64 = 5;
 const NEARLY_FULL_PERCENT: u64 = 90;
+/// An estimate of so much of the window is not sent: it is beyond what any text is estimated too high.
+const CANNOT_FIT_PERCENT: u64 = 150;
 
 impl AgentLoop {
-    /// Shortens results and calls of tools if the next call would pass the threshold, and says what became of them.
-    pub(super) async fn make_room(&mut self) {
+    /// Shortens results and calls of tools if the next call would pass the threshold, and says what became of them. A
+    /// request that is by far too long all the same fails as it would at its provider, which need not read it for that.
+    pub(super) async fn make_room(&mut self) -> Result<(), ModelError> {
         // Nothing is counted for a compaction, which has no tools, and after a rest whose record is of an earlier version.
-        let Some(layers) = &mut self.layers else { return };
+        let Some(layers) = &mut self.layers else { return Ok(()) };
         // Estimates that are known to be too low or too high are so of a window that is smaller or larger.
-        let window = self.model.window();
-        let tokens = window.tokens.saturating_mul(100) / self.model.estimate_percent().max(1);
-        let (used, budget) = layers.budget(&self.request, &ContextWindow { tokens, ..window.clone() });
+        let known = self.model.window();
+        let tokens = known.tokens.saturating_mul(100) / self.model.estimate_percent().max(1);
+        let window = ContextWindow { tokens, ..known.clone() };
+        let (used, budget) = layers.budget(&self.request, &window);
         if used <= budget.threshold(DEFAULT_THRESHOLD_PERCENT) {
-            return;
+            return Ok(());
         }
+        self.shorten(used, &budget).await;
+        let used = self.layers.as_mut().map_or(0, |layers| layers.budget(&self.request, &window).0);
+        let is_known = window.source != WindowSource::Assumed;
+        if is_known && used > window.tokens.saturating_mul(CANNOT_FIT_PERCENT) / 100 {
+            return Err(self.model.too_long(used.saturating_mul(self.model.estimate_percent()) / 100));
+        }
+        Ok(())
+    }
+
+    /// Shortens what takes too much of `budget`, of which `used` tokens are taken.
+    async fn shorten(&mut self, used: u64, budget: &ContextBudget) {
         let beside = used.saturating_sub(conversation_tokens(&self.request.messages));
         let left = |percent| budget.threshold(percent).saturating_sub(beside);
         let room = ConversationRoom { goal: left(GOAL_PERCENT), limit: left(DEFAULT_THRESHOLD_PERCENT) };

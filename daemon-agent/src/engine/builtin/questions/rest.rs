@@ -50,6 +50,8 @@ pub struct LoopRecord {
     tries: Tries,
     planning: Option<Planning>,
     said_while_planning: Vec<Message>,
+    #[serde(default)]
+    overtaken: Vec<ApprovalId>,
     proposed_plan: Option<String>,
     memory: MemoryProgress,
     allowed: Vec<AllowedForTask>,
@@ -217,6 +219,7 @@ impl AgentLoop {
                 tries: self.tries,
                 planning: self.planning.clone(),
                 said_while_planning: self.said_while_planning.clone(),
+                overtaken: self.overtaken.clone(),
                 proposed_plan: self.plan.proposed(),
                 memory: self.memory.progress(),
                 allowed: self.allowed.clone(),
@@ -237,7 +240,7 @@ impl AgentLoop {
         self.budget = task.budget.resumed(self.run.active_time.clone());
         (self.usage, self.step, self.ids, self.killed) = (task.usage, task.step, task.ids, task.killed);
         (self.failed_calls, self.turn, self.tries) = (task.failed_calls, task.turn, task.tries);
-        self.said_while_planning = task.said_while_planning;
+        (self.said_while_planning, self.overtaken) = (task.said_while_planning, task.overtaken);
         self.plan.go_on_from(task.proposed_plan);
         self.memory.go_on_from(task.memory);
         if let Some(planning) = task.planning {

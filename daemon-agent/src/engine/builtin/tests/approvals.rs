@@ -381,6 +381,24 @@ async fn the_machine_bounds_the_mode_and_rules_that_cannot_be_read_end_the_task(
     fixture.stop.cancel();
     ended(running).await;
 
+    // A task that asks for a stricter mode than the machine's is not freer for it: the team allows nothing here.
+    for (most, own) in [
+        (AgentMode::AlwaysAsk, AgentMode::AlwaysAsk),
+        (AgentMode::ViberDecides, AgentMode::ViberDecides),
+        (AgentMode::ViberDecides, AgentMode::AlwaysAsk),
+    ] {
+        let endpoint = ScriptedProvider::start(vec![calls(&[("shell", r#"{"command":"touch a.txt"}"#)])]).await;
+        let mut fixture = Fixture::new(&endpoint);
+        fixture.config.policy.max_mode = Some(most);
+        let mut strict = fixture.run("x");
+        strict.submit.mode = Some(own);
+        strict.submit.rules = ApprovalRules { allow: vec!["shell(touch **)".to_owned()], ..ApprovalRules::default() };
+        let running = tokio::spawn(run(strict));
+        fixture.question(1).await;
+        fixture.stop.cancel();
+        ended(running).await;
+    }
+
     let fixture = Fixture::new(&endpoint);
     let mut unreadable = fixture.run("x");
     unreadable.submit.rules = ApprovalRules { deny: vec!["shell(".to_owned()], ..ApprovalRules::default() };
@@ -431,6 +449,26 @@ async fn a_message_that_was_withdrawn_leaves_the_question_open() {
     fixture.respond(&asked, Decision::Allow, |_| {});
     result(ended(running).await);
     assert_eq!((fixture.text("a.txt").as_deref(), fixture.all_asked().len()), (Some("a"), 1));
+}
+
+#[tokio::test]
+async fn what_a_message_overtook_that_is_then_withdrawn_is_over() {
+    let endpoint = ScriptedProvider::start(vec![answer_with(&[writes("a.txt", "a")]), says("Done.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    let running = tokio::spawn(run(fixture.asking()));
+    let asked = fixture.question(1).await;
+    fixture.pause.pause(protocol::PausePoint::Step);
+    let steer = message("No!", 1, InjectionPoint::Steer);
+    fixture.inbox.put(steer.clone());
+    fixture.until(|event| matches!(event, AgentStreamEvent::ToolResult { .. })).await;
+    // The task is held before its agent was told.
+    fixture.inbox.put(protocol::TaskMessage { rev: 2, withdrawn: true, ..steer });
+    fixture.pause.resume(1);
+    result(ended(running).await);
+    let expired = fixture.events().into_iter().any(|event| {
+        matches!(event, AgentStreamEvent::ApprovalExpired { approval_id, .. } if approval_id == asked.approval_id)
+    });
+    assert!(expired && fixture.text("a.txt").is_none(), "nobody is to decide about it any more");
 }
 
 #[tokio::test]

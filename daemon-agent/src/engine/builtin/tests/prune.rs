@@ -43,6 +43,22 @@ fn assert_paired(messages: &[Value]) {
 }
 
 #[tokio::test]
+async fn what_cannot_fit_is_not_sent() {
+    let long = "A sentence of the goal that says nothing. ".repeat(4_000);
+    for (window, is_sent) in [(Some(8_192), false), (None, true)] {
+        let endpoint = ScriptedProvider::start(vec![says("It fits.")]).await;
+        let mut fixture = Fixture::new(&endpoint);
+        // Of a model that nobody knows the window is only assumed.
+        fixture.agent.context_window = window;
+        let ended = run(fixture.run(&long)).await;
+        assert_eq!(!endpoint.seen().is_empty(), is_sent, "{window:?} {ended:?}");
+        let failed = matches!(&ended, EngineOutcome::Failed(error) if error.code == ErrorCode::ContextOverflow
+            && error.details.as_ref().is_some_and(|details| details["maxTokens"] == 8_192));
+        assert_eq!(failed, !is_sent, "{ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn three_hundred_large_results_never_overflow_the_window() {
     for window in [8_192, 32_768] {
         let script = (0..300).map(|n| reads(n % 12)).chain([says("All read.")]).collect();
