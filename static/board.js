@@ -259,14 +259,20 @@
     button.addEventListener("blur", () => button.removeAttribute("data-armed"), { once: true });
     say("Press Escape again to stop the task");
   };
+  // The list of entries is reversed: its beginning is the newest.
+  const latest = () => {
+    const list = document.querySelector(".talk-scroll");
+    return list && { matches: () => false, click: () => { list.scrollTop = 0; } };
+  };
   document.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.keyCode === 229 || document.querySelector("dialog[open]")) return;
+    if (event.isComposing || event.keyCode === 229) return;
     if (event.key === "." && (event.ctrlKey || event.metaKey)) {
       const button = keyed("Escape");
       if (button) event.preventDefault();
       button?.click();
       return;
     }
+    if (document.querySelector("dialog[open]")) return;
     const field = event.target.closest?.("textarea, input, select, [contenteditable]");
     if (event.key === "Enter" && field?.tagName === "TEXTAREA" && field.form?.id === "composer") {
       const how = `${event.ctrlKey || event.metaKey ? "ctrl+" : event.altKey ? "alt+" : ""}enter`;
@@ -300,7 +306,7 @@
     const row = document.activeElement?.closest?.("[data-row]");
     const target = Date.now() - going < 1500 ? document.querySelector(`[data-go="${CSS.escape(event.key)}"]`)
       : event.key === "e" && row ? row.closest("li, tr").querySelector("[data-key=e]")
-        : event.key === "End" ? document.querySelector(".jump:not([hidden])") : keyed(event.key);
+        : event.key === "End" ? document.querySelector(".jump:not([hidden])") ?? latest() : keyed(event.key);
     going = 0;
     if (target) {
       event.preventDefault();

@@ -12,7 +12,7 @@ use board_tests::{
     fake_daemon::{accepted, completed, progress, started, text},
     tasks::id,
 };
-use protocol::{ApprovalId, Capability, Decision, DecisionScope, EventBody, TaskSubmit};
+use protocol::{ApprovalId, Capability, Decision, DecisionScope, EventBody, TaskLimits, TaskSubmit};
 use serde_json::{Value, json};
 
 crate::on_both_databases!(

@@ -2,8 +2,10 @@
 
 pub mod compact;
 mod kill;
+mod long_session;
 mod overflow;
 mod pins;
+mod standing;
 
 use board_tests::{
     Browser, Engine, FakeDaemon, Fixture,

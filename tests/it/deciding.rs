@@ -1,5 +1,8 @@
 //! People decide on the page what an agent waits with: cards at the end of the conversation, with scripts and without.
 
+mod by_chance;
+mod hostile;
+mod limits;
 mod machine;
 mod rest;
 
@@ -77,7 +80,7 @@ async fn two_people_decide_calls_side_by_side() {
     for browser in [&ada, &other] {
         browser.go(&page).await;
         browser.find("body[data-live=on]").await;
-        browser.sees("#task-state", "3 questions").await;
+        browser.sees("#task-state", "3 approvals").await;
         browser.sees("#asks > footer", "3 calls wait").await;
     }
     // What does not show is there, and the buttons stand behind it.

@@ -1,12 +1,13 @@
 //! A scripted model behind the three wire formats that daemons speak: OpenAI chat completions, Anthropic messages, Ollama.
 //!
-//! A script is a list of answers, used one after the other; the last one repeats. Each request is kept with its body and
-//! with whether the client hung up before the end of the answer.
+//! A script is a list of answers, used one after the other; the last one repeats. In its place a function may make each answer
+//! of its request. Each request is kept with its body and with whether the client hung up before the end of the answer.
 
 mod formats;
 
 use std::{
     collections::VecDeque,
+    fmt,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -46,6 +47,8 @@ pub enum Piece {
         name: String,
         args: Value,
     },
+    /// How many tokens the request is said to have had; at Anthropic an answer begins with that, and it is always the same.
+    Input(u64),
     Pause(Duration),
     /// Nothing more until the gate is opened, or for ever.
     Wait(Gate),
@@ -89,12 +92,22 @@ struct Embedder {
     texts: Vec<String>,
 }
 
-#[derive(Debug, Default)]
+/// Makes the answer to a request with this body.
+type Answering = Box<dyn Fn(&Value) -> Reply + Send>;
+
+#[derive(Default)]
 struct Inner {
     embedder: Mutex<Embedder>,
     script: Mutex<VecDeque<Reply>>,
+    answering: Mutex<Option<Answering>>,
     requests: Mutex<Vec<Request>>,
     arrived: watch::Sender<usize>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("script", &self.script).field("requests", &self.requests).finish_non_exhaustive()
+    }
 }
 
 impl Gate {
@@ -173,6 +186,11 @@ impl Llm {
         *self.inner.script.lock().expect("not poisoned") = script.into_iter().collect();
     }
 
+    /// From now on makes each answer of its request.
+    pub fn answers(&self, answering: impl Fn(&Value) -> Reply + Send + 'static) {
+        *self.inner.answering.lock().expect("not poisoned") = Some(Box::new(answering));
+    }
+
     /// All requests for an answer so far, oldest first.
     pub fn requests(&self) -> Vec<Request> {
         self.inner.requests.lock().expect("not poisoned").clone()
@@ -226,13 +244,14 @@ async fn answer(State(inner): State<Arc<Inner>>, uri: Uri, headers: HeaderMap, b
     }
     let Some(format) = Format::of(&path) else { return formats::look_up(&path) };
     let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let answered = inner.answering.lock().expect("not poisoned").as_ref().map(|answering| answering(&body));
     let n = {
         let mut requests = inner.requests.lock().expect("not poisoned");
         requests.push(Request { path, headers, body, finished: false, aborted: false });
         requests.len()
     };
     inner.arrived.send_replace(n);
-    let reply = {
+    let scripted = || {
         let mut script = inner.script.lock().expect("not poisoned");
         match script.len() {
             0 => Reply::text("nothing more is scripted"),
@@ -240,6 +259,7 @@ async fn answer(State(inner): State<Arc<Inner>>, uri: Uri, headers: HeaderMap, b
             _ => script.pop_front().expect("not empty"),
         }
     };
+    let reply = answered.unwrap_or_else(scripted);
     let watch = Watch { inner, n: n - 1, done: false };
     match reply {
         Reply::Fault { status, headers, body } => {

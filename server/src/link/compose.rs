@@ -247,7 +247,8 @@ async fn conversation(tx: &mut TeamTx<'_>, task: Task, agents: &[AgentInfo], unt
     let request = compaction.request(task.kind != TaskKind::Flush);
     let messages = compaction::conversation(&found, compaction.notes_after);
     let policies = db::plans::sent(tx, session).await?.unwrap_or_default().policies;
-    let context = SessionContext { policies, prices, ..SessionContext::default() };
+    let approvals = db::approvals::settings::load(tx).await?;
+    let context = SessionContext { policies, approvals, prices, ..SessionContext::default() };
     // A daemon that does not know what `compact` is takes its goal for work: it asks before it does any.
     Ok(TaskSubmit { compact: Some(request), approve_first: true, ..submission(task, messages, context) })
 }
@@ -294,7 +295,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         stream: task.stream,
         mode: task.mode,
         model,
-        limits: task.limits,
+        limits: task.limits.smallest(&session.approvals.limits),
         rules: session.approvals.rules,
         approval_minutes: Some(session.approvals.expiry_minutes),
         prices: session.prices.list,

@@ -1,9 +1,11 @@
-//! What a team decides beforehand: its rules, who decides, and how long a question waits.
+//! What a team decides beforehand: its rules, who decides, how long a question waits, and what a task may use.
 
 use super::*;
 
 crate::on_both_databases!(
     rules_go_with_every_task,
+    limits_of_the_team_go_with_every_task,
+    limits_of_the_team_are_changed_on_the_page,
     a_rule_is_written_by_an_admin_for_what_was_asked,
     the_team_says_who_decides,
     two_who_change_the_rules_do_not_undo_each_other,
@@ -14,6 +16,7 @@ crate::on_both_databases!(
 );
 
 const RULES: &str = "/api/v1/approval-rules";
+const APPROVALS: &str = "/t/home/settings/approvals";
 
 async fn rules_go_with_every_task(engine: Engine) {
     let (mut fixture, task, submit) = asking(engine).await;
@@ -21,7 +24,8 @@ async fn rules_go_with_every_task(engine: Engine) {
     assert_eq!(submit.approval_minutes, Some(1440));
     let admin = fixture.board.token("home", "admin").await;
     let kept = fixture.operator.get(RULES).await.expect(200).json();
-    let defaults = json!({ "deny": [], "ask": [], "allow": [], "minRole": "operator", "notRequester": false, "expiryMinutes": 1440 });
+    let defaults = json!({ "deny": [], "ask": [], "allow": [], "minRole": "operator", "notRequester": false, "expiryMinutes": 1440,
+        "limits": {} });
     assert_eq!(kept, defaults);
     let rules =
         json!({ "deny": ["shell(git push **)", "shell(git push **)"], "allow": ["read_file"], "expiryMinutes": 30 });
@@ -60,6 +64,79 @@ async fn rules_go_with_every_task(engine: Engine) {
     }
     let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;
     assert!(audit.contains("approval.rules"), "{audit}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn limits_of_the_team_go_with_every_task(engine: Engine) {
+    let (mut fixture, task, submit) = asking(engine).await;
+    assert_eq!(submit.limits, TaskLimits::default());
+    let admin = fixture.board.token("home", "admin").await;
+    let limits = json!({ "steps": 50, "toolCalls": 20, "tokens": 90_000, "costUsd": 1.5, "minutes": 30 });
+    fixture.operator.put(RULES, &json!({ "limits": limits })).await.expect(403);
+    assert_eq!(admin.put(RULES, &json!({ "limits": limits })).await.expect(200).json()["limits"], limits);
+    assert_eq!(fixture.operator.get(RULES).await.expect(200).json()["limits"], limits);
+    for (bad, code) in [
+        (json!({ "steps": 0 }), "bad_limit"),
+        (json!({ "tokens": 0 }), "bad_limit"),
+        (json!({ "costUsd": 0.0 }), "bad_limit"),
+        (json!({ "costUsd": -1 }), "bad_limit"),
+        (json!({ "costUsd": 1e7 }), "bad_limit"),
+        (json!({ "minutes": -1 }), "invalid_body"),
+        (json!({ "onLimit": "stop" }), "invalid_body"),
+    ] {
+        let refused = admin.put(RULES, &json!({ "limits": bad })).await;
+        assert_eq!((refused.status / 100, refused.code().as_str()), (4, code), "{bad}: {}", refused.body);
+    }
+
+    // A first task, which is sent without reading anything back, and a further one with limits of its own.
+    fixture.viber.report(&submit.task_id, 1, 4, vec![completed("done")]).await;
+    let viber_id = fixture.viber_id.clone();
+    fixture.operator.submit(&viber_id, "Something else").await;
+    let first = fixture.viber.submitted().await;
+    let all = TaskLimits {
+        steps: Some(50),
+        tool_calls: Some(20),
+        tokens: Some(90_000),
+        cost_usd: Some(1.5),
+        minutes: Some(30),
+        on_limit: None,
+    };
+    assert_eq!(first.limits, all);
+    let own = json!({ "goal": "Go on", "viberId": viber_id, "sessionId": id(&task, "sessionId"),
+        "limits": { "toolCalls": 900, "costUsd": 0.5, "minutes": 30 } });
+    fixture.operator.post("/api/v1/tasks", &own).await.expect(201);
+    let next = fixture.viber.submitted().await;
+    assert_eq!(next.limits, TaskLimits { cost_usd: Some(0.5), ..all }, "the smaller of each");
+    let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;
+    assert!(audit.contains("approval.rules"), "{audit}");
+    let stranger = fixture.board.operator("elsewhere", "stranger@example.org", "owner").await;
+    assert_eq!(stranger.get(RULES).await.expect(200).json()["limits"], json!({}));
+    fixture.board.assert_invariants().await;
+}
+
+async fn limits_of_the_team_are_changed_on_the_page(engine: Engine) {
+    let (fixture, _task, _submit) = asking(engine).await;
+    let owner = fixture.owner();
+    let form = |version: &'static str, tokens: &'static str| {
+        vec![
+            ("version", version),
+            ("min_role", "operator"),
+            ("expiry_minutes", "60"),
+            ("tokens", tokens),
+            ("cost_usd", "1,5"),
+        ]
+    };
+    let refused = owner.post_form(APPROVALS, &form("0", "many")).await.expect(422).body;
+    assert!(refused.contains("“many” is no limit") && refused.contains(r#"value="1,5""#), "{refused}");
+    owner.post_form(APPROVALS, &form("0", "0")).await.expect(422);
+    owner.post_form(APPROVALS, &form("0", " 90000 ")).await.expect(303);
+    let limits = owner.get(RULES).await.expect(200).json()["limits"].clone();
+    assert_eq!(limits, json!({ "tokens": 90_000, "costUsd": 1.5 }));
+    let late = owner.post_form(APPROVALS, &form("0", "7")).await.expect(409).body;
+    assert!(late.contains("Each task at most: 90000 tokens, 1.5 USD"), "{late}");
+    let viewer = fixture.board.operator("home", "vera@example.org", "viewer").await;
+    let page = viewer.page(APPROVALS).await.expect(200).body;
+    assert!(page.contains(r#"name="tokens" maxlength="12" placeholder="No limit" value="90000" disabled"#), "{page}");
     fixture.board.assert_invariants().await;
 }
 
@@ -142,6 +219,21 @@ async fn the_team_says_who_decides(engine: Engine) {
     decide(&fixture.operator, &second, allow("digest of b")).await.expect(200);
     let broken = decide(fixture.owner(), &first, allow("digest of a")).await.expect(200).json();
     assert_eq!((&broken["breakGlass"], &broken["state"]), (&json!("It burns"), &json!("allowed")));
+    // Nor does who told the agent something.
+    let told = fixture.board.token("home", "operator").await;
+    let path = format!("/api/v1/tasks/{}/messages", submit.task_id);
+    told.post(&path, &json!({ "content": "Do it", "injectionMode": "steer" })).await.expect(202);
+    let message = loop {
+        if let protocol::Command::Message(message) = fixture.viber.command().await {
+            break message;
+        }
+    };
+    let steered = [named(31)];
+    let state =
+        json!({ "type": "message-state", "messageId": message.message_id, "rev": message.rev, "state": "consumed" });
+    fixture.viber.report(&submit.task_id, 1, 6, vec![progress(&state), progress(&command(&steered[0], "c"))]).await;
+    decide(&told, &steered[0], allow("digest of c")).await.expect(403);
+    decide(&fixture.operator, &steered[0], allow("digest of c")).await.expect(200);
     let audit = fixture.owner().get("/api/v1/audit").await.expect(200).body;
     assert!(audit.contains("approval.break_glass") && audit.contains("It burns"), "{audit}");
     assert!(audit.contains("does not decide what it asks"), "who was refused is noted");

@@ -165,6 +165,8 @@ pub async fn visit_every_page(purpose: &Purpose) {
             ("invitations", "/settings/invitations".to_owned()),
             ("tokens", "/settings/tokens".to_owned()),
             ("audit", "/settings/audit".to_owned()),
+            ("approvals", "/settings/approvals".to_owned()),
+            ("prices", "/settings/prices".to_owned()),
             ("not-found", "/sessions/ses_00000000000000000000000000000000".to_owned()),
         ];
         for (name, path) in pages {

@@ -14,7 +14,7 @@ use super::context;
 
 pub const SUMMARY: &str = "## Session Summary (compacted)\n- The old turns were about rain.";
 
-fn failed(message: &str) -> EventBody {
+pub fn failed(message: &str) -> EventBody {
     let error = json!({ "code": "bad_request", "message": message, "retryable": true });
     EventBody::Error { error: serde_json::from_value(error).expect("an error") }
 }
@@ -44,7 +44,7 @@ pub fn answer(n: usize) -> String {
 }
 
 /// A turn of work.
-async fn work(fixture: &mut Fixture<FakeDaemon>, n: usize) {
+pub async fn work(fixture: &mut Fixture<FakeDaemon>, n: usize) {
     let submit = next(fixture, &asked(n)).await;
     end(fixture, &submit, &answer(n)).await;
 }
@@ -77,7 +77,7 @@ pub fn has(submit: &TaskSubmit, n: usize) -> bool {
 }
 
 /// Asks for something of the session, which the viber answers as a model would.
-async fn asks(fixture: &mut Fixture<FakeDaemon>, verb: &str, body: &Value, said: &str) -> (Answer, TaskSubmit) {
+pub async fn asks(fixture: &mut Fixture<FakeDaemon>, verb: &str, body: &Value, said: &str) -> (Answer, TaskSubmit) {
     let path = format!("/api/v1/sessions/{}/{verb}", fixture.session());
     let (operator, viber) = (&fixture.operator, &mut fixture.viber);
     let summarizes = async {
@@ -93,7 +93,7 @@ async fn verb(fixture: &Fixture<FakeDaemon>, verb: &str, body: &Value) -> Answer
     fixture.operator.post(&format!("/api/v1/sessions/{}/{verb}", fixture.session()), body).await
 }
 
-async fn told(fixture: &Fixture<FakeDaemon>) -> Value {
+pub async fn told(fixture: &Fixture<FakeDaemon>) -> Value {
     fixture.operator.get(&format!("/api/v1/sessions/{}/context", fixture.session())).await.expect(200).json()
 }
 

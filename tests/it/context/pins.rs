@@ -37,6 +37,12 @@ async fn aged(engine: Engine) -> Fixture<FakeDaemon> {
     fixture
 }
 
+/// Presses what lies in something folded, too.
+async fn press(browser: &Browser, css: &str) {
+    browser.find(css).await;
+    browser.run("document.querySelector(arguments[0]).click(); return true", json!(css)).await;
+}
+
 async fn next(fixture: &mut Fixture<FakeDaemon>, goal: &str) -> TaskSubmit {
     let session = fixture.session().to_owned();
     fixture.submit_with(goal, json!({ "sessionId": session })).await;
@@ -152,10 +158,7 @@ on_both_databases!(a_pin_keeps_what_is_old, pins_are_of_this_session_alone_and_b
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_is_pinned_beside_the_conversation() {
-    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
-    fixture.begin("Remember this").await;
-    fixture.tell(vec![text("I do."), completed("I do.")]).await;
-    fixture.operator.task_in(fixture.task().as_str(), "completed").await;
+    let fixture = aged(Engine::Sqlite).await;
     let page = format!("{}/t/{HOME}/sessions/{}?pane=context", fixture.board.url, fixture.session());
     for scripts in [Scripts::On, Scripts::Off] {
         let browser = Browser::open(scripts).await;
@@ -165,7 +168,30 @@ async fn a_message_is_pinned_beside_the_conversation() {
         browser.sees("#pane .turns", "pinned, whole").await;
         browser.click("button[aria-label='Unpin question 1']").await;
         browser.find("button[aria-label='Pin question 1']").await;
+
+        // The same where it stands: a message, and one of its results.
+        press(&browser, "#m-1 form button").await;
+        browser.find("#m-1 .delivery + .delivery").await;
+        press(&browser, "#m-1 form button[aria-pressed=true]").await;
+        browser.find("#m-1:not(:has(.delivery + .delivery)) form button[aria-pressed=false]").await;
+        press(&browser, "#m-2 [data-call=b] button[name=pin]").await;
+        browser.find("#m-2 [data-call=b] button[aria-pressed=true]").await;
+        assert!(!browser.has("#m-2 [data-call=a] button[aria-pressed=true]").await);
+        let kept = fixture.operator.get(&pins_of(&fixture)).await.expect(200).json()["items"].clone();
+        assert_eq!(kept, json!([{ "messageId": first_answer(&fixture).await, "callId": "b" }]));
+        press(&browser, "#m-2 [data-call=b] button[name=unpin]").await;
+        browser.find("#m-2 [data-call=b] button[aria-pressed=false]").await;
         assert_eq!(browser.console_errors().await, Vec::<String>::new());
     }
+    // Who may not pin is shown no button, but what is pinned.
+    fixture
+        .operator
+        .post(&pins_of(&fixture), &json!({ "messageId": first_answer(&fixture).await, "pinned": true }))
+        .await
+        .expect(200);
+    let viewer = fixture.board.operator(HOME, "vera@example.org", "viewer").await;
+    let html = viewer.page(&format!("/t/{HOME}/sessions/{}", fixture.session())).await.expect(200).body;
+    let marked = html.matches("Pinned</span>").count();
+    assert!(marked == 1 && !html.contains("name=\"pin\"") && !html.contains("name=\"unpin\""), "{html}");
     fixture.board.assert_invariants().await;
 }

@@ -51,6 +51,10 @@ enum Kind {
     SessionPage,
     /// The newest session's page after another session changed; that change is not counted.
     SessionPageAfterWrite,
+    /// The newest session's tab that shows what a request holds of it, with everything around it.
+    ContextTab,
+    /// What a request holds of the newest session: its plan and its figures.
+    Context,
     Api(&'static str),
     /// A task in a new session, up to its result.
     RoundTrip,
@@ -95,7 +99,7 @@ const AXES: &[Axis] = &[
     Axis {
         name: "turns of a session",
         sizes: [
-            History { sessions: 2, turns_per_session: 50, ..base() },
+            History { sessions: 2, turns_per_session: 10, ..base() },
             History { sessions: 2, turns_per_session: 500, ..base() },
             History { sessions: 2, turns_per_session: 5_000, ..base() },
         ],
@@ -104,6 +108,8 @@ const AXES: &[Axis] = &[
             call("sessions, first page", Kind::Page("/sessions"), Some((5.0, 5.0))),
             call("session page, quiet", Kind::SessionPage, Some((0.8, 0.8))),
             call("session page after a write", Kind::SessionPageAfterWrite, Some((0.8, 5.0))),
+            call("context tab", Kind::ContextTab, Some((100.0, 100.0))),
+            call("what a request holds", Kind::Context, Some((20.0, 20.0))),
             call("round trip into it", Kind::RoundTripInSession, None),
         ],
     },
@@ -247,6 +253,11 @@ impl Subject {
                 self.repeat(&[Step::Write, self.session_page()]).await - write
             }
             Kind::SessionPage => self.repeat(&[self.session_page()]).await,
+            Kind::ContextTab => {
+                let path = format!("/t/{HOME}/sessions/{}?pane=context", self.sessions[0]);
+                self.repeat(&[Step::Page(path)]).await
+            }
+            Kind::Context => self.repeat(&[Step::Api(format!("/api/v1/sessions/{}/context", self.sessions[0]))]).await,
             Kind::Page(path) => self.repeat(&[Step::Page(format!("/t/{HOME}{path}"))]).await,
             Kind::LastSessions => {
                 let path = format!("/t/{HOME}/sessions?after={}", self.last_page);
@@ -256,7 +267,7 @@ impl Subject {
                 let path = format!("/t/{HOME}/sessions?viber={}", seed::viber_id(0));
                 self.repeat(&[Step::Page(path)]).await
             }
-            Kind::Api(path) => self.repeat(&[Step::Api(path)]).await,
+            Kind::Api(path) => self.repeat(&[Step::Api(path.to_owned())]).await,
             Kind::RoundTrip => self.repeat(&[Step::Task(TaskPlace::NewSession)]).await,
             Kind::RoundTripInSession => self.repeat(&[Step::Task(TaskPlace::Session)]).await,
             Kind::RoundTripByLabels => self.repeat(&[Step::Task(TaskPlace::Labels)]).await,
@@ -336,7 +347,7 @@ async fn settled(stage: &Stage, server: Option<u32>) {
 #[derive(Debug)]
 enum Step {
     Page(String),
-    Api(&'static str),
+    Api(String),
     Write,
     Task(TaskPlace),
 }

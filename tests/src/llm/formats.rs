@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Piece, Step};
 
-/// Tokens that every answer claims to have cost.
+/// Tokens that an answer claims to have cost when it does not say it.
 const INPUT_TOKENS: u64 = 120;
 const OUTPUT_TOKENS: u64 = 30;
 
@@ -43,12 +43,13 @@ impl Format {
     pub(super) fn frames(self, pieces: Vec<Piece>) -> Vec<Step> {
         let calls = pieces.iter().any(|piece| matches!(piece, Piece::Call { .. }));
         let mut steps = Vec::new();
-        let mut index = 0;
+        let (mut index, mut input) = (0, INPUT_TOKENS);
         steps.extend(self.open().into_iter().map(Step::Send));
         for piece in pieces {
             match piece {
                 Piece::Pause(time) => steps.push(Step::Pause(time)),
                 Piece::Wait(gate) => steps.push(Step::Wait(gate)),
+                Piece::Input(tokens) => input = tokens,
                 Piece::Raw(text) => steps.push(Step::Send(text)),
                 Piece::Cut => {
                     steps.push(Step::Cut);
@@ -65,7 +66,7 @@ impl Format {
                 }
             }
         }
-        steps.extend(self.close(calls).into_iter().map(Step::Send));
+        steps.extend(self.close(calls, input).into_iter().map(Step::Send));
         steps
     }
 
@@ -124,12 +125,12 @@ impl Format {
         }
     }
 
-    fn close(self, calls: bool) -> Vec<String> {
+    fn close(self, calls: bool, input: u64) -> Vec<String> {
         match self {
             Self::OpenAi => {
                 let usage = json!({
                     "id": "c1", "object": "chat.completion.chunk", "model": "scripted", "choices": [],
-                    "usage": {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "total_tokens": INPUT_TOKENS + OUTPUT_TOKENS},
+                    "usage": {"prompt_tokens": input, "completion_tokens": OUTPUT_TOKENS, "total_tokens": input + OUTPUT_TOKENS},
                 });
                 let reason = if calls { "tool_calls" } else { "stop" };
                 vec![chunk(&json!({}), Some(reason)), format!("data: {usage}\n\n"), "data: [DONE]\n\n".into()]
@@ -146,7 +147,7 @@ impl Format {
                 "{}\n",
                 json!({
                     "model": "scripted", "message": {"role": "assistant", "content": ""}, "done": true,
-                    "done_reason": "stop", "prompt_eval_count": INPUT_TOKENS, "eval_count": OUTPUT_TOKENS,
+                    "done_reason": "stop", "prompt_eval_count": input, "eval_count": OUTPUT_TOKENS,
                 })
             )],
         }

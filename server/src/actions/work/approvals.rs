@@ -145,16 +145,24 @@ async fn objection(
         Role::Owner if role < Role::Owner => Some("the team's settings let owners alone decide this"),
         least if role < least => Some("the team's settings let admins and owners alone decide this"),
         _ if settings.not_requester && is_requester(tx, task).await? => {
-            Some("whoever gave a task does not decide what it asks; an owner may, with a reason")
+            Some("whoever gave a task, or told it something, does not decide what it asks; an owner may, with a reason")
         }
         _ => None,
     })
 }
 
-/// Whether the task was given by whoever acts, with whatever token.
+/// Whether whoever acts gave the task, or said something to it that its agent was told, with whatever token.
 async fn is_requester(tx: &mut Change<'_>, task: &Task) -> Result<bool> {
     let actor = tx.by.actor.id().to_owned();
-    Ok(person_behind(tx, &task.created_by).await? == person_behind(tx, &actor).await?)
+    let actor = person_behind(tx, &actor).await?;
+    let mut authors = db::tasks::messages::authors_told(tx, &task.session_id, &task.id).await?;
+    authors.push(task.created_by.clone());
+    for author in authors {
+        if person_behind(tx, &author).await? == actor {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The operator who made a token, or whoever acts by themselves.

@@ -95,11 +95,15 @@ pub(in crate::actions) async fn next(
     }
     // One whose request was too long has been made smaller already.
     let may_compact = task.kind == TaskKind::Work && task.goes_on_from.is_none();
-    if may_compact && tasks::compact_first(tx, session, &task.goal, after).await? {
+    if may_compact && tasks::compact_first(tx, session, (&task.goal, task.message_seq), after).await? {
         return Ok(false);
     }
     if command(tx, &task, task.attempt, after).await? {
         db::tasks::offer(tx, &task.id, task.attempt).await?;
+        // Asked for while the attempt before it ran, whose request became too long.
+        if let Some(at) = task.pausing {
+            tasks::hold_again(tx, &task, at, after).await?;
+        }
     }
     after.task(session, &task.id);
     Ok(false)

@@ -21,7 +21,8 @@ use crate::{
     state::Board,
 };
 
-pub(in crate::actions) use compact::{compact_first, compaction_ended};
+pub(in crate::actions) use compact::{compact_first, compaction_ended, transfer_failed};
+pub(in crate::actions) use hold::hold_again;
 pub use hold::{pause, resume};
 pub(in crate::actions) use overflow::try_smaller;
 pub use submit::{NewTask, submit};
@@ -145,6 +146,14 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                 let busy = db::tasks::is_busy(tx, &task.session_id).await?;
                 if !db::tasks::again(tx, id, task.attempt, !busy).await? {
                     return Err(not_over(task.state));
+                }
+                // A summary tells of the attempt before: the turns are sent again, with what becomes of this one.
+                let over = db::messages::summaries::first_over_query(&task.session_id, task.message_seq);
+                if let Some(summary) = tx.query(over).await? {
+                    db::messages::summaries::undo(tx, &task.session_id, &summary).await?;
+                    let entry = Entry::new("context.uncompact", summary.task.as_str()).detail(task.session_id.as_str());
+                    db::audit::append(tx, entry).await?;
+                    after.task(&task.session_id, &summary.task);
                 }
                 let attempt = task.attempt + 1;
                 db::attempts::insert(tx, (id, attempt), &task.viber_id, seq).await?;

@@ -165,6 +165,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0025_overflow.sql"),
         include_str!("../../../../migrations/postgres/0025_overflow.sql"),
     ),
+    (
+        26,
+        "limits",
+        include_str!("../../../../migrations/sqlite/0026_limits.sql"),
+        include_str!("../../../../migrations/postgres/0026_limits.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

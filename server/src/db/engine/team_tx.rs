@@ -100,6 +100,17 @@ impl<'t> TeamTx<'t> {
         Ok(((a.read)(first)?, (b.read)(second)?, (c.read)(third)?))
     }
 
+    /// The same for four.
+    pub async fn query_four<A, B, C, D>(
+        &mut self,
+        (a, b): (Query<A>, Query<B>),
+        (c, d): (Query<C>, Query<D>),
+    ) -> Result<(A, B, C, D), DbError> {
+        let [first, second, third, fourth] =
+            self.answers(|team| [a.of(team), b.of(team), c.of(team), d.of(team)]).await?;
+        Ok(((a.read)(first)?, (b.read)(second)?, (c.read)(third)?, (d.read)(fourth)?))
+    }
+
     /// Whether this is SQLite: for the few statements where the two really differ.
     pub fn is_sqlite(&self) -> bool {
         match &self.tx {

@@ -21,8 +21,13 @@ use crate::{
     },
 };
 
+/// More than any seq of a message, whatever was reserved meanwhile.
+pub const ALL_SEQS: u64 = i64::MAX as u64;
 /// Newest tasks whose tokens are told.
 const MAX_TOLD_TASKS: u64 = 20;
+
+/// Failed compactions in a row after which none begins by itself.
+const MAX_FAILED_COMPACTIONS: u64 = 2;
 
 /// Stores what an agent reported about its request. Of two tasks the newer one counts; a later report of the same attempt
 /// keeps its excerpts.
@@ -62,7 +67,7 @@ pub fn load_query(session: &SessionId) -> Query<Option<RequestContext>> {
 
 /// What fills a session's window now, and what its next request carries.
 pub async fn overview(tx: &mut TeamTx<'_>, session: &Session) -> Result<ContextOverview, DbError> {
-    let now = session_past(tx, session, PastExtent::Plan).await?;
+    let now = session_past(tx, session, PastExtent::Plan, ALL_SEQS).await?;
     let tasks = tx.query(tasks_query(&session.id)).await?;
     Ok(ContextOverview::of(&now, tasks))
 }
@@ -76,13 +81,17 @@ pub enum PastExtent {
     Compaction,
 }
 
-/// A session's past, and how its next request carries it.
-pub async fn session_past(tx: &mut TeamTx<'_>, session: &Session, extent: PastExtent) -> Result<SessionPast, DbError> {
+/// A session's past before the message `below`, and how its next request carries it. What is queued behind that is no past.
+pub async fn session_past(
+    tx: &mut TeamTx<'_>,
+    session: &Session,
+    extent: PastExtent,
+    below: u64,
+) -> Result<SessionPast, DbError> {
     let (agents, reported, pins) = tx
         .query_three(vibers::agents_query(&session.viber_id), load_query(&session.id), pins::load_query(&session.id))
         .await?;
-    // Seqs of a session are below it, whatever was reserved meanwhile.
-    let range = past::PastRange { session: &session.id, below: i64::MAX as u64, until: Instant(i64::MAX) };
+    let range = past::PastRange { session: &session.id, below, until: Instant(i64::MAX) };
     let (newest, standing, percent) = tx
         .query_three(
             past::newest_query(range),
@@ -102,24 +111,30 @@ pub async fn session_past(tx: &mut TeamTx<'_>, session: &Session, extent: PastEx
 }
 
 /// Whether a session's newest request was so large that it may have to be compacted, and something was done since the last
-/// compaction.
+/// compaction and since people undid one. After two in a row that failed people have to ask for the next.
 pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, DbError> {
     let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, \
                (SELECT w.ended_at FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
                AND w.ended_at IS NOT NULL ORDER BY w.message_seq DESC LIMIT 1) AS worked_at, \
                (SELECT o.created_at FROM tasks o WHERE o.team_id = $1 AND o.session_id = $2 AND o.kind <> 'work' \
-               ORDER BY o.message_seq DESC LIMIT 1) AS compacted_at FROM contexts c JOIN sessions s \
+               ORDER BY o.message_seq DESC LIMIT 1) AS compacted_at, \
+               (SELECT MAX(u.undone_at) FROM summaries u WHERE u.team_id = $1 AND u.session_id = $2) AS undone_at, \
+               (SELECT COUNT(*) FROM (SELECT f.state FROM tasks f WHERE f.team_id = $1 AND f.session_id = $2 \
+               AND f.kind <> 'work' ORDER BY f.message_seq DESC LIMIT 2) newest WHERE newest.state = 'error') AS failed \
+               FROM contexts c JOIN sessions s \
                ON s.team_id = c.team_id AND s.session_id = c.session_id JOIN teams t ON t.team_id = c.team_id \
                WHERE c.team_id = $1 AND c.session_id = $2";
     let Some(row) = tx.row(sql, args![session]).await? else { return Ok(false) };
     let (used, window) = (row.optional_int("used_tokens")?, row.optional_int("window_tokens")?);
     let (worked, compacted) = (row.optional_instant("worked_at")?, row.optional_instant("compacted_at")?);
-    let percent = row.int("percent")?;
+    let (percent, undone) = (row.int("percent")?, row.optional_instant("undone_at")?);
+    let goes_on = row.count("failed")? < MAX_FAILED_COMPACTIONS;
     // A plan keeps below the threshold: from half of it on it may have had to leave something out.
     let is_large = used
         .zip(window)
         .is_some_and(|(used, window)| i128::from(used) * 200 >= i128::from(window) * i128::from(percent));
-    Ok(percent > 0 && is_large && worked.is_some_and(|at| compacted.is_none_or(|earlier| at > earlier)))
+    let is_since = |earlier: Option<Instant>| worked.is_some_and(|at| earlier.is_none_or(|earlier| at > earlier));
+    Ok(percent > 0 && goes_on && is_large && is_since(compacted) && is_since(undone))
 }
 
 /// The query for what the newest tasks took.

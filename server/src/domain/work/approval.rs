@@ -133,8 +133,8 @@ pub struct CallConsequence {
     pub at: Instant,
 }
 
-/// What a team has decided beforehand about calls of tools, and who of it decides the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a team has decided beforehand about calls of tools, who of it decides the rest, and what a task may use.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalSettings {
     pub rules: ApprovalRules,
     /// The least role that decides. Answers to questions need no more than an operator.
@@ -143,6 +143,8 @@ pub struct ApprovalSettings {
     pub not_requester: bool,
     /// A question that nobody answers in so many minutes counts as denied.
     pub expiry_minutes: u32,
+    /// What each task may use at most, whatever it was given itself; says nothing about what happens then.
+    pub limits: TaskLimits,
     /// Rises with every change; 0 for a team that has chosen none.
     pub version: u64,
 }
@@ -161,6 +163,7 @@ impl Default for ApprovalSettings {
             min_role: Role::Operator,
             not_requester: false,
             expiry_minutes: DEFAULT_EXPIRY_MINUTES,
+            limits: TaskLimits::default(),
             version: 0,
         }
     }

@@ -34,8 +34,9 @@ pub use plan::plan;
 pub const DEFAULT_KEPT_TURNS: usize = 6;
 /// Taken by the system prompt, tools and the like while no agent has reported it, tokens; a quarter of a small window.
 const DEFAULT_FIXED_TOKENS: u64 = 6_000;
-/// Least that a window is believed to have, tokens.
+/// Least and most that a window is believed to have, tokens.
 const MIN_WINDOW_TOKENS: u64 = 1_024;
+const MAX_WINDOW_TOKENS: u64 = 16_000_000;
 /// Most of a window that all but the conversation takes of a request that is made smaller, as its divisor.
 const MAX_FIXED_SHARE: u64 = 3;
 /// Shares of what a conversation may take that its past may take with each `OverflowRung`, percent: an estimate that was
@@ -49,6 +50,8 @@ const SMALLER_RESULT_TOKENS: u64 = 500;
 pub struct PastMessage {
     /// `None`: there is no such message.
     pub id: Option<MessageId>,
+    /// Messages of earlier attempts that are one answer with it.
+    pub earlier: Vec<MessageId>,
     pub seq: u64,
     pub parts: Vec<Part>,
 }
@@ -153,9 +156,10 @@ impl ModelLimits {
         let known = agent.and_then(|agent| agent.context_window).filter(|tokens| *tokens > 0);
         let told = agent.and_then(|agent| agent.context_window_source).unwrap_or(WindowSource::Configured);
         let source = if known.is_some() { told } else { WindowSource::Assumed };
-        let tokens = known.unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS);
+        // Whatever a viber says: so much of a session's past may be read.
+        let tokens = known.unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS).min(MAX_WINDOW_TOKENS);
         let window = ContextWindow { tokens, source, at: None };
-        let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default();
+        let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default().at_most(tokens);
         Self { window, reserve: reserve(tokens, None), caps }
     }
 }
@@ -202,6 +206,8 @@ pub struct PlannedMessage {
     pub share: MessageShare,
     /// The message or one of its calls.
     pub pinned: bool,
+    /// The message itself.
+    pub pinned_whole: bool,
 }
 
 crate::words! {

@@ -77,7 +77,7 @@ const CURSORS: &[Refusal] = &[(422, &["bad_cursor"])];
 const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     (
         "approvalRules.write",
-        &[KNOWN_VERSIONS, &[(422, &["bad_expiry", "bad_rule", "rule_too_wide", "rules_too_large"])]],
+        &[KNOWN_VERSIONS, &[(422, &["bad_expiry", "bad_limit", "bad_rule", "rule_too_wide", "rules_too_large"])]],
     ),
     (
         "approvals.decide",

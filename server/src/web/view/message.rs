@@ -1,7 +1,7 @@
 //! A message of a conversation, ready to be shown.
 
 use askama::Template;
-use protocol::{ArtifactId, ErrorCode, Instant, SessionId, TaskId};
+use protocol::{ArtifactId, ErrorCode, Instant, MessageId, SessionId, TaskId};
 
 use super::{
     call::{Call, CallOutcome},
@@ -39,6 +39,19 @@ pub struct MessageView {
     pub earlier: Option<String>,
     /// It is a summary of other messages: what became of it.
     pub summary: Option<SummaryFate>,
+    /// What is pinned of it, when it can be.
+    pub pins: Option<MessagePins>,
+}
+
+/// What people pinned of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessagePins {
+    /// Where its form is sent, when the reader may change them.
+    pub address: Option<String>,
+    pub message: MessageId,
+    pub whole: bool,
+    /// Calls that are pinned by themselves.
+    pub calls: Vec<String>,
 }
 
 /// What became of a summary.
@@ -116,6 +129,11 @@ impl TimelineView<'_> {
     fn artifact_links(&self, id: &ArtifactId) -> ArtifactLinks {
         ArtifactLinks::of(self.slug, id)
     }
+
+    /// What still grows is not pinned.
+    fn is_pinned(&self, _: &Call) -> Option<bool> {
+        None
+    }
 }
 
 impl MessageView {
@@ -123,7 +141,7 @@ impl MessageView {
     pub fn weight(&self) -> usize {
         let about: usize = self.about.iter().map(|fact| 40 + escaped(fact)).sum();
         let outcome = self.outcome.as_ref().map_or(0, |ended| 300 + 2 * escaped(&ended.words));
-        2_500 + escaped(&self.name) + about + outcome + self.entries.iter().map(TimelineEntry::weight).sum::<usize>()
+        3_200 + escaped(&self.name) + about + outcome + self.entries.iter().map(TimelineEntry::weight).sum::<usize>()
     }
 
     /// Drops entries from the front until the rest fits, and links to the page with them.
@@ -139,6 +157,12 @@ impl MessageView {
     pub fn fit_from(&mut self, from: usize) {
         timeline::skip(&mut self.entries, from);
         self.earlier = (from > 0).then(|| urls::earlier(&self.slug, &self.session, self.seq, from));
+    }
+
+    /// Whether a call is pinned by itself, where the reader may change that.
+    fn is_pinned(&self, call: &Call) -> Option<bool> {
+        let pins = self.pins.as_ref().filter(|pins| pins.address.is_some() && !call.shown_id().is_empty())?;
+        Some(pins.calls.iter().any(|id| *id == call.id))
     }
 
     fn edit_link(&self) -> String {

@@ -1,7 +1,8 @@
-//! What a team decides beforehand: rules for calls of tools, who decides the rest, and how long a question waits.
+//! What a team decides beforehand: rules for calls of tools, who decides the rest, how long a question waits, and what a
+//! task may use.
 
 use protocol::{
-    TeamId,
+    TaskLimits, TeamId,
     rules::{ApprovalRules, MAX_RULES},
 };
 use serde_json::json;
@@ -19,6 +20,8 @@ use crate::{
 
 /// Largest rules of a team, bytes of JSON: they go with each task.
 const MAX_RULES_BYTES: usize = 32 * 1024;
+/// Largest amount of money as a limit, USD.
+const MAX_LIMIT_USD: f64 = 1e6;
 
 /// Replaces the team's settings; tasks that are sent from now on carry them. `base`: the version that the author saw, if they
 /// say it.
@@ -102,6 +105,13 @@ fn check(settings: ApprovalSettings) -> Result<ApprovalSettings> {
         let message = format!("a question waits {MIN_EXPIRY_MINUTES} to {MAX_EXPIRY_MINUTES} minutes");
         return Err(Error::unacceptable("bad_expiry", message));
     }
+    let TaskLimits { steps, tool_calls, tokens, cost_usd, minutes, on_limit } = &settings.limits;
+    let is_zero = [steps, tool_calls, minutes].iter().any(|limit| **limit == Some(0)) || *tokens == Some(0);
+    if is_zero || cost_usd.is_some_and(|usd| !(usd > 0.0 && usd <= MAX_LIMIT_USD)) || on_limit.is_some() {
+        let message =
+            format!("a limit is a whole number above 0, and one of money above 0 and up to {MAX_LIMIT_USD} USD");
+        return Err(Error::unacceptable("bad_limit", message));
+    }
     // Viewers decide nothing.
     Ok(ApprovalSettings { rules, min_role: settings.min_role.max(Role::Operator), ..settings })
 }
@@ -111,7 +121,8 @@ fn size(rules: &ApprovalRules) -> usize {
 }
 
 fn text(settings: &ApprovalSettings) -> String {
-    let ApprovalSettings { rules, min_role, not_requester, expiry_minutes, .. } = settings;
-    json!({ "rules": rules, "minRole": min_role, "notRequester": not_requester, "expiryMinutes": expiry_minutes })
-        .to_string()
+    let ApprovalSettings { rules, min_role, not_requester, expiry_minutes, limits, .. } = settings;
+    json!({ "rules": rules, "minRole": min_role, "notRequester": not_requester, "expiryMinutes": expiry_minutes,
+        "limits": limits })
+    .to_string()
 }

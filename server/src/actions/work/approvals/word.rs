@@ -20,6 +20,8 @@ const MAX_ANSWER_BYTES: usize = 16 * 1024;
 const MAX_ARGS_BYTES: usize = 32 * 1024;
 /// How deep arguments nest at most.
 const MAX_ARGS_LEVELS: usize = 32;
+/// Most money that is granted at once, USD.
+const MAX_GRANT_USD: f64 = 1e6;
 
 /// The decision of a person.
 #[derive(Clone, Debug)]
@@ -194,8 +196,8 @@ impl NewDecision {
         };
         let is_enough = |grant: &TaskLimits| amount(grant).is_some_and(|more| more > 0.0);
         match grant.filter(is_enough) {
-            Some(grant) if grant.cost_usd.is_some_and(|usd| usd < 0.0) => {
-                no("grant_required", "a grant is what is added")
+            Some(grant) if grant.cost_usd.is_some_and(|usd| !(0.0..=MAX_GRANT_USD).contains(&usd)) => {
+                no("grant_required", format!("a grant is what is added, at most {MAX_GRANT_USD} USD"))
             }
             Some(grant) => Ok(Some(grant)),
             None => no("grant_required", format!("say how much more of {} the task may use", limit.name)),

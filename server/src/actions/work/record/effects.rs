@@ -229,6 +229,8 @@ impl Recording<'_, '_> {
         }
         if let (EventBody::Completed { result }, true, true) = (terminal, newest, held.kind != TaskKind::Work) {
             tasks::compaction_ended(self.tx, task, &result.text, &mut self.book.after).await?;
+        } else if newest && held.kind == TaskKind::Transfer {
+            tasks::transfer_failed(self.tx, task, &mut self.book.after).await?;
         }
         dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
         self.book.answers.ended.push(AttemptRef { task_id: task.clone(), attempt });

@@ -12,11 +12,16 @@ use serde_json::json;
 use super::submit::NewTask;
 use crate::{
     actions::{AfterCommit, dispatch},
-    db::{self, Change, audit::Entry, contexts::PastExtent, messages::summaries},
+    db::{
+        self, Change,
+        audit::Entry,
+        contexts::{ALL_SEQS, PastExtent},
+        messages::summaries,
+    },
     domain::{
         By, Session, Task, TaskKind,
         context::{
-            PlanReason, SessionPast, Summary,
+            PlanReason, PlanSettings, SessionPast, Summary,
             compaction::{self, Carried, Compaction, StandingTurns},
             plan,
         },
@@ -26,8 +31,8 @@ use crate::{
     state::Board,
 };
 
-pub(in crate::actions) use ended::compaction_ended;
 pub use ended::{Applied, apply_edited, outcome, undo};
+pub(in crate::actions) use ended::{compaction_ended, transfer_failed};
 pub use percent::{set_percent, set_team_percent};
 
 /// How long whoever asked waits for the end.
@@ -175,27 +180,41 @@ impl NewCompaction {
         }
         let open = tx.query(db::tasks::open_of_session_query(id)).await?;
         if let Some(running) = open.iter().find(|task| task.kind == self.kind) {
+            if !self.is_like(&of_task(running)?) {
+                return Err(Error::conflict(
+                    "running",
+                    "another one runs, with other instructions: wait for it, or stop it",
+                ));
+            }
             return Ok((Compacting::Task(Box::new(running.clone())), after));
         }
         if !open.is_empty() || db::tasks::is_busy(tx, id).await? {
             return Err(Error::conflict("running", "a task of the session has not ended: wait for it, or stop it"));
         }
         can_compact(tx, &session).await?;
-        let now = db::contexts::session_past(tx, &session, PastExtent::Compaction).await?;
+        let now = db::contexts::session_past(tx, &session, PastExtent::Compaction, ALL_SEQS).await?;
         if now.past.is_empty() {
             return Err(Error::conflict("empty", "nothing was said in this session yet"));
         }
         let tokens = now.settings.budget.fixed + plan(&now.past, &now.settings).total;
         let noted = summaries::noted(tx, id).await?;
-        let Some(compaction) = self.decide(&now, noted) else {
+        let Some(compaction) = self.decide(&now, &now.settings, noted) else {
             return Ok((Compacting::Nothing { tokens }, after));
         };
         let task = insert(tx, id, (self.kind, self.goal()), &compaction, &mut after).await?;
         Ok((Compacting::Task(Box::new(task)), after))
     }
 
+    /// Whether one that runs does what is asked for.
+    fn is_like(&self, running: &Compaction) -> bool {
+        let instructions = self.instructions.as_ref().filter(|text| !text.trim().is_empty());
+        running.applies != self.preview
+            && running.instructions.as_ref() == instructions
+            && running.carries == self.carries
+    }
+
     /// What is to be done; `None`: there is nothing to do.
-    pub(super) fn decide(&self, now: &SessionPast, noted: u64) -> Option<Compaction> {
+    pub(super) fn decide(&self, now: &SessionPast, settings: &PlanSettings, noted: u64) -> Option<Compaction> {
         let newest = now.past.newest()?;
         let base = now.standing.as_ref().map(|standing| standing.task.clone());
         let all = Compaction {
@@ -208,9 +227,9 @@ impl NewCompaction {
             carries: self.carries.clone(),
             resubmits: self.resubmits.clone(),
             replaced: compaction::tokens_of_all(&now.past),
-            longest: compaction::LONGEST_TRANSFER_TOKENS.min(now.settings.room() / 4).max(1),
-            before: now.settings.budget.fixed + plan(&now.past, &now.settings).total,
-            rest: now.settings.budget.fixed,
+            longest: compaction::LONGEST_TRANSFER_TOKENS.min(settings.room() / 4).max(1),
+            before: settings.budget.fixed + plan(&now.past, settings).total,
+            rest: settings.budget.fixed,
         };
         match self.kind {
             TaskKind::Flush => (newest > noted).then_some(all),
@@ -222,7 +241,7 @@ impl NewCompaction {
             }),
             TaskKind::Work | TaskKind::Compact => {
                 let standing = self.keep.map_or(StandingTurns::Enough, StandingTurns::Exactly);
-                let range = compaction::range(&now.past, &now.settings, standing)?;
+                let range = compaction::range(&now.past, settings, standing)?;
                 // A preview changes nothing, the memory included.
                 let notes_after = (range.up_to > noted && !self.preview).then_some(noted);
                 let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
@@ -283,12 +302,12 @@ pub(super) async fn insert(
     Ok(task)
 }
 
-/// Compacts a session in which nothing runs when what is to be sent next with a goal does not fit as it should. `true`: the
-/// task has to wait for that.
+/// Compacts a session in which nothing runs when what is to be sent next with a goal does not fit as it should: what was said
+/// before the message `below`. `true`: the task has to wait for that.
 pub(in crate::actions) async fn compact_first(
     tx: &mut Change<'_>,
     id: &SessionId,
-    goal: &str,
+    (goal, below): (&str, u64),
     after: &mut AfterCommit,
 ) -> Result<bool> {
     if !db::contexts::may_need_compaction(tx, id).await? || !db::sessions::lock(tx, id).await? {
@@ -298,7 +317,7 @@ pub(in crate::actions) async fn compact_first(
     if db::tasks::is_busy(tx, id).await? || can_compact(tx, &session).await.is_err() {
         return Ok(false);
     }
-    let mut now = db::contexts::session_past(tx, &session, PastExtent::Compaction).await?;
+    let mut now = db::contexts::session_past(tx, &session, PastExtent::Compaction, below).await?;
     now.settings.threshold_percent = now.percent;
     now.settings.asked = tokens::estimate(goal);
     if matches!(plan(&now.past, &now.settings).why, PlanReason::Fits { .. }) {

@@ -52,6 +52,16 @@ async fn run(tx: &mut Change<'_>, id: &TaskId, at: Option<PausePoint>) -> Result
     Ok((Task { pausing: at, ..task }, after))
 }
 
+/// Holds a task as it was to be held before its request became too long.
+pub(in crate::actions) async fn hold_again(
+    tx: &mut Change<'_>,
+    task: &Task,
+    at: PausePoint,
+    after: &mut AfterCommit,
+) -> Result<()> {
+    send(&mut tx.by(&By::board()), task, Some(at), after).await
+}
+
 /// Stores the command that holds a task, or lets it go on.
 pub(super) async fn send(
     tx: &mut Change<'_>,

@@ -3,7 +3,7 @@
 //!
 //! Each step is an attempt of its own, once, and goes on from what the attempts before it did.
 
-use protocol::{TaskError, TaskId, tokens};
+use protocol::{TaskError, TaskId, Usage, tokens};
 use serde_json::json;
 
 use super::{
@@ -30,6 +30,8 @@ const MAX_SMALLER_ATTEMPTS: usize = 16;
 /// What is said of a question that is about to be asked in another session.
 const WILL_MOVE: &str = "It is asked again in a new session with a summary of this one, as soon as that is written.";
 
+const SHORTEN: &str = "Shorten the largest part, or choose a model with a larger window.";
+
 /// Tries a task once more whose attempt has just failed because its request was too long. Where nothing is left to be tried,
 /// its error names what the request consists of.
 pub(in crate::actions) async fn try_smaller(
@@ -44,7 +46,8 @@ pub(in crate::actions) async fn try_smaller(
         return Ok(());
     }
     let Some(session) = db::sessions::load(tx, &task.session_id).await? else { return Ok(()) };
-    let now = db::contexts::session_past(tx, &session, PastExtent::Compaction).await?;
+    let below = task.message_seq + 1;
+    let now = db::contexts::session_past(tx, &session, PastExtent::Compaction, below).await?;
     let can_compact = compact::can_compact(tx, &session).await.is_ok();
     let failed = FailedRequest { task, session, now, window: told_window(error), can_compact };
     let mut board = tx.by(&By::board());
@@ -84,7 +87,12 @@ impl FailedRequest {
                 };
                 let noted = db::messages::summaries::noted(tx, &self.session.id).await?;
                 let enough = self.now.settings.budget.available() / 100 * MIN_REPLACED_PERCENT;
-                let made = asked.decide(&self.now, noted).filter(|made| self.can_compact && made.replaced >= enough);
+                // The summary is for the attempt that follows.
+                let attempt = SmallerAttempt { attempt: 0, rung, window: self.window, spent: Usage::default() };
+                let settings = self.now.settings.clone().smaller(&attempt, 0);
+                let made = asked
+                    .decide(&self.now, &settings, noted)
+                    .filter(|made| self.can_compact && made.replaced >= enough);
                 let Some(made) = made else { return Ok(false) };
                 compact::insert(tx, &self.session.id, (TaskKind::Compact, asked.goal()), &made, after).await?;
             }
@@ -120,7 +128,7 @@ impl FailedRequest {
         let largest = largest.filter(|parts| !parts.is_empty()).map(|parts| format!("Its largest parts: {parts}. "));
         let next = match moves {
             true => WILL_MOVE,
-            false => "Shorten the largest part, or choose a model with a larger window.",
+            false => SHORTEN,
         };
         let suggestion = Some(format!("{}{next}", largest.unwrap_or_default()));
         let told = TaskError { suggestion, ..error.clone() };
@@ -136,10 +144,28 @@ impl FailedRequest {
             ..NewCompaction::of(TaskKind::Transfer)
         };
         let noted = db::messages::summaries::noted(tx, &self.session.id).await?;
-        let Some(made) = asked.decide(&self.now, noted) else { return Ok(false) };
+        let Some(made) = asked.decide(&self.now, &self.now.settings, noted) else { return Ok(false) };
         compact::insert(tx, &self.session.id, (TaskKind::Transfer, asked.goal()), &made, after).await?;
         Ok(true)
     }
+}
+
+/// A question is not asked in another session, because the summary for that was not written.
+pub(in crate::actions) async fn not_moved(tx: &mut Change<'_>, transfer: &Task, after: &mut AfterCommit) -> Result<()> {
+    let Some(asked) = compact::of_task(transfer)?.resubmits else { return Ok(()) };
+    let Some(task) = db::tasks::load(tx, &asked).await?.filter(|task| task.state == TaskState::Error) else {
+        return Ok(());
+    };
+    let Some(error) =
+        task.error.as_ref().filter(|error| error.suggestion.as_ref().is_some_and(|s| s.contains(WILL_MOVE)))
+    else {
+        return Ok(());
+    };
+    let suggestion = error.suggestion.as_ref().map(|said| said.replace(WILL_MOVE, SHORTEN));
+    let told = TaskError { suggestion, ..error.clone() };
+    db::tasks::explain(tx, &task.id, task.attempt, &told).await?;
+    after.task(&task.session_id, &task.id);
+    Ok(())
 }
 
 /// Asks what a task was asked in the session that goes on from its own.

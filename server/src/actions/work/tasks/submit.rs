@@ -131,7 +131,7 @@ impl NewTask {
         }
         let mut after = AfterCommit::default();
         if let Some(session) = &self.session {
-            compact_first(tx, session, &self.goal, &mut after).await?;
+            compact_first(tx, session, (&self.goal, db::contexts::ALL_SEQS), &mut after).await?;
         }
         let (session, seq, busy) = match &self.session {
             Some(id) => self.known_session(tx, id).await?,

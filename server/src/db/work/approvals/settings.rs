@@ -1,4 +1,4 @@
-//! What a team has decided beforehand about calls of tools, and who of it decides the rest.
+//! What a team has decided beforehand about calls of tools, who of it decides the rest, and what a task may use.
 
 use protocol::rules::ApprovalRules;
 
@@ -15,7 +15,8 @@ pub async fn load(tx: &mut TeamTx<'_>) -> Result<ApprovalSettings, DbError> {
 
 /// The same as a query, to be sent together with others.
 pub fn load_query() -> Query<ApprovalSettings> {
-    let sql = "SELECT deny, ask, allow, min_role, not_requester, expiry_minutes, version FROM approval_settings WHERE team_id = $1";
+    let sql = "SELECT deny, ask, allow, min_role, not_requester, expiry_minutes, limits, version FROM approval_settings \
+               WHERE team_id = $1";
     Query::new(sql, &[], |answer| {
         let Some(row) = answer.row() else { return Ok(ApprovalSettings::default()) };
         let minutes = row.count("expiry_minutes")?;
@@ -30,6 +31,7 @@ pub fn load_query() -> Query<ApprovalSettings> {
             not_requester: row.flag("not_requester")?,
             expiry_minutes: u32::try_from(minutes)
                 .map_err(|_| DbError::Broken("expiry_minutes is too large".into()))?,
+            limits: row.json("limits")?,
             version: row.count("version")?,
         })
     })
@@ -38,10 +40,10 @@ pub fn load_query() -> Query<ApprovalSettings> {
 /// Stores them.
 pub async fn store(tx: &mut Change<'_>, settings: &ApprovalSettings) -> Result<(), DbError> {
     let sql = "INSERT INTO approval_settings (team_id, deny, ask, allow, min_role, not_requester, expiry_minutes, \
-               version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (team_id) DO UPDATE SET deny = excluded.deny, \
+               limits, version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (team_id) DO UPDATE SET deny = excluded.deny, \
                ask = excluded.ask, allow = excluded.allow, min_role = excluded.min_role, \
                not_requester = excluded.not_requester, expiry_minutes = excluded.expiry_minutes, \
-               version = excluded.version";
+               limits = excluded.limits, version = excluded.version";
     let ApprovalRules { deny, ask, allow, .. } = &settings.rules;
     let args = args![
         json(deny)?,
@@ -50,6 +52,7 @@ pub async fn store(tx: &mut Change<'_>, settings: &ApprovalSettings) -> Result<(
         settings.min_role,
         settings.not_requester,
         settings.expiry_minutes,
+        json(&settings.limits)?,
         settings.version
     ];
     tx.execute(sql, args).await.map(drop)

@@ -13,6 +13,8 @@ use crate::{
 
 /// Text that is read at once: more than any window holds of it.
 const MAX_TEXT_BYTES: u64 = 4 * 1024 * 1024;
+/// Bytes of all that is read at once: of calls and results behind so much newer ones nothing is read.
+const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// Turns that are read at first, and at a time after that.
 const FIRST_TURNS: u64 = 16;
 const MORE_TURNS: u64 = 64;
@@ -67,7 +69,8 @@ macro_rules! turns {
     ($which:literal) => {
         concat!(
             "SELECT t.message_seq, t.state, m.message_id, m.seq, m.role, CASE WHEN (p.kind NOT IN ('text', 'summary') \
-             AND NOT (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%')) \
+             AND NOT (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') AND SUM(OCTET_LENGTH(p.body)) \
+             OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $7) \
              OR SUM(CASE WHEN p.kind IN ('text', 'summary') \
              OR (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
              OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
@@ -95,7 +98,7 @@ const PINNED: &str = turns!(
 /// The newest turns of a range with the answers of their newest attempts, newest first.
 fn query(sql: &'static str, range: PastRange<'_>, turns: u64) -> Query<Vec<Exchange>> {
     let PastRange { session, below, until } = range;
-    Query::new(sql, args![session, below, until, turns, MAX_TEXT_BYTES], |answer| exchanges(&answer.rows))
+    Query::new(sql, args![session, below, until, turns, MAX_TEXT_BYTES, MAX_BYTES], |answer| exchanges(&answer.rows))
 }
 
 /// Groups rows of parts into turns.
@@ -113,7 +116,9 @@ fn exchanges(rows: &[Row]) -> Result<Vec<Exchange>, DbError> {
         };
         // Of several attempts that are one answer the newest stands for it.
         let id: MessageId = row.parse("message_id")?;
-        (message.id, message.seq) = (Some(id), row.count("seq")?);
+        let before = message.id.replace(id.clone()).filter(|before| *before != id);
+        message.earlier.extend(before);
+        message.seq = row.count("seq")?;
         message.parts.extend(row.optional_json::<Part>("body")?);
     }
     Ok(exchanges)

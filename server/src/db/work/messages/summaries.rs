@@ -34,10 +34,11 @@ pub async fn load(tx: &mut TeamTx<'_>, session: &SessionId, task: &TaskId) -> Re
     tx.row(sql, args![session, task]).await?.as_ref().map(summary).transpose()
 }
 
-/// The query for the summaries of these tasks and of those between them, without their texts.
+/// The query for the summaries of these tasks and of those between them.
 pub fn fates_query(session: &SessionId, (first, last): (&TaskId, &TaskId)) -> Query<Vec<AppliedSummary>> {
-    let sql = "SELECT task_id, up_to_seq, '' AS text, tokens_before, tokens_after, applied_by, applied_at, undone_at \
-               FROM summaries WHERE team_id = $1 AND session_id = $2 AND task_id >= $3 AND task_id <= $4 LIMIT 1000";
+    let sql = select!(
+        "WHERE u.team_id = $1 AND u.session_id = $2 AND u.task_id >= $3 AND u.task_id <= $4 ORDER BY u.task_id LIMIT 100"
+    );
     Query::new(sql, args![session, first, last], |answer| answer.rows.iter().map(summary).collect())
 }
 
@@ -50,6 +51,15 @@ pub async fn apply(tx: &mut Change<'_>, session: &SessionId, new: &AppliedSummar
     let AppliedSummary { task, summary, tokens_before, tokens_after, by, at, .. } = new;
     let args = args![session, task, summary.up_to, &summary.text, *tokens_before, *tokens_after, by, *at];
     tx.execute(sql, args).await.map(drop)
+}
+
+/// The query for the first of the summaries that stand for what a message asked.
+pub fn first_over_query(session: &SessionId, seq: u64) -> Query<Option<AppliedSummary>> {
+    let sql = select!(
+        "WHERE u.team_id = $1 AND u.session_id = $2 AND u.up_to_seq >= $3 AND u.undone_at IS NULL \
+         ORDER BY u.applied_at, u.task_id LIMIT 1"
+    );
+    Query::new(sql, args![session, seq], |answer| answer.row().map(summary).transpose())
 }
 
 /// Undoes a summary and those that were made after it. Returns how many stood.

@@ -98,6 +98,13 @@ pub async fn open_of_task(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<Task
     tx.rows(sql, args![task, MAX_WAITING_MESSAGES]).await?.iter().map(message).collect()
 }
 
+/// Whose words the agent of a task was told, or the task was made of.
+pub async fn authors_told(tx: &mut TeamTx<'_>, session: &SessionId, task: &TaskId) -> Result<Vec<String>, DbError> {
+    let sql = "SELECT DISTINCT author FROM task_messages WHERE team_id = $1 AND session_id = $2 \
+               AND ((task_id = $3 AND event_seq IS NOT NULL) OR next_task_id = $3) LIMIT 100";
+    tx.rows(sql, args![session, task]).await?.iter().map(|row| row.text("author")).collect()
+}
+
 /// How many these are.
 pub async fn open_count(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<u64, DbError> {
     let sql = "SELECT COUNT(*) AS n FROM task_messages WHERE team_id = $1 AND task_id = $2 \

@@ -148,7 +148,8 @@ async fn begin_again(
 ) -> Result<bool, DbError> {
     let sql = "UPDATE tasks SET state = 'pending', delivery = $4, waiting = NULL, attempt = attempt + 1, model = NULL, \
                result = NULL, error = NULL, usage = CASE WHEN $7 IS NULL THEN '{}' ELSE usage END, offered_at = $5, started_at = NULL, ended_at = NULL, \
-               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL, pausing = NULL, \
+               stopped_by = NULL, stop_reason = NULL, stop_confirmed_at = NULL, \
+               pausing = CASE WHEN $7 IS NULL THEN NULL ELSE pausing END, \
                smaller = COALESCE($6, smaller), goes_on_from = $7 WHERE team_id = $1 \
                AND task_id = $2 AND attempt = $3 AND state IN ('error', 'stopped')";
     let offered_at = (delivery == "offered").then_some(tx.now);

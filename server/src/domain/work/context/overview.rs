@@ -142,6 +142,8 @@ pub struct HistoryEntry {
     pub share: MessageShare,
     /// The message or one of its calls.
     pub pinned: bool,
+    /// The message itself.
+    pub pinned_whole: bool,
 }
 
 /// Messages that are older than the listed ones.
@@ -324,6 +326,7 @@ fn history(plan: &ContextPlan) -> (Vec<HistoryEntry>, Option<HistoryBeyond>) {
             tokens: message.tokens,
             share: message.share,
             pinned: message.pinned,
+            pinned_whole: message.pinned_whole,
         })
     });
     let mut listed: Vec<HistoryEntry> = all.collect();

@@ -9,7 +9,7 @@ use protocol::{
 };
 use serde_json::Value;
 
-use super::{Exchange, Pins, Summary};
+use super::{Exchange, PastMessage, Pins, Summary};
 use crate::domain::{MessageRole, Part, TaskState};
 
 /// Tokens that a part takes beside its text.
@@ -178,13 +178,15 @@ impl MadeCall {
 impl PastExchange {
     fn of(exchange: Exchange, pins: &Pins) -> Self {
         let Exchange { question, answer, state } = exchange;
-        let head = |id: Option<MessageId>, seq| {
-            let is_pinned = id.as_ref().is_some_and(|id| pins.has_message(id));
-            let has_pin = is_pinned || id.as_ref().is_some_and(|id| !pins.calls_of(id).is_empty());
-            MessageHead { id, seq, is_pinned, has_pin }
+        let head = |message: &PastMessage| {
+            let ids = || message.earlier.iter().chain(&message.id);
+            let is_pinned = ids().any(|id| pins.has_message(id));
+            let has_pin = is_pinned || ids().any(|id| !pins.calls_of(id).is_empty());
+            MessageHead { id: message.id.clone(), seq: message.seq, is_pinned, has_pin }
         };
-        let answer_id = answer.id.clone();
-        let is_pinned = |call: &str| answer_id.as_ref().is_some_and(|id| pins.has_call(id, call));
+        let heads = (head(&question), head(&answer));
+        let ids: Vec<MessageId> = answer.earlier.into_iter().chain(answer.id).collect();
+        let is_pinned = |call: &str| ids.iter().any(|id| pins.has_call(id, call));
         let mut builder = TurnsBuilder::default();
         for part in question.parts {
             let goes_on = matches!(part, Part::Text { continues: true, .. });
@@ -199,7 +201,7 @@ impl PastExchange {
         if builder.turns.last().is_none_or(|turn| turn.role == TurnRole::User) {
             builder.notice(TurnRole::Assistant, MessageRole::Assistant, unsaid(state));
         }
-        Self { question: head(question.id, question.seq), answer: head(answer.id, answer.seq), turns: builder.turns }
+        Self { question: heads.0, answer: heads.1, turns: builder.turns }
     }
 
     pub(super) fn message(&self, role: MessageRole) -> &MessageHead {

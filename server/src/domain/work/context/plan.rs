@@ -251,6 +251,7 @@ fn messages(exchange: &PastExchange, formed: Option<&FormedExchange>) -> Vec<Pla
             results: parts.iter().filter(|part| part.is_call()).map(|part| part.tokens).sum(),
             share,
             pinned: head.has_pin,
+            pinned_whole: head.is_pinned,
         }
     };
     [MessageRole::Assistant, MessageRole::User].map(of).to_vec()

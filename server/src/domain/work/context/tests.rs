@@ -13,7 +13,7 @@ fn message(n: i64) -> MessageId {
 /// The turn with this number: its question has the seq `2n + 1`, its answer the one after.
 fn exchange(n: usize, question: &str, answer: Vec<Part>) -> Exchange {
     let seq = 2 * n as u64 + 1;
-    let said = |seq: u64, parts| PastMessage { id: Some(message(seq as i64)), seq, parts };
+    let said = |seq: u64, parts| PastMessage { id: Some(message(seq as i64)), seq, parts, ..PastMessage::default() };
     Exchange {
         question: said(seq, vec![Part::text(question)]),
         answer: said(seq + 1, answer),

@@ -235,11 +235,11 @@ async fn decide(
     Ok(Json(approvals::decide(&board, &caller.team.id, caller.maker(), &id, word).await?.into()))
 }
 
-/// What a team decides beforehand about calls of tools, and who of it decides the rest.
+/// What a team decides beforehand about calls of tools, who of it decides the rest, and what a task may use.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[schema(examples(json!({ "deny": ["shell(git push **)"], "ask": ["shell(rm **)"], "allow": ["shell(cargo test **)"],
-    "minRole": "operator", "notRequester": false, "expiryMinutes": 1440 })))]
+    "minRole": "operator", "notRequester": false, "expiryMinutes": 1440, "limits": { "toolCalls": 200 } })))]
 pub struct ApprovalRulesResource {
     /// Calls that are not made: `tool`, or `tool(pattern)`.
     deny: Vec<String>,
@@ -254,6 +254,32 @@ pub struct ApprovalRulesResource {
     /// A question that nobody answers in so many minutes counts as denied.
     #[schema(minimum = 1, maximum = 43200)]
     expiry_minutes: u32,
+    limits: TeamLimits,
+}
+
+/// What each task of a team may use at most, whatever it was given itself; an absent limit does not apply.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct TeamLimits {
+    /// Model calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    steps: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    tool_calls: Option<u32>,
+    /// Input and output together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    tokens: Option<u64>,
+    /// More than 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000000)]
+    cost_usd: Option<f64>,
+    /// In which the task works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    minutes: Option<u32>,
 }
 
 words! {
@@ -273,13 +299,15 @@ impl Default for ApprovalRulesResource {
 
 impl From<ApprovalSettings> for ApprovalRulesResource {
     fn from(settings: ApprovalSettings) -> Self {
-        let ApprovalSettings { rules, min_role, not_requester, expiry_minutes, .. } = settings;
+        let ApprovalSettings { rules, min_role, not_requester, expiry_minutes, limits, .. } = settings;
         let min_role = match min_role {
             Role::Viewer | Role::Operator => DecidingRole::Operator,
             Role::Admin => DecidingRole::Admin,
             Role::Owner => DecidingRole::Owner,
         };
-        Self { deny: rules.deny, ask: rules.ask, allow: rules.allow, min_role, not_requester, expiry_minutes }
+        let TaskLimits { steps, tool_calls, tokens, cost_usd, minutes, .. } = limits;
+        let limits = TeamLimits { steps, tool_calls, tokens, cost_usd, minutes };
+        Self { deny: rules.deny, ask: rules.ask, allow: rules.allow, min_role, not_requester, expiry_minutes, limits }
     }
 }
 
@@ -295,6 +323,14 @@ impl From<ApprovalRulesResource> for ApprovalSettings {
             min_role,
             not_requester: said.not_requester,
             expiry_minutes: said.expiry_minutes,
+            limits: TaskLimits {
+                steps: said.limits.steps,
+                tool_calls: said.limits.tool_calls,
+                tokens: said.limits.tokens,
+                cost_usd: said.limits.cost_usd,
+                minutes: said.limits.minutes,
+                on_limit: None,
+            },
             version: 0,
         }
     }
@@ -305,14 +341,14 @@ fn rules(found: ApprovalSettings) -> Response {
     ([(header::ETAG, tag)], Json(ApprovalRulesResource::from(found))).into_response()
 }
 
-/// The team's rules for calls of tools.
+/// The team's rules for calls of tools, and what a task of it may use.
 #[utoipa::path(get, path = "/api/v1/approval-rules", operation_id = "approvalRules.read", tag = "approvals", responses(
     (status = 200, body = ApprovalRulesResource, headers(("ETag" = String, description = "Its version"))), Answers))]
 async fn read_rules(State(board): State<Board>, caller: AsViewer) -> Result<Response, Rejection> {
     Ok(rules(db::approvals::settings::load(&mut board.db.reader_of(&caller.team.id).await?).await?))
 }
 
-/// Replaces the team's rules for calls of tools: the version that `If-Match` names, or whichever is there. What is absent takes
+/// Replaces the team's rules and limits: the version that `If-Match` names, or whichever is there. What is absent takes
 /// its default; an owner alone lowers `minRole`. Tasks that are sent from now on carry them.
 #[utoipa::path(put, path = "/api/v1/approval-rules", operation_id = "approvalRules.write", tag = "approvals",
     params(IfVersion), request_body = ApprovalRulesResource, responses(

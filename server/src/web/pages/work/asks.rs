@@ -19,7 +19,8 @@ use crate::{
     },
 };
 
-use revealed::{hides_something, revealed};
+pub use revealed::{hides_something, revealed};
+
 pub use text::AskedText;
 
 /// Arguments that a person can change on the page, bytes of JSON.
@@ -138,7 +139,10 @@ impl AskCard {
         let is_call = asked.kind == ApprovalKind::Tool;
         let text = AskedText::of(&asked.preview);
         let args = others(asked, tool_kind, &text).map(|json| AskedText::of(&json));
-        let is_cut = is_call && is_cut(asked, text.weight() + args.as_ref().map_or(0, AskedText::weight));
+        let is_cut = match asked.kind {
+            ApprovalKind::Plan => !is_whole(asked),
+            _ => is_call && is_cut(asked, text.weight() + args.as_ref().map_or(0, AskedText::weight)),
+        };
         let changeable = match &asked.args {
             Value::Object(args) if is_call && !is_cut && asked.args.to_string().len() <= MAX_CHANGEABLE_BYTES => {
                 match args.get("command").and_then(Value::as_str) {
@@ -285,6 +289,11 @@ fn others(asked: &Approval, kind: ToolKind, text: &AskedText) -> Option<String> 
     let rest = asked.args.as_object()?.iter().filter(|(key, _)| !is_shown(key));
     let rest: serde_json::Map<String, Value> = rest.map(|(key, value)| (key.clone(), value.clone())).collect();
     if rest.is_empty() { None } else { serde_json::to_string_pretty(&rest).ok() }
+}
+
+/// Whether a plan is shown whole.
+pub fn is_whole(asked: &Approval) -> bool {
+    !asked.preview.contains(OMISSION_MARK)
 }
 
 /// Whether a part of what would run is not shown: left out by the viber or by the Board, or too much for a page.

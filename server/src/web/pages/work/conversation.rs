@@ -12,7 +12,9 @@ use crate::{
     db::imports::ImportProgress,
     domain::{
         Approval, ContactState, Message, MessageRole, OverflowRung, Part, Session, Task, TaskKind, TaskMessage,
-        TaskState, Viber, committed::Report, context::AppliedSummary,
+        TaskState, Viber,
+        committed::Report,
+        context::{AppliedSummary, Pins},
     },
     error::Result,
     state::Board,
@@ -22,7 +24,7 @@ use crate::{
         view::{
             Badge,
             filters::token_words,
-            message::{self, MessageDelivery, MessageView, SummaryFate, TaskEnding},
+            message::{self, MessageDelivery, MessagePins, MessageView, SummaryFate, TaskEnding},
             timeline::{Decisions, TimelineEntry},
         },
     },
@@ -66,8 +68,10 @@ pub struct Conversation {
     pub names: HashMap<String, String>,
     /// What people decided in the attempts that the messages are of.
     pub decisions: HashMap<(TaskId, u32), Decisions>,
-    /// Summaries that the compactions among `tasks` put in the place of turns, without their texts.
+    /// Summaries that the compactions among `tasks` put in the place of turns.
     pub summaries: Vec<AppliedSummary>,
+    /// What people pinned.
+    pub pins: Pins,
     /// Tasks that ended since a page looked last.
     pub ended: Vec<TaskId>,
     /// More happened since than a stream sends: the page is fetched anew.
@@ -116,6 +120,7 @@ pub struct MessageInputs {
     agents: Vec<(String, String)>,
     open: Vec<Task>,
     current: Option<Task>,
+    pins: Pins,
 }
 
 /// The message that is open.
@@ -169,6 +174,7 @@ impl Conversation {
             agents: agents.map(|agent| (agent.id.clone(), agent.name.clone())).collect(),
             open: self.open.clone(),
             current: self.current.clone(),
+            pins: self.pins.clone(),
         })
     }
 
@@ -196,11 +202,17 @@ impl Conversation {
         let news = (growing.earlier.as_slice(), growing.tail.as_slice());
         let entries = message::timeline(&growing.message, place(growing.from), news, &growing.decisions, works);
         let view = self.dress(caller, &growing.message, entries, growing.from);
-        MessageView { open: true, outcome: None, ..view }
+        MessageView { open: true, outcome: None, pins: None, ..view }
     }
 
     /// A complete message.
     pub fn view(&self, caller: &Caller, message: &Message) -> MessageView {
+        if let Some(text) = self.sent_summary(message) {
+            let parts = vec![Part::Summary { text: text.to_owned() }];
+            let sent = Message { parts, ..message.clone() };
+            let entries = message::timeline(&sent, 0, (&[], &[]), &Decisions::default(), false);
+            return self.dress(caller, message, entries, 0);
+        }
         let from = self.from.get(&message.seq).copied().unwrap_or(0);
         let none = Decisions::default();
         let decisions = self.decisions.get(&(message.task_id.clone(), message.attempt)).unwrap_or(&none);
@@ -240,11 +252,36 @@ impl Conversation {
             }),
             may_send: caller.role >= crate::domain::Role::Operator,
             kept: true,
+            pins: self.pins_of(caller, message, task),
             summary: task
                 .filter(|_| message.role == MessageRole::Assistant)
                 .and_then(|task| self.summary_fate(caller, task)),
             earlier: (from > 0).then(|| urls::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
         }
+    }
+
+    /// What people pinned of a message; a summary is no message of the conversation.
+    fn pins_of(&self, caller: &Caller, message: &Message, task: Option<&Task>) -> Option<MessagePins> {
+        let may_pin = caller.role >= crate::domain::Role::Operator;
+        // Of what an earlier attempt said nothing is sent, unless the newest goes on from it.
+        let is_sent = |task: &&Task| {
+            let first = task.goes_on_from.unwrap_or(task.attempt);
+            task.kind == TaskKind::Work && (message.role == MessageRole::User || message.attempt >= first)
+        };
+        task.filter(is_sent).map(|_| MessagePins {
+            address: may_pin.then(|| urls::session_verb(&caller.team.slug, &self.session.id, "pins")),
+            message: message.id.clone(),
+            whole: self.pins.has_message(&message.id),
+            calls: self.pins.calls_of(&message.id).into_iter().map(str::to_owned).collect(),
+        })
+    }
+
+    /// The summary that is or was sent in the place of turns, when the message is that of its task: whoever edited it, or a
+    /// viber, may have said something else there.
+    fn sent_summary(&self, message: &Message) -> Option<&str> {
+        let applied = self.summaries.iter().find(|summary| summary.task == message.task_id)?;
+        let is_newest = self.tasks.iter().any(|task| task.id == message.task_id && task.attempt == message.attempt);
+        (message.role == MessageRole::Assistant && is_newest).then_some(applied.summary.text.as_str())
     }
 
     /// What became of the summary that a task made.

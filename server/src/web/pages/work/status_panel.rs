@@ -253,7 +253,14 @@ fn asked(waiting: &Waiting, conversation: &Conversation) -> Vec<Cause> {
         (0 | 1, WaitingFor::Input) => "The agent has a question".to_owned(),
         (0 | 1, WaitingFor::Budget) => "A limit is reached; nothing runs".to_owned(),
         (0 | 1, _) => "The agent asks for an approval, and continues when somebody decides.".to_owned(),
-        (n, _) => format!("{n} questions"),
+        (n, _) => {
+            let all = |kinds: &[ApprovalKind]| conversation.asked.iter().all(|asked| kinds.contains(&asked.kind));
+            match () {
+                () if all(&[ApprovalKind::Question]) => format!("{n} questions"),
+                () if all(&[ApprovalKind::Plan, ApprovalKind::Tool, ApprovalKind::Unknown]) => format!("{n} approvals"),
+                () => format!("{n} decisions"),
+            }
+        }
     };
     match conversation.asked.first() {
         Some(oldest) if conversation.asked.len() > 1 => {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use protocol::{SessionId, TaskId, TeamId, context::SUMMARY_HEADING};
+use protocol::{SessionId, TaskId, TeamId, context::SUMMARY_HEADING, tokens};
 
 use super::{super::overflow, CompactionOutcome, of_task};
 use crate::{
@@ -97,12 +97,25 @@ pub(in crate::actions) async fn compaction_ended(
     let is_sound = !text.trim().is_empty() && text.len() <= MAX_SUMMARY_BYTES && compaction.is_shorter(&text);
     match task.kind {
         TaskKind::Transfer if is_sound => begin(tx, &task, &compaction, text, after).await?,
+        TaskKind::Transfer => overflow::not_moved(tx, &task, after).await?,
         TaskKind::Compact if is_sound && compaction.applies && stands_on(tx, &task, &compaction).await? => {
             apply(tx, &task, &compaction, text).await?;
         }
         _ => {}
     }
     Ok(())
+}
+
+/// What another session was to begin with was not written.
+pub(in crate::actions) async fn transfer_failed(
+    tx: &mut Change<'_>,
+    id: &TaskId,
+    after: &mut AfterCommit,
+) -> Result<()> {
+    match db::tasks::load(tx, id).await? {
+        Some(task) => overflow::not_moved(tx, &task, after).await,
+        None => Ok(()),
+    }
 }
 
 /// Whether the summary that it merges still stands, or still none does.
@@ -231,6 +244,11 @@ pub async fn apply_edited(
                 }
                 if !compaction.is_shorter(text) {
                     let why = "it is longer than what it would take the place of";
+                    return Err(Error::unacceptable("bad_summary", why));
+                }
+                // A request would carry its beginning and its end alone.
+                if tokens::estimate(text) > compaction.longest {
+                    let why = format!("it is longer than the {} tokens that a request takes of it", compaction.longest);
                     return Err(Error::unacceptable("bad_summary", why));
                 }
                 let by = tx.by.actor.id().to_owned();

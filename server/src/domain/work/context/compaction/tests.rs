@@ -15,7 +15,12 @@ fn past(turns: usize, tokens: usize, summary: Option<Summary>) -> Past {
     for n in (0..turns).rev() {
         let seq = 2 * n as u64 + 1;
         let id = |seq: u64| -> Option<MessageId> { format!("msg_{seq:032x}").parse().ok() };
-        let said = |seq, text: String| PastMessage { id: id(seq), seq, parts: vec![Part::text(&text)] };
+        let said = |seq, text: String| PastMessage {
+            id: id(seq),
+            seq,
+            parts: vec![Part::text(&text)],
+            ..PastMessage::default()
+        };
         let (question, answer) = (said(seq, format!("q{n}")), said(seq + 1, format!("a{n} {}", "wor ".repeat(tokens))));
         if !past.take(Exchange { question, answer, state: TaskState::Completed }) {
             return past;

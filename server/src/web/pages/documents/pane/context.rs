@@ -5,7 +5,7 @@ pub mod compact;
 use askama::Template;
 use axum::{
     extract::{Form, State},
-    response::Response,
+    response::{IntoResponse, Redirect, Response},
 };
 use protocol::{
     MessageId, SessionId, UsageSource,
@@ -26,6 +26,7 @@ use crate::{
             overview::{ContextOverview, HistoryEntry, TaskTokens, WhatIf, WhatIfAction, percent},
         },
     },
+    error::Error,
     state::Board,
     web::{
         AsOperator, Rejection,
@@ -104,11 +105,14 @@ struct TaskBar {
     height: u64,
 }
 
-/// A message that is to be pinned, or not any more.
+/// What is to be pinned of a message, or not any more: a call, or all of it where none is named.
 #[derive(Debug, Deserialize)]
 pub struct PinForm {
     message: MessageId,
-    pinned: bool,
+    pin: Option<String>,
+    unpin: Option<String>,
+    /// Its seq, when the form stands in the conversation.
+    at: Option<u64>,
 }
 
 /// `POST /t/{team}/sessions/{id}/pins`
@@ -119,8 +123,19 @@ pub async fn pin(
     wants: Wants,
     Form(form): Form<PinForm>,
 ) -> Result<Response, Rejection> {
-    let change = PinChange { message: form.message, call: None, pinned: form.pinned };
+    let (call, pinned) = match (form.pin, form.unpin) {
+        (Some(call), None) => (call, true),
+        (None, Some(call)) => (call, false),
+        _ => return Err(Error::unacceptable("bad_request", "a form pins something, or takes a pin away").into()),
+    };
+    let change = PinChange { message: form.message, call: Some(call).filter(|call| !call.is_empty()), pinned };
     pins::set(&board, &caller.team.id, &caller.by, &id, change).await?;
+    if let Some(seq) = form.at {
+        let last = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+        // A fragment is cut from the page that ends with the message.
+        let is_far = last.is_none_or(|session| is_far(session.last_seq, seq)) || wants == Wants::Fragment;
+        return Ok(Redirect::to(&urls::message(&caller.team.slug, &id, seq, is_far)).into_response());
+    }
     answer(&board, &caller, &id, wants, Tab::Context).await
 }
 
@@ -270,9 +285,13 @@ impl<'a> ContextView<'a> {
     }
 
     fn at(&self, seq: &u64) -> String {
-        let is_far = self.last_seq.saturating_sub(*seq) > NEWEST_PAGE_MESSAGES;
-        urls::message(&self.context.slug, &self.context.session, *seq, is_far)
+        urls::message(&self.context.slug, &self.context.session, *seq, is_far(self.last_seq, *seq))
     }
+}
+
+/// Whether a message stands on an older page than the newest.
+fn is_far(last: u64, seq: u64) -> bool {
+    last.saturating_sub(seq) > NEWEST_PAGE_MESSAGES
 }
 
 /// The word of a layer in the page, and its title.

@@ -20,7 +20,10 @@ use crate::{
         plan::ProposalKind,
     },
     error::Result,
-    web::pages::proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
+    web::pages::{
+        asks::{hides_something, is_whole, revealed},
+        proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
+    },
     web::{
         markdown::{self, TextAuthor},
         urls,
@@ -384,6 +387,21 @@ impl<'a> PlanView<'a> {
 
     fn approve_link(&self, id: &ApprovalId) -> String {
         urls::approval(&self.context.slug, id)
+    }
+
+    /// The source of a plan, with what does not show in it.
+    fn written(&self, text: &str) -> String {
+        revealed(text)
+    }
+
+    /// Whether a plan says something that does not show when it is rendered.
+    fn hides(&self, text: &str) -> bool {
+        let is_definition = |line: &str| line.trim_start().starts_with('[') && line.contains("]:");
+        text.contains("<!") || text.lines().any(is_definition) || hides_something(text)
+    }
+
+    fn is_whole(&self, asked: &Approval) -> bool {
+        is_whole(asked)
     }
 
     fn rendered(&self, text: &str) -> Arc<str> {

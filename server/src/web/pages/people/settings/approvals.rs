@@ -1,4 +1,4 @@
-//! Approvals: what the team's agents may do without asking, who decides the rest, and what was decided.
+//! Approvals: what the team's agents may do without asking, who decides the rest, what a task may use, and what was decided.
 
 use askama::Template;
 use axum::{
@@ -7,7 +7,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
-use protocol::{ApprovalId, ApprovalKind, Instant, rules::ApprovalRules, text::head};
+use protocol::{ApprovalId, ApprovalKind, Instant, TaskLimits, rules::ApprovalRules, text::head};
 use serde::Deserialize;
 
 use super::{Names, Tabs};
@@ -73,6 +73,17 @@ pub(super) struct ApprovalsForm {
     min_role: Role,
     not_requester: Option<String>,
     expiry_minutes: u32,
+    /// What each task may use; empty where nothing is limited.
+    #[serde(default)]
+    steps: String,
+    #[serde(default)]
+    tool_calls: String,
+    #[serde(default)]
+    tokens: String,
+    #[serde(default)]
+    cost_usd: String,
+    #[serde(default)]
+    minutes: String,
     /// The version that the form was made of.
     #[serde(default)]
     version: u64,
@@ -87,6 +98,8 @@ pub(super) struct ApprovalsQuery {
 impl ApprovalsForm {
     fn of(settings: ApprovalSettings) -> Self {
         let ApprovalRules { deny, ask, allow, .. } = settings.rules;
+        let TaskLimits { steps, tool_calls, tokens, cost_usd, minutes, .. } = settings.limits;
+        let number = |limit: Option<u32>| limit.map(|limit| limit.to_string()).unwrap_or_default();
         Self {
             deny: deny.join("\n"),
             ask: ask.join("\n"),
@@ -94,15 +107,32 @@ impl ApprovalsForm {
             min_role: settings.min_role,
             not_requester: settings.not_requester.then(String::new),
             expiry_minutes: settings.expiry_minutes,
+            steps: number(steps),
+            tool_calls: number(tool_calls),
+            tokens: tokens.map(|limit| limit.to_string()).unwrap_or_default(),
+            cost_usd: cost_usd.map(|usd| usd.to_string()).unwrap_or_default(),
+            minutes: number(minutes),
             version: settings.version,
         }
     }
 
-    fn settings(&self) -> ApprovalSettings {
+    /// One line for each limit that is set.
+    fn limits(&self) -> Vec<String> {
+        let all = [
+            ("model calls", &self.steps),
+            ("calls of tools", &self.tool_calls),
+            ("tokens", &self.tokens),
+            ("USD", &self.cost_usd),
+            ("minutes", &self.minutes),
+        ];
+        all.iter().filter(|(_, limit)| !limit.is_empty()).map(|(unit, limit)| format!("{limit} {unit}")).collect()
+    }
+
+    fn settings(&self) -> Result<ApprovalSettings, Error> {
         let lines = |text: &str| {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         };
-        ApprovalSettings {
+        Ok(ApprovalSettings {
             rules: ApprovalRules {
                 deny: lines(&self.deny),
                 ask: lines(&self.ask),
@@ -112,9 +142,25 @@ impl ApprovalsForm {
             min_role: self.min_role,
             not_requester: self.not_requester.is_some(),
             expiry_minutes: self.expiry_minutes,
+            limits: TaskLimits {
+                steps: limit(&self.steps)?,
+                tool_calls: limit(&self.tool_calls)?,
+                tokens: limit(&self.tokens)?,
+                cost_usd: limit(&self.cost_usd.replace(',', "."))?,
+                minutes: limit(&self.minutes)?,
+                on_limit: None,
+            },
             version: self.version,
-        }
+        })
     }
+}
+
+/// A number, or none in an empty field.
+fn limit<T: std::str::FromStr>(typed: &str) -> Result<Option<T>, Error> {
+    let typed = typed.trim();
+    let bad =
+        || Error::unacceptable("bad_limit", format!("“{}” is no limit: write a number, or nothing", head(typed, 40)));
+    if typed.is_empty() { Ok(None) } else { typed.parse().map(Some).map_err(|_| bad()) }
 }
 
 impl DecisionRow {
@@ -224,8 +270,12 @@ pub(super) async fn update(
     caller: AsAdmin,
     Form(typed): Form<ApprovalsForm>,
 ) -> Result<Response, Rejection> {
-    let settings = typed.settings();
-    let done = approvals::change_settings(&board, &caller.team.id, caller.maker(), settings, Some(typed.version)).await;
+    let done = match typed.settings() {
+        Ok(settings) => {
+            approvals::change_settings(&board, &caller.team.id, caller.maker(), settings, Some(typed.version)).await
+        }
+        Err(error) => Err(error),
+    };
     let refused = match done {
         Ok(VersionedChange::Made(_)) => {
             return Ok(Redirect::to(&urls::settings_page(&caller.team.slug, "approvals")).into_response());

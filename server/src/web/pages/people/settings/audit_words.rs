@@ -5,7 +5,7 @@ pub fn words(action: &str) -> &str {
     match action {
         "approval.answer" => "answered a question of an agent",
         "approval.break_glass" => "decided past the team's settings",
-        "approval.rules" => "changed what agents may do without asking",
+        "approval.rules" => "changed what agents may do without asking, or what a task may use",
         "approval.allow" => "allowed a request of an agent",
         "approval.deny" => "denied a request of an agent",
         "artifact.attach" => "attached the file",

@@ -30,7 +30,8 @@ impl AskedText {
             return Self::Plain(revealed(text.trim_end_matches('\n')));
         }
         // What stands before the first change names the file. Later, a line that looks like that is a line of the file.
-        let rows: Vec<_> = text.lines().skip(2).map(row).collect();
+        // A carriage return at the end of a line is a part of it.
+        let rows: Vec<_> = text.strip_suffix('\n').unwrap_or(text).split('\n').skip(2).map(row).collect();
         let count = |op| rows.iter().filter(|row| row.op == op).count();
         Self::Changes { added: count("add"), removed: count("del"), rows }
     }
@@ -93,6 +94,10 @@ mod tests {
 
     #[test]
     fn a_diff_is_read_line_by_line() {
+        let AskedText::Changes { rows, .. } = AskedText::of("--- a\n+++ b\n@@ -1 +1 @@\n-old\n+old\r\n") else {
+            panic!("a diff")
+        };
+        assert!(rows.iter().any(|row| row.op == "add" && row.html.contains("U+000D")), "the ends of lines are shown");
         let text = "--- a\n+++ b\n@@ -1,2 +1,2 @@\n same\n-old\n+new\u{202e}\n--- a\n\\ No newline\n";
         let AskedText::Changes { rows, added, removed } = AskedText::of(text) else { panic!("a diff") };
         // A removed line that begins with two dashes is one, not the name of a file.

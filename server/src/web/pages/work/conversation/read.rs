@@ -184,7 +184,8 @@ pub(super) async fn state(
     let (found, open, newest) = tx.query_three(found, open, newest).await?;
     let (session, version) = found.ok_or(Error::NotFound)?;
     let (names, taking) = (db::members::names_query(), db::imports::progress_query(id));
-    let (names, taking, said) = tx.query_three(names, taking, db::tasks::messages::open_query(id)).await?;
+    let (said, pins) = (db::tasks::messages::open_query(id), db::messages::pins::load_query(id));
+    let (names, taking, said, pins) = tx.query_four((names, taking), (said, pins)).await?;
     let viber = db::vibers::load(tx, &session.viber_id).await?;
     let current = open.first().cloned().or(newest);
     let asked = match current.as_ref().is_some_and(|task| task.waiting.is_some()) {
@@ -212,6 +213,7 @@ pub(super) async fn state(
         names,
         decisions: HashMap::new(),
         summaries: Vec::new(),
+        pins,
         ended: Vec::new(),
         missed: false,
         taking,

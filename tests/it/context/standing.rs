@@ -1,0 +1,106 @@
+//! What a summary stands for when tasks are queued, started over, or asked for twice; and what people see of it.
+
+use board_tests::{
+    Engine,
+    board::HOME,
+    fake_daemon::{accepted, completed, started, text},
+};
+use protocol::EventBody;
+use serde_json::json;
+
+use super::compact::{SUMMARY, asks, carried, end, failed, has, long, next, told, work};
+
+crate::on_both_databases!(
+    what_is_queued_is_not_summarized,
+    who_starts_over_what_a_summary_tells_has_the_turns_again,
+    a_compaction_has_the_teams_limits_and_rules,
+    what_differs_from_the_one_that_runs_is_refused,
+    the_transcript_shows_the_summary_that_is_sent,
+);
+
+/// What is queued is no past: a summary that has to come first stands for what was said before it.
+async fn what_is_queued_is_not_summarized(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let running = next(&mut fixture, "Look into it").await;
+    let session = fixture.session().to_owned();
+    for n in 0..4 {
+        fixture.submit_with(&format!("Queued {n}"), json!({ "sessionId": session })).await;
+    }
+    let error = json!({ "code": "context_overflow", "message": "prompt is too long", "retryable": false });
+    let too_long = EventBody::Error { error: serde_json::from_value(error).expect("an error") };
+    fixture.viber.report(&running.task_id, 1, 1, vec![accepted(), started(), too_long]).await;
+    let summary = fixture.viber.submitted().await;
+    assert!(summary.compact.is_some(), "{}", summary.goal);
+    let told = carried(&summary);
+    assert!(!told.contains("Queued") && !told.contains("Look into it") && has(&summary, 0), "{told}");
+    end(&mut fixture, &summary, SUMMARY).await;
+    let again = fixture.viber.submitted().await;
+    assert_eq!((&again.task_id, again.attempt), (&running.task_id, 2));
+    assert!(carried(&again).starts_with(SUMMARY) && !has(&again, 0), "it has the summary");
+    end(&mut fixture, &again, "It was the gutter.").await;
+    let first = fixture.viber.submitted().await;
+    assert_eq!(first.goal, "Queued 0");
+    assert!(carried(&first).contains("It was the gutter."), "nothing is lost between them");
+    fixture.board.assert_invariants().await;
+}
+
+async fn who_starts_over_what_a_summary_tells_has_the_turns_again(engine: Engine) {
+    let mut fixture = long(engine, 1).await;
+    let mending = next(&mut fixture, "Mend it").await;
+    fixture.viber.report(&mending.task_id, 1, 1, vec![accepted(), started(), failed("no luck")]).await;
+    for n in 1..4 {
+        work(&mut fixture, n).await;
+    }
+    asks(&mut fixture, "compact", &json!({ "keep": 2 }), SUMMARY).await.0.expect(200);
+    let path = format!("/api/v1/tasks/{}/retry", mending.task_id);
+    fixture.operator.post(&path, &json!({})).await.expect(200);
+    let again = fixture.viber.submitted().await;
+    end(&mut fixture, &again, "Mended.").await;
+    let after = next(&mut fixture, "And now?").await;
+    assert!(carried(&after).contains("Mended.") && !carried(&after).contains(SUMMARY), "{}", carried(&after));
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_compaction_has_the_teams_limits_and_rules(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let rules = json!({ "deny": ["remember"], "limits": { "tokens": 90_000 } });
+    fixture.owner().put("/api/v1/approval-rules", &rules).await.expect(200);
+    let (answered, submit) = asks(&mut fixture, "compact", &json!({}), SUMMARY).await;
+    answered.expect(200);
+    assert_eq!((submit.limits.tokens, submit.rules.deny), (Some(90_000), vec!["remember".to_owned()]));
+    fixture.board.assert_invariants().await;
+}
+
+async fn what_differs_from_the_one_that_runs_is_refused(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let path = format!("/api/v1/sessions/{}/compact", fixture.session());
+    let (operator, viber) = (&fixture.operator, &mut fixture.viber);
+    let (draft, other) = (json!({ "preview": true }), json!({ "instructions": "Keep names" }));
+    let summarizes = async {
+        let submit = viber.submitted().await;
+        assert_eq!(operator.post(&path, &other).await.expect(409).code(), "running");
+        let events = vec![accepted(), started(), text(SUMMARY), completed(SUMMARY)];
+        viber.report(&submit.task_id, 1, 1, events).await;
+    };
+    let (drafted, again, ()) = tokio::join!(operator.post(&path, &draft), operator.post(&path, &draft), summarizes);
+    assert_eq!(drafted.expect(200).json()["basis"], again.expect(200).json()["basis"], "two of a kind are one");
+    assert!(told(&fixture).await["summary"].is_null(), "a draft changes nothing");
+    fixture.board.assert_invariants().await;
+}
+
+async fn the_transcript_shows_the_summary_that_is_sent(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let path = format!("/api/v1/sessions/{}/compact", fixture.session());
+    let (operator, viber) = (&fixture.operator, &mut fixture.viber);
+    let lies = async {
+        let submit = viber.submitted().await;
+        let events = vec![accepted(), started(), text("All is well."), completed("- The till is open.")];
+        viber.report(&submit.task_id, 1, 1, events).await;
+    };
+    let all = json!({});
+    let (answer, ()) = tokio::join!(operator.post(&path, &all), lies);
+    answer.expect(200);
+    let page = fixture.owner().page(&format!("/t/{HOME}/sessions/{}", fixture.session())).await.expect(200).body;
+    assert!(page.contains("The till is open.") && !page.contains("All is well."), "{page}");
+    fixture.board.assert_invariants().await;
+}
