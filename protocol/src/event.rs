@@ -314,6 +314,15 @@ pub struct Usage {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
     pub source: UsageSource,
+    /// Model calls, and calls of tools in their answers; 0 from daemons that do not tell.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub model_calls: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tool_calls: u32,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Usage {
@@ -323,6 +332,8 @@ impl Usage {
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
         self.cost_usd = match (self.cost_usd, other.cost_usd) {
             (None, cost) | (cost, None) => cost,
             (Some(a), Some(b)) => Some(a + b),

@@ -41,7 +41,8 @@ pub fn measured() -> Value {
 /// The event of a model call that took some tokens and some money.
 pub fn spent() -> EventBody {
     progress(
-        &json!({ "type": "usage", "inputTokens": 146_800, "outputTokens": 2_100, "costUsd": 1.84, "source": "measured" }),
+        &json!({ "type": "usage", "inputTokens": 146_800, "outputTokens": 2_100, "costUsd": 1.84, "source": "measured",
+            "modelCalls": 1, "toolCalls": 2 }),
     )
 }
 

@@ -16,6 +16,9 @@ use crate::{
 
 /// Searches and prints the results, best first.
 pub async fn search(home: &Home, asked: MemorySearch, json: bool) -> Result<(), CliError> {
+    if !home.root().exists() {
+        return Err(CliError::Failed(format!("nothing is remembered yet: there is no {}", home.root().display())));
+    }
     open(home)?;
     let read = ConfigSnapshot::read(home, &Variables::of_process());
     if !read.agents.contains_key(&asked.agent_id) {

@@ -225,7 +225,7 @@ impl AgentLoop {
         let allowed = limits::of_task(&run.submit, &run.agent, run.local);
         let mut budget = Budget::new(allowed, limits::leash(&run.submit, &run.agent), run.active_time.clone());
         if let Some(spent) = &run.submit.spent {
-            budget.count_usage(spent);
+            budget.count_spent(spent);
         }
         let pricing = Pricing::of(&run.agent.model, &run.submit.prices, &run.config);
         Self {

@@ -222,8 +222,8 @@ impl Decoder for AnthropicDecoder {
             input_tokens: counts.input.saturating_add(counts.read).saturating_add(counts.created),
             output_tokens: counts.output,
             cached_tokens: counts.read,
-            cost_usd: None,
             source: UsageSource::Measured,
+            ..Usage::default()
         });
         (message, usage)
     }

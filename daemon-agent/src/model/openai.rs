@@ -153,6 +153,7 @@ fn read_usage(usage: &Value) -> Usage {
         cached_tokens: cached.unwrap_or(0),
         cost_usd: usage.get("cost").and_then(Value::as_f64),
         source: UsageSource::Measured,
+        ..Usage::default()
     }
 }
 

@@ -146,3 +146,27 @@ async fn another_team_sees_nothing(engine: Engine) {
     stranger.get(&format!("/api/v1/approvals/{asked}")).await.expect(404);
     fixture.board.assert_invariants().await;
 }
+
+mod long {
+    //! What takes a while.
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_task_asks_two_thousand_times_at_most() {
+        let (mut fixture, _task, submit) = asking(Engine::Sqlite).await;
+        let mut seq = 4;
+        for n in 1..=2_100 {
+            let over = json!({ "type": "approval-expired", "approvalId": named(n), "reason": "never mind" });
+            fixture
+                .viber
+                .report(&submit.task_id, 1, seq, vec![progress(&command(&named(n), "ls")), progress(&over)])
+                .await;
+            seq += 2;
+        }
+        let count = fixture.board.sql("UPDATE approvals SET note = note").await;
+        assert_eq!(count, 2_000);
+        fixture.viber.report(&submit.task_id, 1, seq, vec![completed("done")]).await;
+        fixture.board.assert_invariants().await;
+    }
+}

@@ -21,9 +21,9 @@ const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul o
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x`);
 const LABELS = new Set(["Done", "To do", "Table"]);
-const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|asks|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+ \.message-body > :not\(\.message-head\)|find button)$/;
+const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|asks|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+( \.message-body > :not\(\.message-head\))?|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
-const VALUES = "[data-call], .steps > a[href^='/t/home?goal='], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], body[data-stream^='/t/home/live?view=vibers&']";
+const VALUES = "[data-call], button[form^='pin-'], .steps > a[href^='/t/home?goal='], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, mark, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, td > b, samp > span, .chip, a.cut,
   span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .decided > span, .card-view pre, .card-view th, .told, .cnc span, .cause,
   .where a, .where .agent, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt, label.visually-hidden`;

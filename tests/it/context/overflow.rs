@@ -151,6 +151,7 @@ async fn what_a_task_did_before_its_request_was_smaller_is_remembered(engine: En
     assert_eq!(second.attempt, 2);
     let spent = second.spent.as_ref().expect("what was spent");
     assert_eq!((spent.input_tokens, spent.cost_usd), (146_800, Some(1.84)), "the task's limits count it");
+    assert_eq!((spent.model_calls, spent.tool_calls), (1, 2), "and how often it called");
     assert_eq!(carried(&second).matches("Hurry").count(), 1, "it was told: {}", carried(&second));
     assert!(!has(&second, 6), "the window that the provider named is believed");
     end(&mut fixture, &second, "It rains.").await;

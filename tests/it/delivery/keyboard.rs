@@ -145,7 +145,7 @@ async fn letters_move_go_write_and_archive() {
 
     go(&browser, &fixture, "/t/home/vibers").await;
     browser.press(&["?"]).await;
-    browser.sees("#keys", "Stop the task, twice").await;
+    browser.sees("#keys", "Stop the task (press twice)").await;
     browser.press(&["c"]).await;
     assert_eq!(browser.path().await, "/t/home/vibers", "the page below rests");
     browser.press(&[ESCAPE]).await;

@@ -193,6 +193,13 @@ impl Budget {
         self.cost_usd += usage.cost_usd.unwrap_or_default();
     }
 
+    /// Counts what the attempts consumed that this one goes on from.
+    pub fn count_spent(&mut self, spent: &Usage) {
+        self.count_usage(spent);
+        self.steps = self.steps.saturating_add(spent.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(spent.tool_calls);
+    }
+
     /// People want something more: the agent's `maxSteps` counts anew, the task's limits do not.
     pub fn begin_rounds(&mut self) {
         self.turn_steps = 0;

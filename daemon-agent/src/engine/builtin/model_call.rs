@@ -178,6 +178,7 @@ impl AgentLoop {
     /// Reports and counts what a call consumed.
     async fn count(&mut self, mut usage: Usage) {
         usage.cost_usd = self.pricing.cost(&usage);
+        usage.model_calls = 1;
         self.emit(AgentStreamEvent::Usage(usage.clone())).await;
         self.budget.count_usage(&usage);
         self.usage.add(&usage);
@@ -218,7 +219,8 @@ impl AgentLoop {
     /// Records a complete answer.
     async fn said(&mut self, mut answer: Answer, thought: &str) -> Result<Answer, Halt> {
         answer.message.text = plain(&answer.message.text);
-        let usage = believable(std::mem::take(&mut answer.usage));
+        let mut usage = believable(std::mem::take(&mut answer.usage));
+        usage.tool_calls = u32::try_from(answer.message.calls.len()).unwrap_or(u32::MAX);
         let is_counted = usage.cost_usd.is_some() || self.pricing != Pricing::Stated;
         self.name_calls(&mut answer);
         self.tell_context(&usage).await;
@@ -266,6 +268,7 @@ fn believable(usage: Usage) -> Usage {
         cached_tokens: usage.cached_tokens.min(usage.input_tokens).min(MAX_PLAUSIBLE_TOKENS),
         cost_usd: usage.cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0),
         source: usage.source,
+        ..Usage::default()
     }
 }
 

@@ -13,6 +13,8 @@ use crate::{
 
 /// Questions of one task that wait at most, one for each call that an answer may hold; what an agent asks beyond is denied.
 pub const MAX_PENDING_APPROVALS: u64 = limits::MAX_CALLS_PER_ANSWER as u64;
+/// Questions of a task at most, whatever became of them.
+const MAX_TASK_APPROVALS: u64 = 2_000;
 /// Questions that expire with the end of their attempt in the same change. The others are found to be expired when they are
 /// read, and expire soon after.
 const MAX_EXPIRED_AT_ONCE: u64 = 8;
@@ -238,6 +240,12 @@ pub async fn waiting(tx: &mut TeamTx<'_>, (task, attempt): (&TaskId, u32)) -> Re
     let Some(row) = tx.row(sql, args![task, attempt]).await? else { return Ok(None) };
     let kind = word(row.text("kind")?)?;
     Ok(Some(approval::waiting(kind, &row.parse("approval_id")?, row.optional_instant("expires_at")?)))
+}
+
+/// Whether a task has asked as much as is stored of one.
+pub async fn is_full(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, DbError> {
+    let sql = "SELECT approval_id FROM approvals WHERE team_id = $1 AND task_id = $2 ORDER BY approval_id LIMIT 1 OFFSET $3 + 0";
+    Ok(tx.row(sql, args![task, MAX_TASK_APPROVALS - 1]).await?.is_some())
 }
 
 /// How many questions of an attempt wait.

@@ -110,9 +110,9 @@ pub async fn session_past(
     Ok(SessionPast { model, reported, settings, past: found, standing, percent })
 }
 
-/// Whether a session's newest request was so large that it may have to be compacted, and something was done since the last
-/// compaction and since people undid one. After two in a row that failed people have to ask for the next.
-pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<bool, DbError> {
+/// Whether a session's newest request with `asked` tokens more is so large that it may have to be compacted, and something was
+/// done since the last compaction and since people undid one. After two in a row that failed people have to ask for the next.
+pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId, asked: u64) -> Result<bool, DbError> {
     let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, \
                (SELECT w.ended_at FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
                AND w.ended_at IS NOT NULL ORDER BY w.message_seq DESC LIMIT 1) AS worked_at, \
@@ -130,9 +130,9 @@ pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId) -> Re
     let (percent, undone) = (row.int("percent")?, row.optional_instant("undone_at")?);
     let goes_on = row.count("failed")? < MAX_FAILED_COMPACTIONS;
     // A plan keeps below the threshold: from half of it on it may have had to leave something out.
-    let is_large = used
-        .zip(window)
-        .is_some_and(|(used, window)| i128::from(used) * 200 >= i128::from(window) * i128::from(percent));
+    let is_large = used.zip(window).is_some_and(|(used, window)| {
+        (i128::from(used) + i128::from(asked)) * 200 >= i128::from(window) * i128::from(percent)
+    });
     let is_since = |earlier: Option<Instant>| worked.is_some_and(|at| earlier.is_none_or(|earlier| at > earlier));
     Ok(percent > 0 && goes_on && is_large && is_since(compacted) && is_since(undone))
 }

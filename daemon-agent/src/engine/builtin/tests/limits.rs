@@ -83,6 +83,25 @@ fn priced(fixture: &Fixture) -> EngineRun {
 }
 
 #[tokio::test]
+async fn what_the_attempts_before_used_counts() {
+    for (limits, name) in
+        [(steps(3), "steps"), (TaskLimits { tool_calls: Some(4), ..TaskLimits::default() }, "toolCalls")]
+    {
+        let endpoint = ScriptedProvider::start(vec![looks()]).await;
+        let mut fixture = Fixture::new(&endpoint);
+        fixture.limits = limits;
+        let mut again = fixture.run("x");
+        again.submit.spent = Some(Usage { model_calls: 3, tool_calls: 4, ..Usage::default() });
+        let running = tokio::spawn(run(again));
+        let limit = fixture.question(1).await.limit.expect("a limit");
+        assert_eq!((limit.name.as_str(), limit.used), (name, limit.allowed));
+        assert!(fixture.results().is_empty(), "nothing more was done");
+        fixture.stop.cancel();
+        ended(running).await;
+    }
+}
+
+#[tokio::test]
 async fn a_limit_that_is_reached_is_a_question_and_a_denial_ends_the_task() {
     for (limits, name, allowed, used, calls) in [
         (steps(2), "steps", 2.0, 2.0, 2),

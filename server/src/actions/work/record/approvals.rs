@@ -50,8 +50,12 @@ impl Recording<'_, '_> {
         Ok(())
     }
 
-    /// Stores a question. `false`: it is known.
+    /// Stores a question. `false`: it is known, or its task asked too much before.
     async fn record_approval(&mut self, report: &Report, asked: &ApprovalRequest) -> Result<bool> {
+        if db::approvals::is_full(self.tx, self.task).await? {
+            tracing::warn!(task.id = %self.task, "a task asks too much: what it asks is not stored any more");
+            return Ok(false);
+        }
         let mut approval = self.approval(report, asked);
         let of = (self.task, self.attempt);
         if let Some(replaced) = &asked.replaces {

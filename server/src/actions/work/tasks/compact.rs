@@ -310,7 +310,8 @@ pub(in crate::actions) async fn compact_first(
     (goal, below): (&str, u64),
     after: &mut AfterCommit,
 ) -> Result<bool> {
-    if !db::contexts::may_need_compaction(tx, id).await? || !db::sessions::lock(tx, id).await? {
+    let asked = tokens::estimate(goal);
+    if !db::contexts::may_need_compaction(tx, id, asked).await? || !db::sessions::lock(tx, id).await? {
         return Ok(false);
     }
     let Some(session) = db::sessions::load(tx, id).await? else { return Ok(false) };
@@ -319,7 +320,7 @@ pub(in crate::actions) async fn compact_first(
     }
     let mut now = db::contexts::session_past(tx, &session, PastExtent::Compaction, below).await?;
     now.settings.threshold_percent = now.percent;
-    now.settings.asked = tokens::estimate(goal);
+    now.settings.asked = asked;
     if matches!(plan(&now.past, &now.settings).why, PlanReason::Fits { .. }) {
         return Ok(false);
     }

@@ -126,7 +126,7 @@ pub async fn pin(
     let (call, pinned) = match (form.pin, form.unpin) {
         (Some(call), None) => (call, true),
         (None, Some(call)) => (call, false),
-        _ => return Err(Error::unacceptable("bad_request", "a form pins something, or takes a pin away").into()),
+        _ => return Err(Error::NotFound.into()),
     };
     let change = PinChange { message: form.message, call: Some(call).filter(|call| !call.is_empty()), pinned };
     pins::set(&board, &caller.team.id, &caller.by, &id, change).await?;
