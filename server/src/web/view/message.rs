@@ -162,7 +162,7 @@ impl MessageView {
     /// Whether a call is pinned by itself, where the reader may change that.
     fn is_pinned(&self, call: &Call) -> Option<bool> {
         let pins = self.pins.as_ref().filter(|pins| pins.address.is_some() && !call.shown_id().is_empty())?;
-        Some(pins.calls.iter().any(|id| *id == call.id))
+        Some(pins.calls.contains(&call.id))
     }
 
     fn edit_link(&self) -> String {
