@@ -259,11 +259,6 @@
     button.addEventListener("blur", () => button.removeAttribute("data-armed"), { once: true });
     say("Press Escape again to stop the task");
   };
-  // The list of entries is reversed: its beginning is the newest.
-  const latest = () => {
-    const list = document.querySelector(".talk-scroll");
-    return list && { matches: () => false, click: () => { list.scrollTop = 0; } };
-  };
   document.addEventListener("keydown", (event) => {
     if (event.isComposing || event.keyCode === 229) return;
     if (event.key === "." && (event.ctrlKey || event.metaKey)) {
@@ -306,11 +301,14 @@
     const row = document.activeElement?.closest?.("[data-row]");
     const target = Date.now() - going < 1500 ? document.querySelector(`[data-go="${CSS.escape(event.key)}"]`)
       : event.key === "e" && row ? row.closest("li, tr").querySelector("[data-key=e]")
-        : event.key === "End" ? document.querySelector(".jump:not([hidden])") ?? latest() : keyed(event.key);
+        : event.key === "End" ? document.querySelector(".jump:not([hidden])") : keyed(event.key);
     going = 0;
     if (target) {
       event.preventDefault();
       target.matches("input, textarea") ? target.focus() : target.click();
+    } else if (event.key === "End") {
+      // The list of entries is reversed: its beginning is the newest.
+      document.querySelector(".talk-scroll")?.scrollTo(0, 0);
     } else if (event.key === "j" || event.key === "k") {
       step(event.key === "j" ? 1 : -1);
     }

@@ -254,9 +254,9 @@ fn may_begin_anywhere(part: &Part, sure: &BTreeSet<usize>) -> bool {
 /// How the texts are read that a program is given; `None` when it runs none.
 fn text_kind(words: &[Word]) -> Option<TextKind> {
     match programs::kind(&words.first()?.text) {
+        ProgramKind::Interpreter => Some(TextKind::Foreign),
         _ if programs::run_behind(words).is_some() => Some(TextKind::Commands),
         ProgramKind::Plain | ProgramKind::Container | ProgramKind::Find => None,
-        ProgramKind::Interpreter => Some(TextKind::Foreign),
         ProgramKind::Wrapper | ProgramKind::Shell => Some(TextKind::Commands),
     }
 }

@@ -173,7 +173,7 @@ const RUNNERS: &[&str] = &[
     "poetry", "rustup", "uv", "yarn",
 ];
 const RUN_WORDS: &[&str] = &["develop", "dlx", "exec", "run", "shell", "x"];
-/// Of these some commands run a program that their arguments name, or that comes with a package.
+/// Beside [`RUN_WORDS`] some commands run a program that their arguments name, or that comes with a package.
 const RUNNING_COMMANDS: &[(&str, &[&str])] = &[
     (
         "git",
@@ -198,20 +198,17 @@ const RUNNING_COMMANDS: &[(&str, &[&str])] = &[
             "submodule",
         ],
     ),
-    ("cargo", &["install", "run"]),
-    ("npm", &["exec", "install", "run", "x"]),
-    ("pnpm", &["dlx", "exec", "install", "run"]),
-    ("yarn", &["dlx", "exec", "install", "run"]),
+    ("cargo", &["install"]),
+    ("npm", &["install"]),
+    ("pnpm", &["install"]),
+    ("yarn", &["install"]),
     ("bun", &["add", "install"]),
     ("bundle", &["install"]),
     ("pdm", &["add", "build", "install"]),
     ("pip", &["download", "install", "wheel"]),
     ("poetry", &["add", "build", "install"]),
     ("uv", &["add", "build", "pip", "sync", "tool"]),
-    ("go", &["generate", "run", "test", "tool"]),
-    ("docker", &["exec", "run"]),
-    ("podman", &["exec", "run"]),
-    ("kubectl", &["exec", "run"]),
+    ("go", &["generate", "test", "tool"]),
 ];
 /// Configuration that git takes a program from.
 const GIT_PROGRAM_KEYS: &[&str] = &[

@@ -166,6 +166,8 @@ mod long {
         }
         let count = fixture.board.sql("UPDATE approvals SET note = note").await;
         assert_eq!(count, 2_000);
+        let denied = fixture.viber.decided().await;
+        assert_eq!((denied.approval_id, denied.decision), (named(2_001), Decision::Deny), "its agent goes on");
         fixture.viber.report(&submit.task_id, 1, seq, vec![completed("done")]).await;
         fixture.board.assert_invariants().await;
     }

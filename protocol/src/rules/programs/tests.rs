@@ -75,7 +75,7 @@ fn what_environments_run_is_denied_too() {
     ] {
         assert!(matches!(verdict(command), Some(RuleVerdict::Deny(_))), "{command}");
     }
-    for command in ["rustup run nightly sudo a", "bun run x sudo"] {
+    for command in ["rustup run nightly sudo a", "bun run x sudo", "bun run -e \"exec('sudo a')\""] {
         assert!(matches!(verdict(command), Some(RuleVerdict::Ask(_))), "{command}");
     }
     for command in ["uv sync", "cargo test", "npm run build", "git status"] {

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     actions::{AfterCommit, dispatch},
     db::{self, Change, audit::Entry, tasks::TaskStop},
-    domain::{By, Delivery, Task, TaskState},
+    domain::{By, Delivery, Task, TaskKind, TaskState},
     error::{Error, Result},
     state::Board,
 };
@@ -149,7 +149,9 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                 }
                 // A summary tells of the attempt before: the turns are sent again, with what becomes of this one.
                 let over = db::messages::summaries::first_over_query(&task.session_id, task.message_seq);
-                if let Some(summary) = tx.query(over).await? {
+                if task.kind == TaskKind::Work
+                    && let Some(summary) = tx.query(over).await?
+                {
                     db::messages::summaries::undo(tx, &task.session_id, &summary).await?;
                     let entry = Entry::new("context.uncompact", summary.task.as_str()).detail(task.session_id.as_str());
                     db::audit::append(tx, entry).await?;

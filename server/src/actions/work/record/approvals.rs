@@ -53,7 +53,9 @@ impl Recording<'_, '_> {
     /// Stores a question. `false`: it is known, or its task asked too much before.
     async fn record_approval(&mut self, report: &Report, asked: &ApprovalRequest) -> Result<bool> {
         if db::approvals::is_full(self.tx, self.task).await? {
-            tracing::warn!(task.id = %self.task, "a task asks too much: what it asks is not stored any more");
+            // Nothing of it is stored any more.
+            let why = "this task has asked as much as one may: end it, and go on in another".to_owned();
+            self.deny(asked, why).await?;
             return Ok(false);
         }
         let mut approval = self.approval(report, asked);
@@ -80,13 +82,19 @@ impl Recording<'_, '_> {
         if !db::approvals::insert(self.tx, &approval).await? {
             return Ok(false);
         }
+        self.deny(asked, note).await?;
+        Ok(true)
+    }
+
+    /// Tells the viber at once that something is denied, so that its agent goes on.
+    async fn deny(&mut self, asked: &ApprovalRequest, note: String) -> Result<()> {
         // Sessions are locked before their viber.
         db::sessions::lock(self.tx, &self.held.session_id).await?;
         let by = By::board().actor.name().to_owned();
-        let denial = ApprovalResponse::new(approval.id, asked.digest.clone(), Decision::Deny);
+        let denial = ApprovalResponse::new(asked.approval_id.clone(), asked.digest.clone(), Decision::Deny);
         let denial = ApprovalResponse { note: Some(note), by, ..denial };
         respond(self.tx, &self.connection.viber, &denial, &mut self.book.after).await?;
-        Ok(true)
+        Ok(())
     }
 
     /// Stores the call that a person allowed instead of another one: what they allowed, decided when they did.
