@@ -166,8 +166,17 @@ mod long {
         }
         let count = fixture.board.sql("UPDATE approvals SET note = note").await;
         assert_eq!(count, 2_000);
-        let denied = fixture.viber.decided().await;
-        assert_eq!((denied.approval_id, denied.decision), (named(2_001), Decision::Deny), "its agent goes on");
+        // Its agent goes on: it is told at once.
+        let last = progress(&command(&named(2_101), "ls"));
+        fixture.viber.report_unacked(&submit.task_id, 1, seq, vec![last]).await;
+        let denied = loop {
+            let decided = fixture.viber.decided().await;
+            if decided.approval_id == named(2_101) {
+                break decided;
+            }
+        };
+        assert_eq!((denied.decision, denied.by.as_str()), (Decision::Deny, "Board"));
+        seq += 1;
         fixture.viber.report(&submit.task_id, 1, seq, vec![completed("done")]).await;
         fixture.board.assert_invariants().await;
     }
