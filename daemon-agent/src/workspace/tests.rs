@@ -2,12 +2,13 @@
 
 use std::{
     fs,
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     os::{
         fd::OwnedFd,
         unix::fs::{PermissionsExt, symlink},
     },
     path::PathBuf,
+    time::Duration,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -133,6 +134,41 @@ fn an_editor_in_the_same_file_loses_nothing() {
     );
     assert!(fixture.names("").iter().all(|name| name == "plan.md" || name == "plan.swp"), "{:?}", fixture.names(""));
     assert_eq!(kept.len() + conflicts, 200);
+}
+
+/// A shell that has a file open to append to it, and writes a line after a while.
+fn appends(path: &std::path::Path, line: &str, after: Duration) -> std::process::Child {
+    let script = "exec 3>> \"$1\"; echo open; sleep \"$3\"; echo \"$2\" >&3";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, "sh"]).arg(path).arg(line).arg(after.as_secs_f64().to_string());
+    let mut child = shell.stdout(std::process::Stdio::piped()).spawn().expect("a shell");
+    let mut said = [0; 5];
+    child.stdout.as_mut().expect("piped").read_exact(&mut said).expect("it has the file open");
+    child
+}
+
+#[test]
+fn who_has_the_file_open_for_a_moment_is_waited_for() {
+    let fixture = Fixture::new();
+    let base = fixture.file("log.md", "one\n");
+    let mut editor = appends(&fixture.at("log.md"), "editor", Duration::from_millis(60));
+    let put = fixture.put("log.md", Some(&base), "one\nboard\n");
+    assert!(editor.wait().expect("it ran").success());
+    assert_eq!(put, WriteOutcome { state: LocalWriteState::Conflict, hash: Some(hex(b"one\neditor\n")) });
+    assert_eq!((fixture.text("log.md"), fixture.names("")), ("one\neditor\n".into(), vec!["log.md".into()]));
+}
+
+#[test]
+fn a_file_that_stays_open_is_kept_in_the_trash_with_what_comes_later() {
+    let fixture = Fixture::new();
+    let base = fixture.file("log.md", "one\n");
+    let mut editor = appends(&fixture.at("log.md"), "editor", Duration::from_secs(1));
+    let put = fixture.put("log.md", Some(&base), "one\nboard\n");
+    assert_eq!((put.state, fixture.text("log.md")), (LocalWriteState::Applied, "one\nboard\n".into()));
+    assert!(editor.wait().expect("it ran").success());
+    let kept = fixture.names(TRASH_FOLDER);
+    assert!(matches!(&kept[..], [name] if name.ends_with("-log.md")), "{kept:?}");
+    assert_eq!(fixture.text(&format!("{TRASH_FOLDER}/{}", kept[0])), "one\neditor\n");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Changes a file: the version that its author saw, in one step, or not at all.
 //!
 //! A replaced file is exchanged with its draft and checked again at its new place: what somebody wrote between the
-//! first check and the exchange is put back.
+//! first check and the exchange is put back. Whoever has the replaced file open for writing is waited for; a file that
+//! stays open, such as a log, goes to the trash with whatever is still written to it.
+
+mod writers;
 
 use std::{
     fs::File,
@@ -244,8 +247,10 @@ impl Workspace {
         }
         let displaced =
             ResolvedPath { folder: open(&place.folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name: &draft.name };
+        // Whoever opened it before the exchange writes into the displaced file.
+        let settled = writers::wait_for_writers(&draft.name);
         match self.current(path, &displaced) {
-            Ok(Some((hash, _))) if hash == base => Ok(true),
+            Ok(Some((hash, _))) if hash == base && (settled || self.kept(place, &mut draft)) => Ok(true),
             // Whatever came in between is put back, even if it is not a file.
             _ => {
                 swap(&draft).map_err(from_errno)?;
@@ -256,6 +261,16 @@ impl Workspace {
 }
 
 impl Workspace {
+    /// Moves a displaced file that is still being written to the trash; returns whether it is there.
+    fn kept(&self, place: &ResolvedPath<'_>, displaced: &mut DraftFile<'_>) -> bool {
+        let moved = self.trash(place.name).is_ok_and(|(trash, kept)| {
+            let from = displaced.name.as_str();
+            rustix::fs::renameat_with(&place.folder, from, &trash, kept.as_str(), RenameFlags::NOREPLACE).is_ok()
+        });
+        displaced.done |= moved;
+        moved
+    }
+
     /// Whether a plain file of this size and hash lies there.
     pub fn holds(&self, path: &str, size: u64, sha256: &str) -> bool {
         let found = self.place(path).and_then(|place| place.file());
