@@ -55,12 +55,13 @@ async fn a101_twenty_tasks_go_one_call_beyond_the_teams_limit_at_most(engine: En
     // Who is granted one more makes one more; the others end by the limit's name.
     let (granted, denied) = asked.split_first().expect("twenty");
     decide(&fixture, granted, json!({ "decision": "allow", "grant": { "toolCalls": 1 } })).await.expect(200);
-    join_all(denied.iter().map(async |asked| {
-        decide(&fixture, asked, json!({ "decision": "deny" })).await.expect(200);
+    join_all(denied.iter().map(async |asked| decide(&fixture, asked, json!({ "decision": "deny" })).await.expect(200)))
+        .await;
+    // One after the other: twenty that ask in a loop are more requests than one person may make.
+    for asked in denied {
         let ended = ended(&fixture, asked).await;
         assert_eq!(ended["error"]["code"], "budget_exceeded", "{ended:#}");
-    }))
-    .await;
+    }
     let again = waiting(&fixture, 1).await.remove(0);
     assert_eq!((&again["taskId"], again["limit"]["used"].as_f64()), (&granted["taskId"], Some(3.0)), "{again:#}");
     decide(&fixture, &again, json!({ "decision": "deny" })).await.expect(200);
