@@ -4,7 +4,7 @@
 //! Keeps secrets out: nothing of `state/`, `secrets/`, `config.yaml` or the environment's values is ever read here.
 
 use jiff::{Timestamp, tz::TimeZone};
-use protocol::TaskSubmit;
+use protocol::{TaskSubmit, text::fenced};
 
 use crate::{clock::Clock, config::Agent, home::Home, memory::Recall, model::Message};
 
@@ -15,6 +15,7 @@ mod said;
 mod texts;
 mod token_budget;
 
+pub use history::pinned_calls;
 pub use said::{conversation, said};
 pub use token_budget::{PromptParts, RequestLayers, RequestTokens, conversation_tokens, sent_excerpts};
 
@@ -72,32 +73,10 @@ pub fn messages(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Messag
     messages
 }
 
-/// `text` between `tag` and its end, with `attributes` in the opening tag. The text cannot contain the end of the tag.
-pub(crate) fn fenced(tag: &str, attributes: &str, text: &str) -> String {
-    let gap = if attributes.is_empty() { "" } else { " " };
-    format!("<{tag}{gap}{attributes}>\n{}\n</{tag}>", tame(text.trim(), tag))
-}
-
 /// A name between quotes, without characters that could end them.
 fn quoted(text: &str) -> String {
     let plain: String = text.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '<' | '>')).collect();
     format!("\"{plain}\"")
-}
-
-/// `text` with every end of `tag` made harmless.
-fn tame(text: &str, tag: &str) -> String {
-    let end = format!("</{tag}");
-    let mut all = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("</") {
-        let (before, from) = rest.split_at(at);
-        all.push_str(before);
-        let ends = from.get(..end.len()).is_some_and(|word| word.eq_ignore_ascii_case(&end));
-        all.push_str(if ends { "< /" } else { "</" });
-        rest = &from[2..];
-    }
-    all.push_str(rest);
-    all
 }
 
 fn environment(agent: &Agent, home: &Home, place: &PromptEnvironment) -> String {

@@ -3,6 +3,7 @@
 //! does not fail because of it.
 
 use std::{
+    collections::HashSet,
     fs::{DirBuilder, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -10,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AttemptRef, Instant, TaskSubmit, Turn, TurnPart, TurnRole};
+use protocol::{AttemptRef, CompactRequest, Instant, TaskSubmit, Turn, TurnPart, TurnRole};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::{Map, Value, json};
 
@@ -100,6 +101,11 @@ impl SessionLog {
     }
 }
 
+/// The `kind` in the goal's line of a task that is no work: a summary of older turns, or notes.
+pub fn kind_of(asked: &CompactRequest) -> &'static str {
+    if asked.summary { "compact" } else { "flush" }
+}
+
 /// Whether a line near the end of the log at `path` belongs to this attempt. Blocks.
 pub fn names(path: &Path, attempt: &AttemptRef) -> bool {
     !lines_of(path, attempt).is_empty()
@@ -133,7 +139,7 @@ pub fn shows_work_after(path: &Path, attempt: &AttemptRef, at: Instant) -> bool 
 }
 
 /// What was said in the session of the log at `path`, the oldest first, as the history of its next task: goals and
-/// answers near its end, without calls. A log that cannot be read has no history.
+/// answers near its end, without calls, and without tasks that were no work. A log that cannot be read has no history.
 pub async fn turns(path: PathBuf) -> Vec<Turn> {
     tokio::task::spawn_blocking(move || read_turns(&path)).await.unwrap_or_default()
 }
@@ -148,9 +154,16 @@ fn read_turns(path: &Path) -> Vec<Turn> {
     if let Err(error) = read {
         tracing::warn!(file = %path.display(), %error, "the session's history cannot be read");
     }
-    let mut turns: Vec<Turn> = Vec::new();
+    let (mut turns, mut no_work): (Vec<Turn>, HashSet<String>) = Default::default();
     for line in bytes.split(|byte| *byte == b'\n') {
         let line: Value = serde_json::from_slice(line).unwrap_or_default();
+        let task = line["taskId"].as_str().unwrap_or_default();
+        if line["type"] == "goal" && line["kind"].is_string() {
+            no_work.insert(task.to_owned());
+        }
+        if no_work.contains(task) {
+            continue;
+        }
         let role = match line["type"].as_str() {
             Some("goal" | "message") => TurnRole::User,
             Some("text") => TurnRole::Assistant,
@@ -267,6 +280,23 @@ mod tests {
         }
         let roles: Vec<TurnRole> = turns(path).await.into_iter().map(|turn| turn.role).collect();
         assert_eq!(roles, [TurnRole::User, TurnRole::Assistant, TurnRole::User, TurnRole::Assistant]);
+    }
+
+    #[tokio::test]
+    async fn a_compaction_is_no_part_of_the_history() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ses_1.jsonl");
+        let (mut work, mut compaction) = (log(&path, "task_1"), log(&path, "task_2"));
+        work.part("goal", json!({ "text": "Fix it" })).await;
+        work.part("text", json!({ "text": "Fixed." })).await;
+        compaction.part("goal", json!({ "text": "Compact the conversation", "kind": "compact" })).await;
+        compaction.part("text", json!({ "text": "## Session Summary (compacted)" })).await;
+        let turns = turns(path).await;
+        let words = turns.iter().flat_map(|turn| &turn.parts).map(|part| match part {
+            TurnPart::Text { text } => text.as_str(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(words.collect::<Vec<_>>(), ["Fix it", "Fixed."]);
     }
 
     #[tokio::test]

@@ -232,6 +232,9 @@ pub enum TurnPart {
         args: Value,
         result: String,
         ok: bool,
+        /// People said that it stays, by itself or with its message: it is not made shorter later.
+        #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+        pinned: bool,
     },
     /// Said by the Board, such as that older turns were left out.
     Notice {

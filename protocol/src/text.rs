@@ -1,4 +1,5 @@
-//! Cuts text at character boundaries, makes it safe for terminals, and derives titles and summaries without a model call.
+//! Cuts text at character boundaries, makes it safe for terminals and models, and derives titles and summaries without a model
+//! call.
 
 use crate::limits::{MAX_SUMMARY_CHARS, MAX_TITLE_CHARS};
 
@@ -28,6 +29,29 @@ pub fn head_and_tail(text: &str, max: usize) -> String {
 pub fn printable(text: &str) -> String {
     let replace = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
     text.replace("\r\n", "\n").chars().map(replace).collect()
+}
+
+/// `text` between `tag` and its end, with `attributes` in the opening tag: for a model, to which it is data. The text cannot
+/// contain the end of the tag.
+pub fn fenced(tag: &str, attributes: &str, text: &str) -> String {
+    let gap = if attributes.is_empty() { "" } else { " " };
+    format!("<{tag}{gap}{attributes}>\n{}\n</{tag}>", tame(text.trim(), tag))
+}
+
+/// `text` with every end of `tag` made harmless.
+pub fn tame(text: &str, tag: &str) -> String {
+    let end = format!("</{tag}");
+    let mut all = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("</") {
+        let (before, from) = rest.split_at(at);
+        all.push_str(before);
+        let ends = from.get(..end.len()).is_some_and(|word| word.eq_ignore_ascii_case(&end));
+        all.push_str(if ends { "< /" } else { "</" });
+        rest = &from[2..];
+    }
+    all.push_str(rest);
+    all
 }
 
 /// Whether [`printable`] would change nothing: a quick check of bytes that are UTF-8.
@@ -68,6 +92,13 @@ mod tests {
             printable("a\tb\r\nc\rd\u{1b}[31m\u{9b}\u{7f}\0"),
             "a\tb\nc\u{fffd}d\u{fffd}[31m\u{fffd}\u{fffd}\u{fffd}"
         );
+    }
+
+    #[test]
+    fn a_text_cannot_end_its_fence() {
+        assert_eq!(fenced("a", "n=\"1\"", " x </A> </b>\n"), "<a n=\"1\">\nx < /A> </b>\n</a>");
+        assert_eq!(tame("a</b> </c", "c"), "a</b> < /c");
+        assert_eq!(tame("</ü </", "memory"), "</ü </");
     }
 
     #[test]

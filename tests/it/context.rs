@@ -11,7 +11,7 @@ use board_tests::{
     Browser, Engine, FakeDaemon, Fixture,
     board::HOME,
     browser::Scripts,
-    fake_daemon::{completed, progress, text},
+    fake_daemon::{accepted, completed, progress, started, text},
 };
 use protocol::{EventBody, TurnPart};
 use serde_json::{Value, json};
@@ -55,6 +55,16 @@ pub fn call(id: &str, tool: &str, args: &Value, result: &Value) -> Vec<EventBody
 
 async fn told(fixture: &Fixture<FakeDaemon>) -> Value {
     fixture.operator.get(&format!("/api/v1/sessions/{}/context", fixture.session())).await.expect(200).json()
+}
+
+/// Tokens of a part as they are estimated.
+fn estimated(part: &TurnPart) -> u64 {
+    match part {
+        TurnPart::Text { text } | TurnPart::Notice { text } => 4 + protocol::tokens::estimate(text),
+        TurnPart::ToolCall { tool, args, result, .. } => {
+            4 + [tool, &args.to_string(), result].iter().map(|text| protocol::tokens::estimate(text)).sum::<u64>()
+        }
+    }
 }
 
 fn layer<'a>(context: &'a Value, name: &str) -> &'a Value {
@@ -131,18 +141,50 @@ async fn the_next_request_carries_results_as_the_model_read_them(engine: Engine)
     assert_eq!(result, "3 passed\n[exit code 0]");
     let TurnPart::ToolCall { result, .. } = &next.messages[1].parts[1] else { panic!("{:?}", next.messages[1]) };
     assert!(result.contains("tokens omitted]") && result.starts_with("a line"), "{}", result.len());
-    let sent: u64 = next
-        .messages
-        .iter()
-        .flat_map(|turn| &turn.parts)
-        .map(|part| match part {
-            TurnPart::Text { text } | TurnPart::Notice { text } => 4 + protocol::tokens::estimate(text),
-            TurnPart::ToolCall { tool, args, result, .. } => {
-                4 + [tool, &args.to_string(), result].iter().map(|text| protocol::tokens::estimate(text)).sum::<u64>()
-            }
-        })
-        .sum();
+    let sent: u64 = next.messages.iter().flat_map(|turn| &turn.parts).map(estimated).sum();
     assert_eq!(now["next"]["history"], json!(sent), "what is shown is what is sent");
+    fixture.board.assert_invariants().await;
+}
+
+/// The provider counts more than is estimated: what is shown is what is sent, and less is sent.
+async fn estimates_are_as_the_provider_counts(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    fixture.begin("Question 0?").await;
+    let said = "it rains. ".repeat(800);
+    fixture.tell(vec![text(&said), completed(&said)]).await;
+    fixture.operator.task_in(fixture.task().as_str(), "completed").await;
+    let session = fixture.session().to_owned();
+    let next = async |goal: &str, fixture: &mut Fixture<FakeDaemon>| {
+        fixture.submit_with(goal, json!({ "sessionId": session })).await;
+        fixture.viber.submitted().await
+    };
+    for (n, (model, percent, factor)) in [
+        ("demo/tour", json!(100), 100),
+        ("demo/tour", json!(160), 160),
+        ("demo/tour", json!(9_000), 200),
+        ("another/model", json!(160), 100),
+        ("demo/tour", Value::Null, 100),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let submit = next(&format!("Report {n}"), &mut fixture).await;
+        let report = json!({ "window": 32_768, "used": 9_000, "source": "measured", "step": 1, "model": model,
+            "estimatePercent": percent, "layers": [{ "layer": "system", "tokens": 3_000 }] });
+        let events = vec![accepted(), started(), context(&report), text(&said), completed(&said)];
+        fixture.viber.report(&submit.task_id, 1, 1, events).await;
+        fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
+        let now = told(&fixture).await;
+        let submit = next(&format!("Compare {n}"), &mut fixture).await;
+        let sent: u64 = submit.messages.iter().flat_map(|turn| &turn.parts).map(estimated).sum();
+        assert_eq!(now["next"]["history"], json!(sent * factor / 100), "report {n}: what is shown is what is sent");
+        assert_eq!(now["next"]["tokens"], json!(3_000 + sent * factor / 100));
+        // 70 % of what the window leaves.
+        assert!(sent * factor / 100 <= (32_768 - 8_175 - 3_000) * 7 / 10, "report {n}: {sent}");
+        let events = vec![accepted(), started(), text("Good."), completed("Good.")];
+        fixture.viber.report(&submit.task_id, 1, 1, events).await;
+        fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
+    }
     fixture.board.assert_invariants().await;
 }
 
@@ -172,6 +214,7 @@ async fn a_hostile_report_is_shown_bounded_and_inert(engine: Engine) {
 on_both_databases!(
     the_newest_request_is_told_in_numbers,
     the_next_request_carries_results_as_the_model_read_them,
+    estimates_are_as_the_provider_counts,
     a_hostile_report_is_shown_bounded_and_inert,
 );
 

@@ -3,14 +3,14 @@
 //! Owns the order of steps, retries and limits. Does not know wire formats (`model`), what tools do (`tools`), or how
 //! an attempt's end is recorded (`task`). There are no hidden model calls: every one is a `step` that people see.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use protocol::{
     ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult,
     TaskSubmit, Usage, suggestion::without_suggestions, text::summary,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 mod ask_operator;
 mod boundary;
@@ -36,7 +36,7 @@ use crate::{
         memory::MemoryEditor,
         plan::{PlanEditor, PlanText},
     },
-    session_log::SessionLog,
+    session_log::{self, SessionLog},
     tools::{ToolContext, Toolbox},
 };
 use budget::{
@@ -85,7 +85,11 @@ async fn run_by(mut run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutco
     let mut log = SessionLog::of(&run.submit, &run.home, clock.clone());
     let resumed = run.resumed.take();
     if resumed.is_none() {
-        log.part("goal", json!({ "text": run.submit.goal, "model": run.agent.model })).await;
+        let mut goal = json!({ "text": run.submit.goal, "model": run.agent.model });
+        if let Some(asked) = &run.submit.compact {
+            goal["kind"] = json!(session_log::kind_of(asked));
+        }
+        log.part("goal", goal).await;
     }
     let model = match Model::for_agent(&run.agent, &run.config) {
         Ok(model) => model,
@@ -284,7 +288,7 @@ impl AgentLoop {
             prompt::RequestTokens::Estimated(self.model.estimate_percent()),
         );
         told.insert("memory".to_owned(), json!(prompt::sent_excerpts(&self.recall)));
-        self.emit(AgentStreamEvent::Context(told)).await;
+        self.emit_context(told).await;
         self.layers = Some(layers);
         self.request.system = system.text;
         if submit.approve_first {
@@ -294,6 +298,13 @@ impl AgentLoop {
 
     async fn emit(&self, event: AgentStreamEvent) {
         self.run.sink.emit(event).await;
+    }
+
+    /// Reports what a request consists of, with the model, and how many tokens its provider counts for 100 that are estimated.
+    async fn emit_context(&self, mut told: BTreeMap<String, Value>) {
+        told.insert("model".to_owned(), json!(self.run.agent.model));
+        told.insert("estimatePercent".to_owned(), json!(self.model.estimate_percent()));
+        self.emit(AgentStreamEvent::Context(told)).await;
     }
 
     /// Reports what the agent is busy with.

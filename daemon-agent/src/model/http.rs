@@ -47,6 +47,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 /// Largest list of models that is read.
 const MAX_LIST_BYTES: usize = 8 << 20;
+/// What Gemini's own address ends with, and what it adds for clients of OpenAI's interface.
+const GEMINI_END: &str = "/v1beta";
+const GEMINI_OPENAI_END: &str = "/openai";
 
 /// A provider's endpoint.
 pub(super) struct HttpProvider {
@@ -58,6 +61,8 @@ pub(super) struct HttpProvider {
     /// Whether the server does not know `stream_options`.
     usage_refused: AtomicBool,
     key: Option<String>,
+    /// On this machine: no proxy is asked.
+    local: bool,
     client: Client,
     clock: Clock,
     first: Duration,
@@ -79,15 +84,7 @@ impl HttpProvider {
         let shown = url.as_str().trim_end_matches('/').to_owned();
         let local = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
         let key = provider.api_key.as_deref().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned);
-        // No redirects: a key must only go to the configured address.
-        let mut client = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(Policy::none())
-            .default_headers(headers(provider.api, key.as_deref(), &origin)?);
-        if local {
-            client = client.no_proxy();
-        }
-        let client = client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))?;
+        let client = client(local, headers(provider.api, key.as_deref(), &origin)?)?;
         let first =
             if local || provider.api == ProviderApi::Ollama { LOCAL_FIRST_BYTE_TIMEOUT } else { FIRST_BYTE_TIMEOUT };
         Ok(Self {
@@ -97,6 +94,7 @@ impl HttpProvider {
             shown,
             usage_refused: AtomicBool::new(false),
             key,
+            local,
             client,
             clock: Clock::system(),
             first,
@@ -216,6 +214,27 @@ impl HttpProvider {
         self.look_up(request, limit).await
     }
 
+    /// The address of Gemini's own interface, if this is the one that it has for clients of OpenAI's.
+    pub fn gemini(&self) -> Option<&str> {
+        let own = self.base_url.strip_suffix(GEMINI_OPENAI_END).filter(|own| own.ends_with(GEMINI_END));
+        own.filter(|_| self.api == ProviderApi::OpenAi)
+    }
+
+    /// What Gemini's own interface at `address` says of a model; it wants the key in a header of its own.
+    pub async fn gemini_model(&self, address: &str, name: &str, limit: Duration) -> Result<String, ModelError> {
+        let bad = |why: &str| plain(ErrorCode::ProviderBadRequest, format!("{}: {why}", self.provider));
+        let mut url = reqwest::Url::parse(address).map_err(|_| bad("its address is not valid"))?;
+        let name = name.strip_prefix("models/").unwrap_or(name);
+        url.path_segments_mut().map_err(|()| bad("its address has no path"))?.extend(["models", name]);
+        let mut headers = HeaderMap::new();
+        if let Some(key) = &self.key {
+            let mut value = HeaderValue::from_str(key).map_err(|_| bad("the key cannot be sent"))?;
+            value.set_sensitive(true);
+            headers.insert("x-goog-api-key", value);
+        }
+        self.look_up(client(self.local, headers)?.get(url), limit).await
+    }
+
     async fn look_up(&self, request: RequestBuilder, limit: Duration) -> Result<String, ModelError> {
         let origin = self.origin("", 0, 1);
         let asking = async {
@@ -296,6 +315,13 @@ impl HttpProvider {
         let failure = origin.unavailable(format_args!("{} cannot be reached ({})", self.shown, root_cause(error)));
         ModelError { suggestion: Some(suggestion), ..failure }
     }
+}
+
+fn client(local: bool, headers: HeaderMap) -> Result<Client, ModelError> {
+    // No redirects: a key must only go to the configured address.
+    let client = Client::builder().connect_timeout(CONNECT_TIMEOUT).redirect(Policy::none()).default_headers(headers);
+    let client = if local { client.no_proxy() } else { client };
+    client.build().map_err(|error| plain(ErrorCode::Internal, format!("no HTTP client: {error}")))
 }
 
 fn headers(api: ProviderApi, key: Option<&str>, origin: &CallContext) -> Result<HeaderMap, ModelError> {

@@ -1,9 +1,12 @@
 //! The context message: the plan, artifacts, memory and what the caller added.
 
-use protocol::{TaskSubmit, text::head_and_tail};
+use protocol::{
+    TaskSubmit,
+    text::{fenced, head_and_tail, tame},
+};
 use serde_json::Value;
 
-use super::{fenced, quoted, tame};
+use super::quoted;
 use crate::{
     home::Home,
     memory::{Recall, RecalledExcerpt},

@@ -36,6 +36,17 @@ pub(super) fn messages(turns: &[Turn]) -> Vec<Message> {
     messages
 }
 
+/// The calls that people pinned, by the ids that they have in the messages.
+pub fn pinned_calls(turns: &[Turn]) -> HashSet<String> {
+    let mut ids = Ids::default();
+    let parts = turns.iter().filter(|turn| turn.role == TurnRole::Assistant).flat_map(|turn| &turn.parts);
+    let calls = parts.filter_map(|part| match part {
+        TurnPart::ToolCall { call_id, pinned, .. } => Some((ids.unique(call_id), *pinned)),
+        TurnPart::Text { .. } | TurnPart::Notice { .. } => None,
+    });
+    calls.filter_map(|(id, is_pinned)| is_pinned.then_some(id)).collect()
+}
+
 fn assistant(parts: &[TurnPart], ids: &mut Ids, messages: &mut Vec<Message>) {
     let mut open = AssistantMessage::default();
     let mut results = Vec::new();
@@ -51,7 +62,7 @@ fn assistant(parts: &[TurnPart], ids: &mut Ids, messages: &mut Vec<Message>) {
                 }
                 open.text.push_str(&text);
             }
-            TurnPart::ToolCall { call_id, tool, args, result, ok } => {
+            TurnPart::ToolCall { call_id, tool, args, result, ok, .. } => {
                 let id = ids.unique(call_id);
                 let args = match args {
                     Value::Object(_) => args.clone(),

@@ -2,10 +2,10 @@
 
 use protocol::{
     Attachment, TaskMessage,
-    text::{head, head_and_tail},
+    text::{fenced, head, head_and_tail},
 };
 
-use super::{fenced, quoted};
+use super::quoted;
 use crate::{
     home::Home,
     model::{Message, PICTURE_TYPES, Picture},

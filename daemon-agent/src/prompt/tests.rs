@@ -151,6 +151,7 @@ fn every_call_of_the_history_has_its_result_and_a_unique_id() {
         args: json!({ "command": "ls" }),
         result: "a b".to_owned(),
         ok: true,
+        pinned: id == "a/1",
     };
     let text = |text: &str| TurnPart::Text { text: text.to_owned() };
     let turn = |role, parts| Turn { role, parts };
@@ -162,7 +163,7 @@ fn every_call_of_the_history_has_its_result_and_a_unique_id() {
         ),
         turn(TurnRole::User, vec![]),
     ];
-    let all = messages(&submit("next", history));
+    let all = messages(&submit("next", history.clone()));
     let shape: Vec<String> = all
         .iter()
         .map(|message| match message {
@@ -189,6 +190,7 @@ fn every_call_of_the_history_has_its_result_and_a_unique_id() {
             "user next"
         ]
     );
+    assert_eq!(pinned_calls(&history), std::collections::HashSet::from(["a_1", "a_1_2"].map(str::to_owned)));
 }
 
 #[test]
@@ -203,8 +205,6 @@ fn what_is_remembered_cannot_end_its_fence() {
         assert_eq!(text.to_lowercase().matches(end).count(), count, "{end} in {text}");
     }
     assert!(text.ends_with("</memory>") && text.contains("<excerpt from=\"xy\">"), "{text}");
-    assert_eq!(tame("a</b> </c", "c"), "a</b> < /c");
-    assert_eq!(tame("</ü </", "memory"), "</ü </");
 }
 
 #[tokio::test]

@@ -225,7 +225,7 @@ async fn carried(
         Some(how) => settings.smaller(how, reported.as_ref().map_or(0, |reported| reported.report().left_out_files())),
         None => settings,
     };
-    let mut found = Past::new(settings.room(), pins, standing.map(|standing| standing.summary));
+    let mut found = Past::new(settings.estimated_room(), pins, standing.map(|standing| standing.summary));
     past::read(tx, PastRange { session, below, until }, newest, &mut found).await?;
     let mut turns = plan(&found, &settings).turns;
     if let Some(last) = turns.last_mut().filter(|_| goes_on) {

@@ -71,6 +71,11 @@ pub fn carried(submit: &TaskSubmit) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
+/// Whether a request begins with this summary, marked as what it is.
+pub fn sums_up(submit: &TaskSubmit, summary: &str) -> bool {
+    carried(submit).starts_with(&protocol::context::marked_summary(summary))
+}
+
 /// Whether the turn with this number is carried.
 pub fn has(submit: &TaskSubmit, n: usize) -> bool {
     carried(submit).contains(&format!("Answer {n}: it rains"))
@@ -129,7 +134,7 @@ async fn a_summary_takes_the_place_of_older_turns_and_is_undone(engine: Engine) 
     assert_eq!(now["summary"]["text"], json!(SUMMARY));
 
     let after = next(&mut fixture, "And now?").await;
-    assert!(carried(&after).starts_with(SUMMARY) && !has(&after, 0) && has(&after, 8), "{}", carried(&after).len());
+    assert!(sums_up(&after, SUMMARY) && !has(&after, 0) && has(&after, 8), "{}", carried(&after).len());
     assert!(!carried(&after).contains("Compact the conversation"), "a compaction is no turn");
     verb(&fixture, "compact", &json!({})).await.expect(409);
     end(&mut fixture, &after, "Fine.").await;
@@ -143,13 +148,13 @@ async fn a_summary_takes_the_place_of_older_turns_and_is_undone(engine: Engine) 
     let newest = answered.expect(200).json()["messageId"].clone();
     assert!(carried(&merged).starts_with(SUMMARY) && has(&merged, 9) && !has(&merged, 0) && !has(&merged, 12));
     let third = next(&mut fixture, "Next").await;
-    assert!(carried(&third).starts_with(second) && !carried(&third).contains("about rain") && !has(&third, 10));
+    assert!(sums_up(&third, second) && !carried(&third).contains("about rain") && !has(&third, 10));
     end(&mut fixture, &third, "Fine.").await;
 
     let undone = verb(&fixture, "uncompact", &json!({ "messageId": newest })).await.expect(200).json();
     assert_eq!(undone, json!({ "undone": 1 }));
     let fourth = next(&mut fixture, "Next").await;
-    assert!(carried(&fourth).starts_with(SUMMARY), "the one before stands again");
+    assert!(sums_up(&fourth, SUMMARY), "the one before stands again");
     end(&mut fixture, &fourth, "Fine.").await;
     // Undoing what does not stand any more changes nothing.
     let again = verb(&fixture, "uncompact", &json!({ "messageId": newest })).await.expect(200).json();
@@ -180,7 +185,7 @@ async fn a_draft_changes_nothing_until_it_is_applied(engine: Engine) {
         assert_eq!(applied["summary"], "## Session Summary (compacted)\n- Only rain.");
     }
     let after = next(&mut fixture, "And now?").await;
-    assert!(carried(&after).starts_with("## Session Summary (compacted)\n- Only rain.") && !has(&after, 0));
+    assert!(sums_up(&after, "## Session Summary (compacted)\n- Only rain.") && !has(&after, 0));
     end(&mut fixture, &after, "Fine.").await;
     verb(&fixture, "uncompact", &json!({})).await.expect(200);
     let stale = verb(&fixture, "compact", &edited).await.expect(409).json();
@@ -218,7 +223,7 @@ async fn a_session_that_is_full_is_compacted_before_its_next_task(engine: Engine
     fixture.viber.report(&compaction.task_id, 1, 3, events).await;
     let work = fixture.viber.submitted().await;
     assert_eq!(json!(work.task_id), waits["id"]);
-    assert!(carried(&work).starts_with(SUMMARY) && !has(&work, 0) && has(&work, 8));
+    assert!(sums_up(&work, SUMMARY) && !has(&work, 0) && has(&work, 8));
     end(&mut fixture, &work, "Done.").await;
     let hurry = fixture.viber.submitted().await;
     assert!(hurry.compact.is_none() && hurry.goal == "Hurry");
@@ -235,7 +240,7 @@ async fn a_session_that_is_full_is_compacted_before_its_next_task(engine: Engine
     let events = vec![accepted(), started(), failed("The summary was refused twice. Nothing was changed.")];
     fixture.viber.report(&submit.task_id, 1, 1, events).await;
     let work = fixture.viber.submitted().await;
-    assert!(work.compact.is_none() && work.goal == asked(n) && carried(&work).starts_with(SUMMARY));
+    assert!(work.compact.is_none() && work.goal == asked(n) && sums_up(&work, SUMMARY));
     end(&mut fixture, &work, &answer(n)).await;
 
     // Whoever does not want it, does without.
@@ -326,7 +331,8 @@ async fn notes_are_taken_once_and_a_new_session_goes_on(engine: Engine) {
     assert_ne!(session, fixture.session());
     fixture.submit_with("Go on there", json!({ "sessionId": session })).await;
     let first = fixture.viber.submitted().await;
-    assert_eq!(carried(&first), format!("{SUMMARY}\nThe conversation goes on from here."));
+    let marked = protocol::context::marked_summary(SUMMARY);
+    assert_eq!(carried(&first), format!("{marked}\nThe conversation goes on from here."));
     let page = |id: &str| format!("/t/{HOME}/sessions/{id}?pane=context");
     let old = fixture.owner().page(&page(fixture.session())).await.expect(200).body;
     assert!(old.contains("It goes on in") && old.contains(&session), "links lead both ways");

@@ -1,14 +1,15 @@
 //! What a summary stands for when tasks are queued, started over, or asked for twice; and what people see of it.
 
 use board_tests::{
-    Engine,
+    Engine, FakeDaemon, Fixture,
     board::HOME,
+    eventually,
     fake_daemon::{accepted, completed, started, text},
 };
-use protocol::EventBody;
+use protocol::{EventBody, FromDaemon};
 use serde_json::json;
 
-use super::compact::{SUMMARY, asks, carried, end, failed, has, long, next, told, work};
+use super::compact::{SUMMARY, asks, carried, end, failed, has, long, next, sums_up, told, work};
 
 crate::on_both_databases!(
     what_is_queued_is_not_summarized,
@@ -16,7 +17,47 @@ crate::on_both_databases!(
     a_compaction_has_the_teams_limits_and_rules,
     what_differs_from_the_one_that_runs_is_refused,
     the_transcript_shows_the_summary_that_is_sent,
+    a_window_that_became_smaller_is_noticed,
 );
+
+/// The session's agent has this window from now on.
+async fn has_window(fixture: &mut Fixture<FakeDaemon>, tokens: u64) {
+    let mut state = fixture.viber.hello_frame().state;
+    for agent in state.agents.iter_mut().flatten() {
+        agent.context_window = Some(tokens);
+    }
+    fixture.viber.send(&FromDaemon::State(Box::new(state))).await;
+    let (viber, window) = (format!("/api/v1/vibers/{}", fixture.viber_id), format!("\"contextWindow\":{tokens}"));
+    eventually("its window is known", async || {
+        fixture.operator.get(&viber).await.expect(200).body.contains(&window).then_some(())
+    })
+    .await;
+}
+
+async fn a_window_that_became_smaller_is_noticed(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    has_window(&mut fixture, 400_000).await;
+    let submit = next(&mut fixture, "Measure it").await;
+    let report = json!({ "window": 400_000, "used": 25_000, "source": "measured", "step": 1,
+        "layers": [{ "layer": "system", "tokens": 5_000 }, { "layer": "history", "tokens": 20_000 }] });
+    let events = vec![accepted(), started(), super::context(&report), text("Done."), completed("Done.")];
+    fixture.viber.report(&submit.task_id, 1, 1, events).await;
+    fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
+    let large = next(&mut fixture, "Go on").await;
+    assert!(large.compact.is_none() && has(&large, 0), "there is room for all of it");
+    end(&mut fixture, &large, "Done.").await;
+
+    has_window(&mut fixture, 32_768).await;
+    let session = fixture.session().to_owned();
+    let waits = fixture.submit_with("And on", json!({ "sessionId": session })).await;
+    let compaction = fixture.viber.submitted().await;
+    assert!(compaction.compact.is_some(), "it comes first: {}", compaction.goal);
+    end(&mut fixture, &compaction, SUMMARY).await;
+    let work = fixture.viber.submitted().await;
+    assert_eq!(json!(work.task_id), waits["id"]);
+    assert!(sums_up(&work, SUMMARY) && !has(&work, 0) && has(&work, 8));
+    fixture.board.assert_invariants().await;
+}
 
 /// What is queued is no past: a summary that has to come first stands for what was said before it.
 async fn what_is_queued_is_not_summarized(engine: Engine) {
@@ -36,7 +77,7 @@ async fn what_is_queued_is_not_summarized(engine: Engine) {
     end(&mut fixture, &summary, SUMMARY).await;
     let again = fixture.viber.submitted().await;
     assert_eq!((&again.task_id, again.attempt), (&running.task_id, 2));
-    assert!(carried(&again).starts_with(SUMMARY) && !has(&again, 0), "it has the summary");
+    assert!(sums_up(&again, SUMMARY) && !has(&again, 0), "it has the summary");
     end(&mut fixture, &again, "It was the gutter.").await;
     let first = fixture.viber.submitted().await;
     assert_eq!(first.goal, "Queued 0");

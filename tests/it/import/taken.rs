@@ -65,6 +65,41 @@ async fn a_session_is_seen_taken_over_and_gone_on_with(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn a_compaction_comes_back_as_what_it_was(engine: Engine) {
+    let fixture = Fixture::on(engine).with_machine().await;
+    let (session, work, compact, flush) = (SessionId::new(1), TaskId::new(1), TaskId::new(2), TaskId::new(3));
+    let no_work = |id: &TaskId, kind: &str, said: &str| {
+        let mut lines = task(id, "Compact the conversation", said);
+        lines[0]["kind"] = json!(kind);
+        lines
+    };
+    let lines = [
+        task(&work, "Water the plants", "All watered."),
+        no_work(&compact, "compact", "## Session Summary (compacted)\n- Plants."),
+        no_work(&flush, "flush", "Nothing to note."),
+    ];
+    fixture.viber.log("default", &session, &lines.concat());
+    assert_eq!(fixture.import(&session).await["tasks"], 3);
+    assert!(fixture.listed().await.is_empty(), "nothing of it is missing");
+    for (id, kind) in [(&work, "work"), (&compact, "compact"), (&flush, "flush")] {
+        assert_eq!(fixture.operator.task(id.as_str()).await["kind"], kind);
+    }
+    let owner = fixture.board.owner().await;
+    let page = owner.page(&format!("/t/{HOME}/sessions/{session}?pane=context")).await.expect(200).body;
+    assert!(page.contains("All watered.") && page.contains("A summary that was not applied"), "{page}");
+
+    let body = json!({ "goal": "Thank you", "sessionId": session });
+    fixture.operator.post("/api/v1/tasks", &body).await.expect(201);
+    let submit = fixture.viber.submitted().await;
+    let history = serde_json::to_string(&submit.messages).expect("JSON");
+    assert!(history.contains("Water the plants") && history.contains("All watered."), "{history}");
+    assert!(!history.contains("Session Summary") && !history.contains("Compact the") && !history.contains("to note"));
+    let done = vec![fake_daemon::accepted(), fake_daemon::started(), fake_daemon::completed("Welcome.")];
+    fixture.viber.report(&submit.task_id, 1, 1, done).await;
+    fixture.operator.task_in(submit.task_id.as_str(), "completed").await;
+    fixture.board.assert_invariants().await;
+}
+
 async fn many_at_once_take_it_over_once(engine: Engine) {
     let fixture = Fixture::on(engine).with_machine().await;
     let session = SessionId::new(1);
@@ -153,6 +188,7 @@ async fn the_machines_own_plan_is_its_plan(engine: Engine) {
 
 crate::on_both_databases!(
     a_session_is_seen_taken_over_and_gone_on_with,
+    a_compaction_comes_back_as_what_it_was,
     many_at_once_take_it_over_once,
     later_lines_are_added_and_what_runs_is_left_alone,
     the_machines_own_plan_is_its_plan,

@@ -195,7 +195,7 @@ impl AgentLoop {
         let Some(layers) = &mut self.layers else { return };
         let mut told = layers.report(&self.request, self.model.window(), tokens);
         told.insert("step".to_owned(), json!(self.step));
-        self.emit(AgentStreamEvent::Context(told)).await;
+        self.emit_context(told).await;
     }
 
     pub(super) async fn report(&self, delta: Delta) {

@@ -130,6 +130,25 @@ async fn a_provider_is_asked_once_for_the_window() {
 }
 
 #[tokio::test]
+async fn gemini_is_asked_in_its_own_way_behind_its_interface_for_others() {
+    let told = body(&json!({ "name": "models/m1", "inputTokenLimit": 1_048_576, "outputTokenLimit": 65_536 }));
+    for (reply, expected) in [
+        (told, (1_048_576, WindowSource::Provider)),
+        (body(&json!({ "name": "models/m1", "inputTokenLimit": "many" })), ASSUMED),
+        (ScriptedReply::refusal(404, r#"{"error":{"code":404,"status":"NOT_FOUND"}}"#), ASSUMED),
+    ] {
+        let endpoint = ScriptedProvider::start(vec![reply]).await;
+        let base_url = format!("{}beta/openai", endpoint.provider(ProviderApi::OpenAi).base_url);
+        let viber = Viber::of(Provider { base_url, ..endpoint.provider(ProviderApi::OpenAi) });
+        assert_eq!((viber.window().await, viber.window().await), (expected, expected));
+        let seen = endpoint.seen();
+        assert_eq!((seen.len(), seen[0].path.as_str()), (1, "/v1beta/models/m1"));
+        assert_eq!(seen[0].headers.get("x-goog-api-key").map(String::as_str), Some("sk-very-secret"));
+        assert!(!seen[0].headers.contains_key("authorization"), "{:?}", seen[0].headers);
+    }
+}
+
+#[tokio::test]
 async fn nobody_is_asked_where_the_answer_is_known() {
     let endpoint = ScriptedProvider::start(vec![ScriptedReply::refusal(404, "")]).await;
     let mut viber = Viber::of(endpoint.provider(ProviderApi::OpenAi));

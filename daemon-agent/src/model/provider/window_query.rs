@@ -19,10 +19,13 @@ const WINDOW_FIELDS: [&str; 5] =
 
 /// Tokens of the window of `model`; `None` if its provider does not say, or nothing that can be believed.
 pub(super) async fn ask(http: &HttpProvider, model: &str) -> Result<Option<u64>, ModelError> {
-    let (body, read): (_, fn(&Value, &str) -> Option<u64>) = match http.api() {
-        ProviderApi::Ollama => (http.post("/api/show", &json!({ "model": model }), QUERY_TIMEOUT).await?, of_ollama),
-        ProviderApi::OpenAi => (http.get("/models", QUERY_TIMEOUT).await?, of_list),
-        ProviderApi::Anthropic | ProviderApi::Demo => return Ok(None),
+    let (body, read): (_, fn(&Value, &str) -> Option<u64>) = match (http.api(), http.gemini()) {
+        (ProviderApi::Ollama, _) => {
+            (http.post("/api/show", &json!({ "model": model }), QUERY_TIMEOUT).await?, of_ollama)
+        }
+        (ProviderApi::OpenAi, Some(address)) => (http.gemini_model(address, model, QUERY_TIMEOUT).await?, of_gemini),
+        (ProviderApi::OpenAi, None) => (http.get("/models", QUERY_TIMEOUT).await?, of_list),
+        (ProviderApi::Anthropic | ProviderApi::Demo, _) => return Ok(None),
     };
     let body = serde_json::from_str(&body).unwrap_or(Value::Null);
     Ok(read(&body, model).filter(|tokens| is_plausible(*tokens)))
@@ -42,6 +45,11 @@ fn of_ollama(body: &Value, _model: &str) -> Option<u64> {
         named.or_else(|| Some(info.iter().find(|(name, _)| name.ends_with(".context_length"))?.1))?.as_u64()
     });
     chosen.or(made_for.map(|tokens| tokens.min(MAX_UNCHOSEN_OLLAMA_TOKENS)))
+}
+
+/// Gemini's own word on a model: its list for clients of OpenAI's interface names no windows.
+fn of_gemini(body: &Value, _model: &str) -> Option<u64> {
+    body["inputTokenLimit"].as_u64()
 }
 
 /// The model's entry in a list; behind a gateway the smaller of the model's and its host's window.

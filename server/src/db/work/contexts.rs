@@ -1,6 +1,6 @@
 //! What a session's newest request contained, and what its next one carries.
 
-use protocol::{Instant, SessionId, TaskId, Usage};
+use protocol::{AgentInfo, Instant, SessionId, TaskId, Usage};
 use serde_json::Value;
 
 use crate::{
@@ -102,18 +102,22 @@ pub async fn session_past(
     let model = ModelLimits::of(agents.iter().find(|agent| agent.id == session.agent_id));
     let settings = PlanSettings::of(&model, reported.as_ref());
     let room = match extent {
-        PastExtent::Plan => settings.room(),
-        PastExtent::Compaction => settings.room().max(model.window.tokens.saturating_mul(MAX_COMPACTED_WINDOWS)),
+        PastExtent::Plan => settings.estimated_room(),
+        PastExtent::Compaction => {
+            settings.estimated_room().max(model.window.tokens.saturating_mul(MAX_COMPACTED_WINDOWS))
+        }
     };
     let mut found = Past::new(room, pins, standing.clone().map(|standing| standing.summary));
     past::read(tx, range, newest, &mut found).await?;
     Ok(SessionPast { model, reported, settings, past: found, standing, percent })
 }
 
-/// Whether a session's newest request with `asked` tokens more is so large that it may have to be compacted, and something was
-/// done since the last compaction and since people undid one. After two in a row that failed people have to ask for the next.
+/// Whether a session's newest request with `asked` tokens more is so large that it may have to be compacted, for the window that
+/// its agent has now, and something was done since the last compaction and since people undid one. After two in a row that
+/// failed people have to ask for the next.
 pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId, asked: u64) -> Result<bool, DbError> {
-    let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, \
+    let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, s.agent_id, \
+               (SELECT v.agents FROM vibers v WHERE v.team_id = $1 AND v.viber_id = s.viber_id) AS agents, \
                (SELECT w.ended_at FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
                AND w.ended_at IS NOT NULL ORDER BY w.message_seq DESC LIMIT 1) AS worked_at, \
                (SELECT o.created_at FROM tasks o WHERE o.team_id = $1 AND o.session_id = $2 AND o.kind <> 'work' \
@@ -125,16 +129,20 @@ pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId, asked
                ON s.team_id = c.team_id AND s.session_id = c.session_id JOIN teams t ON t.team_id = c.team_id \
                WHERE c.team_id = $1 AND c.session_id = $2";
     let Some(row) = tx.row(sql, args![session]).await? else { return Ok(false) };
-    let (used, window) = (row.optional_int("used_tokens")?, row.optional_int("window_tokens")?);
     let (worked, compacted) = (row.optional_instant("worked_at")?, row.optional_instant("compacted_at")?);
     let (percent, undone) = (row.int("percent")?, row.optional_instant("undone_at")?);
     let goes_on = row.count("failed")? < MAX_FAILED_COMPACTIONS;
-    // A plan keeps below the threshold: from half of it on it may have had to leave something out.
-    let is_large = used.zip(window).is_some_and(|(used, window)| {
-        (i128::from(used) + i128::from(asked)) * 200 >= i128::from(window) * i128::from(percent)
-    });
     let is_since = |earlier: Option<Instant>| worked.is_some_and(|at| earlier.is_none_or(|earlier| at > earlier));
-    Ok(percent > 0 && goes_on && is_large && is_since(compacted) && is_since(undone))
+    let Some(used) = row.optional_int("used_tokens")?.filter(|_| percent > 0 && goes_on) else { return Ok(false) };
+    if !is_since(compacted) || !is_since(undone) {
+        return Ok(false);
+    }
+    let (agent, agents): (String, Option<Vec<AgentInfo>>) = (row.text("agent_id")?, row.optional_json("agents")?);
+    let agent = agents.iter().flatten().find(|known| known.id == agent);
+    let now = i128::from(ModelLimits::of(agent).window.tokens);
+    let window = row.optional_int("window_tokens")?.map_or(now, |reported| now.min(i128::from(reported)));
+    // A plan keeps below the threshold: from half of it on it may have had to leave something out.
+    Ok((i128::from(used) + i128::from(asked)) * 200 >= window * i128::from(percent))
 }
 
 /// The query for what the newest tasks took.

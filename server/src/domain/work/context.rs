@@ -17,7 +17,7 @@ mod tests;
 
 use protocol::{
     AgentInfo, Instant, MessageId, TaskId, Turn,
-    context::{ContextBudget, ContextWindow, DEFAULT_THRESHOLD_PERCENT, WindowSource, reserve},
+    context::{ContextBudget, ContextWindow, DEFAULT_THRESHOLD_PERCENT, WindowSource, reserve, summary_room},
     limits,
     prune::ResultCaps,
 };
@@ -44,6 +44,8 @@ const MAX_FIXED_SHARE: u64 = 3;
 const SMALLER_PERCENT: [u64; 3] = [50, 40, 30];
 /// Most tokens of a result that stays when others become a line.
 const SMALLER_RESULT_TOKENS: u64 = 500;
+/// Largest share of the room for the past that a summary takes, as its divisor.
+const MAX_SUMMARY_SHARE: u64 = 4;
 
 /// One message of a session's past.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -96,22 +98,26 @@ pub struct PlanSettings {
     pub caps: ResultCaps,
     /// Newest turns that keep their results.
     pub kept_turns: usize,
-    /// Tokens of what is asked now.
+    /// Tokens of what is asked now, estimated.
     pub asked: u64,
+    /// How many tokens the model's provider counts for 100 that are estimated.
+    pub estimate_percent: u64,
 }
 
 impl PlanSettings {
-    /// For a model, with what a session's newest request took beside the conversation; where nobody has reported that, with
-    /// about as much as it takes.
+    /// For a model, with what a session's newest request took beside the conversation, and how far estimates were off there if
+    /// it was that model's; where nobody has reported that, with about as much as it takes.
     pub fn of(model: &ModelLimits, reported: Option<&RequestContext>) -> Self {
-        let fixed = reported.and_then(|reported| reported.report().fixed());
-        let fixed = fixed.unwrap_or_else(|| DEFAULT_FIXED_TOKENS.min(model.window.tokens / 4));
+        let report = reported.map(RequestContext::report).unwrap_or_default();
+        let fixed = report.fixed().unwrap_or_else(|| DEFAULT_FIXED_TOKENS.min(model.window.tokens / 4));
+        let percent = model.name.as_deref().and_then(|name| report.percent_of(name));
         Self {
             budget: ContextBudget { window: model.window.tokens, reserve: model.reserve, fixed },
             threshold_percent: DEFAULT_THRESHOLD_PERCENT,
             caps: model.caps.clone(),
             kept_turns: DEFAULT_KEPT_TURNS,
             asked: 0,
+            estimate_percent: percent.unwrap_or(100),
         }
     }
 
@@ -134,16 +140,37 @@ impl PlanSettings {
         self
     }
 
-    /// Most tokens of the past.
+    /// Most tokens of the past, as the provider counts them.
     pub fn room(&self) -> u64 {
-        let budget = self.budget;
-        budget.threshold(self.threshold_percent).saturating_sub(budget.fixed).saturating_sub(self.asked)
+        let (budget, asked) = (self.budget, self.counted(self.asked));
+        budget.threshold(self.threshold_percent).saturating_sub(budget.fixed).saturating_sub(asked)
     }
+
+    /// The same as they are estimated.
+    pub fn estimated_room(&self) -> u64 {
+        scaled(self.room(), 100, self.estimate_percent)
+    }
+
+    /// Most tokens of a summary that is carried whole, estimated.
+    pub fn summary_room(&self) -> u64 {
+        summary_room(self.estimated_room() / MAX_SUMMARY_SHARE)
+    }
+
+    /// What the provider is likely to count of tokens that are estimated.
+    pub fn counted(&self, estimated: u64) -> u64 {
+        scaled(estimated, self.estimate_percent, 100)
+    }
+}
+
+fn scaled(tokens: u64, by: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(tokens) * u128::from(by) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
 
 /// What is known of the model that a session works with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelLimits {
+    /// `provider/model`.
+    pub name: Option<String>,
     pub window: ContextWindow,
     /// Tokens that are kept for the answer.
     pub reserve: u64,
@@ -160,7 +187,7 @@ impl ModelLimits {
         let tokens = known.unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS).min(MAX_WINDOW_TOKENS);
         let window = ContextWindow { tokens, source, at: None };
         let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default().at_most(tokens);
-        Self { window, reserve: reserve(tokens, None), caps }
+        Self { name: agent.map(|agent| agent.model.clone()), window, reserve: reserve(tokens, None), caps }
     }
 }
 
@@ -185,9 +212,11 @@ pub struct ContextPlan {
     pub turns: Vec<Turn>,
     /// Newest first.
     pub messages: Vec<PlannedMessage>,
-    /// Tokens of `turns`, and the most that they may take.
+    /// Tokens of `turns` as the provider is likely to count them, and the most that they may take.
     pub total: u64,
     pub room: u64,
+    /// Tokens of `turns` as they are estimated.
+    pub estimated: u64,
     pub why: PlanReason,
     /// Turns that are older than all that was looked at are left out, too.
     pub leaves_unread: bool,

@@ -12,7 +12,7 @@ use protocol::{
 };
 use serde_json::Value;
 
-use crate::domain::{Message, MessageRole, Part};
+use crate::domain::{Message, MessageRole, Part, TaskKind};
 
 /// Largest text of a part, bytes.
 pub const MAX_PART_TEXT_BYTES: usize = 256 * 1024;
@@ -37,6 +37,7 @@ const RECORD_OVERHEAD_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedTask {
     pub id: TaskId,
+    pub kind: TaskKind,
     pub goal: String,
     pub at: Instant,
     /// By number, ascending.
@@ -214,7 +215,8 @@ impl Logbook {
         (self.unsettled, self.current) = (1, Some((0, 0)));
         self.bytes = RECORD_OVERHEAD_BYTES + of.goal.len() + attempt.held;
         self.places.insert(of.id.clone(), 0);
-        self.tasks.push(LoggedTask { id: of.id.clone(), goal: of.goal.clone(), at: of.at, attempts: vec![attempt] });
+        let (id, goal) = (of.id.clone(), of.goal.clone());
+        self.tasks.push(LoggedTask { id, kind: of.kind, goal, at: of.at, attempts: vec![attempt] });
         rest.tasks.retain(|task| !task.attempts.is_empty());
         rest
     }
@@ -258,7 +260,8 @@ impl Logbook {
     fn place(&mut self, id: &TaskId, number: u32, at: Instant) -> (usize, usize) {
         let (tasks, bytes) = (&mut self.tasks, &mut self.bytes);
         let task = *self.places.entry(id.clone()).or_insert_with(|| {
-            tasks.push(LoggedTask { id: id.clone(), goal: UNKNOWN_GOAL_TEXT.to_owned(), at, attempts: Vec::new() });
+            let (kind, goal) = (TaskKind::Work, UNKNOWN_GOAL_TEXT.to_owned());
+            tasks.push(LoggedTask { id: id.clone(), kind, goal, at, attempts: Vec::new() });
             *bytes += RECORD_OVERHEAD_BYTES;
             tasks.len() - 1
         });
@@ -294,6 +297,7 @@ impl Logbook {
             if let Some(goal) = goal.filter(|_| task.goal == UNKNOWN_GOAL_TEXT) {
                 self.bytes += goal.len();
                 task.goal = goal;
+                task.kind = task_kind(fields);
             }
             attempt.model = text(fields, "model", MAX_NAME_BYTES).filter(|model| !model.is_empty());
         } else if let Some(ending) = ending(kind, fields) {
@@ -327,6 +331,15 @@ impl Logbook {
         attempt.held += weight_of(&part);
         self.bytes += weight_of(&part);
         attempt.parts.push(part);
+    }
+}
+
+/// What the task of a goal's line is for. A summary that another session began with is one of this session here.
+fn task_kind(fields: &Value) -> TaskKind {
+    match fields["kind"].as_str() {
+        Some("compact") => TaskKind::Compact,
+        Some("flush") => TaskKind::Flush,
+        _ => TaskKind::Work,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use protocol::Instant;
+use protocol::{Instant, context::ESTIMATE_PERCENT};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,8 +19,6 @@ use crate::{
 const MAX_MODELS: usize = 64;
 /// Windows that a model can have, tokens: less is no use, more has none.
 const PLAUSIBLE_WINDOW_TOKENS: std::ops::RangeInclusive<u64> = 1_024..=16_000_000;
-/// Bounds of `KnownModel::estimate_percent`.
-const ESTIMATE_PERCENT: std::ops::RangeInclusive<u64> = 50..=200;
 
 /// Held while the file is read and written again.
 static CHANGING: Mutex<()> = Mutex::new(());

@@ -1,8 +1,6 @@
 //! What the model reads of a conversation that it summarizes.
 
-use protocol::{CompactRequest, Turn, TurnPart, TurnRole, context::SUMMARY_HEADING, tokens};
-
-use crate::prompt::fenced;
+use protocol::{CompactRequest, Turn, TurnPart, TurnRole, context::SUMMARY_HEADING, text::fenced, tokens};
 
 /// Most tokens of the notes so far that pieces of a conversation hand on where no summary is made.
 pub(super) const MIN_NOTES_TOKENS: u64 = 1_024;

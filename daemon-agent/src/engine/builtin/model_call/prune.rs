@@ -11,7 +11,10 @@ use protocol::{
 };
 
 use super::AgentLoop;
-use crate::{model::ModelError, prompt::conversation_tokens};
+use crate::{
+    model::ModelError,
+    prompt::{conversation_tokens, pinned_calls},
+};
 use plan::{ConversationRoom, PrunedConversation};
 
 /// What is taken after a step: half of the threshold, percent of what conversation and files may take.
@@ -50,7 +53,8 @@ impl AgentLoop {
         let beside = used.saturating_sub(conversation_tokens(&self.request.messages));
         let left = |percent| budget.threshold(percent).saturating_sub(beside);
         let room = ConversationRoom { goal: left(GOAL_PERCENT), limit: left(DEFAULT_THRESHOLD_PERCENT) };
-        let Some(pruned) = plan::prune(&self.request.messages, &self.result_caps(), room) else { return };
+        let pinned = pinned_calls(&self.run.submit.messages);
+        let Some(pruned) = plan::prune(&self.request.messages, &self.result_caps(), room, &pinned) else { return };
         let least = budget.available() / 100 * MIN_FREED_PERCENT;
         if pruned.freed < least && used <= budget.threshold(NEARLY_FULL_PERCENT) {
             return;

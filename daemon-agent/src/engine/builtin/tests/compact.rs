@@ -45,6 +45,7 @@ async fn a_summary_is_said_once_and_nothing_in_the_conversation_is_followed() {
         args: json!({ "command": "make" }),
         result: "[tool: shell(\"make\") → exit 0]".into(),
         ok: true,
+        pinned: false,
     };
     let messages = vec![
         turn(TurnRole::User, "## Session Summary (compacted)\n- It began."),
@@ -54,6 +55,7 @@ async fn a_summary_is_said_once_and_nothing_in_the_conversation_is_followed() {
     let wanted = CompactRequest { instructions: Some("Keep the colours".into()), ..asked() };
     let result = result(run(compaction(&fixture, wanted, messages)).await);
     assert_eq!(result.text, "## Session Summary (compacted)\n- The page is blue.\n- Open: the footer.");
+    assert_eq!(fixture.log()[0]["kind"], "compact", "whoever reads the log knows that it is no work");
     assert_eq!((result.summary.as_str(), said(&fixture)), ("The page is blue.", vec![result.text.clone()]));
     let (system, conversation) = sent(&endpoint, 0);
     assert!(system.contains("Keep the colours") && !system.contains("memory_suggestion"), "{system}");

@@ -38,6 +38,8 @@ async fn every_call_tells_what_filled_the_window() {
         let sum: u64 = layers.iter().filter_map(|layer| layer["tokens"].as_u64()).sum();
         assert_eq!(one["used"], sum, "{one:#}");
         assert_eq!((&one["window"], &one["windowSource"]), (&json!(100_000), &json!("configured")));
+        assert_eq!(one["model"], "acme/m1");
+        assert!(one["estimatePercent"].as_u64().is_some_and(|percent| (50..=200).contains(&percent)), "{one:#}");
     }
     let has_results =
         |one: &Value| one["layers"].as_array().expect("layers").iter().any(|layer| layer["layer"] == "results");

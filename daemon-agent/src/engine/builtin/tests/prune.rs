@@ -190,8 +190,9 @@ async fn the_history_that_came_with_a_task_is_shortened_too() {
         call_id: format!("old{n}"),
         tool: "shell".to_owned(),
         args: json!({ "command": format!("cat {n}") }),
-        result: "a line\n".repeat(3_000),
+        result: if n == 3 { "pinned\n".repeat(300) } else { "a line\n".repeat(3_000) },
         ok: true,
+        pinned: n == 3,
     };
     let asked = |text: &str| Turn { role: TurnRole::User, parts: vec![TurnPart::Text { text: text.to_owned() }] };
     let endpoint = ScriptedProvider::start(vec![says("Done.")]).await;
@@ -204,6 +205,8 @@ async fn the_history_that_came_with_a_task_is_shortened_too() {
     let sent = messages(&endpoint, 0);
     assert_paired(&sent);
     assert!(sent.iter().any(|message| message["content"] == "First"));
+    let pinned = sent.iter().find(|message| message["tool_call_id"] == "old3").expect("what is pinned");
+    assert_eq!(pinned["content"], "pinned\n".repeat(300));
     assert_eq!(notices(&fixture).len(), 1);
     assert!(estimate(&endpoint.seen()[0].body.to_string()) < 25_000);
 }

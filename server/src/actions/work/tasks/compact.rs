@@ -22,7 +22,7 @@ use crate::{
         By, Session, Task, TaskKind,
         context::{
             PlanReason, PlanSettings, SessionPast, Summary,
-            compaction::{self, Carried, Compaction, StandingTurns},
+            compaction::{self, Carried, Compaction, RestOfRequest, StandingTurns},
             plan,
         },
     },
@@ -227,9 +227,9 @@ impl NewCompaction {
             carries: self.carries.clone(),
             resubmits: self.resubmits.clone(),
             replaced: compaction::tokens_of_all(&now.past),
-            longest: compaction::LONGEST_TRANSFER_TOKENS.min(settings.room() / 4).max(1),
+            longest: compaction::LONGEST_TRANSFER_TOKENS.min(settings.summary_room()).max(1),
             before: settings.budget.fixed + plan(&now.past, settings).total,
-            rest: settings.budget.fixed,
+            rest: RestOfRequest::bare(settings),
         };
         match self.kind {
             TaskKind::Flush => (newest > noted).then_some(all),

@@ -1,13 +1,15 @@
 //! Compaction: which of a session's older turns a summary takes the place of, and what is told to whoever writes it. The turns
 //! themselves stay.
 
-use protocol::{CompactRequest, TaskId, Turn, TurnPart, TurnRole, prune::ResultCaps, tokens};
+use protocol::{CompactRequest, TaskId, Turn, TurnPart, TurnRole, context::marked_summary, prune::ResultCaps, tokens};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Past, PlanSettings,
     form::{Caps, FormedExchange},
+    past::words_cost,
     plan::{TurnsWriter, left_out, plan, shares},
+    scaled,
 };
 
 /// Newest turns that a compaction lets stand, unless it is said otherwise.
@@ -65,18 +67,68 @@ pub struct Compaction {
     /// Of a summary that another session begins with: the task whose question is asked there again.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub resubmits: Option<TaskId>,
-    /// Tokens of what the summary takes the place of, and most tokens of the summary.
+    /// Estimated tokens of what the summary takes the place of, and most of the summary.
     pub replaced: u64,
     pub longest: u64,
-    /// Tokens of the next request without it, and of that request with a summary of no length.
+    /// Tokens of the next request without it.
     pub before: u64,
-    pub rest: u64,
+    /// What that request consists of beside the summary.
+    #[serde(flatten)]
+    pub rest: RestOfRequest,
+}
+
+/// What a request with a summary consists of beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestOfRequest {
+    /// Tokens beside the conversation.
+    #[serde(alias = "rest")]
+    pub fixed: u64,
+    /// Estimated tokens of the turns that stand, and how many tokens the provider counts for 100 of them.
+    #[serde(default)]
+    pub standing: u64,
+    #[serde(default = "as_estimated")]
+    pub estimate_percent: u64,
+}
+
+fn as_estimated() -> u64 {
+    100
+}
+
+impl RestOfRequest {
+    /// Of a request that carries nothing of the conversation but a summary.
+    pub fn bare(settings: &PlanSettings) -> Self {
+        Self { fixed: settings.budget.fixed, standing: 0, estimate_percent: settings.estimate_percent }
+    }
+
+    /// Tokens of the request with a summary that is estimated at so many, its marks included.
+    fn with(self, summary: u64) -> u64 {
+        self.fixed.saturating_add(scaled(self.standing.saturating_add(summary), self.estimate_percent, 100))
+    }
 }
 
 impl Compaction {
+    /// One of which only a machine's log tells: what it stood for is not known, and nothing can take its place.
+    pub fn unknown() -> Self {
+        Self {
+            up_to: 0,
+            base: None,
+            instructions: None,
+            notes_after: None,
+            applies: true,
+            automatic: false,
+            carries: Vec::new(),
+            resubmits: None,
+            replaced: 0,
+            longest: 0,
+            before: 0,
+            rest: RestOfRequest { fixed: 0, standing: 0, estimate_percent: as_estimated() },
+        }
+    }
+
     /// Tokens of the next request with this summary.
     pub fn after(&self, summary: &str) -> u64 {
-        self.rest + tokens::estimate(summary)
+        self.rest.with(words_cost(&marked_summary(summary)))
     }
 
     /// Whether a summary is shorter than what it takes the place of.
@@ -104,7 +156,14 @@ pub struct CompactedRange {
     pub replaced: u64,
     pub longest: u64,
     pub before: u64,
-    pub rest: u64,
+    pub rest: RestOfRequest,
+}
+
+impl CompactedRange {
+    /// Fewer tokens of the next request, at least: however long its summary is.
+    pub fn frees(&self) -> u64 {
+        self.before.saturating_sub(self.rest.with(words_cost(&marked_summary("")) + self.longest))
+    }
 }
 
 /// How many of the newest turns stand.
@@ -126,8 +185,10 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
     let of = |kept: usize| {
         let up_to = turns.get(kept)?.question.seq;
         let replaced = told(past, kept).tokens;
-        let rest = fixed + plan(&past.compacted(up_to), settings).total;
-        let longest = (replaced / 2).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS).min(settings.room() / 4);
+        let without = plan(&past.compacted(up_to), settings).estimated;
+        let standing = without.saturating_sub(words_cost(&marked_summary("")));
+        let rest = RestOfRequest { standing, ..RestOfRequest::bare(settings) };
+        let longest = (replaced / 2).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS).min(settings.summary_room());
         (replaced >= MIN_REPLACED_TOKENS && longest > 0).then_some(CompactedRange {
             up_to,
             replaced,
@@ -137,7 +198,7 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
         })
     };
     let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
-    let frees = |range: &CompactedRange| u128::from(before.saturating_sub(range.rest + range.longest)) >= enough;
+    let frees = |range: &CompactedRange| u128::from(range.frees()) >= enough;
     if let StandingTurns::Exactly(kept) = standing {
         return of(kept);
     }

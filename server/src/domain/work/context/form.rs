@@ -142,7 +142,8 @@ impl FormedPart {
         }
         let is_reduced = result.len() != call.result.len() || *args != call.args;
         let (call_id, tool, ok) = (call.id.clone(), call.tool.clone(), call.ok);
-        let part = TurnPart::ToolCall { call_id, tool, args: args.into_owned(), result, ok };
+        let (args, pinned) = (args.into_owned(), call.is_pinned);
+        let part = TurnPart::ToolCall { call_id, tool, args, result, ok, pinned };
         Self { is_reduced, ..Self::said(part, MessageRole::Assistant) }
     }
 

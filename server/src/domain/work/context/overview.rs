@@ -348,7 +348,7 @@ fn what_if(past: &Past, settings: &PlanSettings, next: &ContextPlan, files: u64)
         (WhatIfAction::PruneResults, with(0)),
         (WhatIfAction::KeepTwoTurns, with(FEW_TURNS)),
         (WhatIfAction::DropFiles, files),
-        (WhatIfAction::Compact, compacted.map_or(0, |range| range.before.saturating_sub(range.rest + range.longest))),
+        (WhatIfAction::Compact, compacted.map_or(0, |range| range.frees())),
     ];
     actions.map(|(action, frees)| WhatIf { action, tokens: all - frees, frees }).to_vec()
 }

@@ -2,12 +2,12 @@
 
 use protocol::{
     Turn, TurnPart, TurnRole,
+    context::marked_summary_within,
     prune::{self, PastCall, ResultCaps, ResultShare},
-    tokens,
 };
 
 use super::{
-    ContextPlan, MessageShare, PlanReason, PlanSettings, PlannedMessage,
+    ContextPlan, MAX_SUMMARY_SHARE, MessageShare, PlanReason, PlanSettings, PlannedMessage,
     form::{Caps, FormedExchange},
     past::{Past, PastExchange, cost, words_cost},
 };
@@ -26,7 +26,8 @@ const LEFT_OUT: &str = "Earlier turns of this conversation were left out.";
 
 /// Plans what a request carries of the past.
 pub fn plan(past: &Past, settings: &PlanSettings) -> ContextPlan {
-    let room = settings.room();
+    // Everything is planned as it is estimated.
+    let room = settings.estimated_room();
     let mut rungs = rungs(settings);
     let last = rungs.remove(rungs.len() - 1);
     let frame = PlanFrame::new(past, settings, room);
@@ -72,6 +73,7 @@ fn rungs(settings: &PlanSettings) -> Vec<Rung> {
 /// What every rung has in common.
 struct PlanFrame<'a> {
     past: &'a Past,
+    settings: &'a PlanSettings,
     room: u64,
     own_caps: &'a ResultCaps,
     /// The turns with their pins alone, newest first, those that are older than the rest at the end. `None`: there are no
@@ -83,7 +85,7 @@ struct PlanFrame<'a> {
 impl<'a> PlanFrame<'a> {
     fn new(past: &'a Past, settings: &'a PlanSettings, room: u64) -> Self {
         let summary = past.summary().filter(|_| room >= MIN_ROOM);
-        let summary = summary.map(|summary| tokens::head_and_tail(&summary.text, room / 4));
+        let summary = summary.and_then(|summary| marked_summary_within(&summary.text, room / MAX_SUMMARY_SHARE));
         let own_caps = &settings.caps;
         let caps = Caps { pinned: own_caps, others: own_caps };
         // Pins may take half of the room; of more than that the newest stay.
@@ -95,7 +97,7 @@ impl<'a> PlanFrame<'a> {
             left = if fits { left - formed.as_ref().map_or(0, |formed| formed.tokens + notice_cost()) } else { 0 };
             pins.push(formed.filter(|_| fits));
         }
-        Self { past, room, own_caps, pins, summary }
+        Self { past, settings, room, own_caps, pins, summary }
     }
 
     /// Whether that many of the newest turns are all that there are.
@@ -172,11 +174,17 @@ impl<'a> PlanFrame<'a> {
         }
         let exchanges = self.past.turns().iter().chain(self.past.older());
         let messages = exchanges.zip(&formed).flat_map(|(exchange, formed)| messages(exchange, formed.as_ref()));
+        let counted = |message: PlannedMessage| PlannedMessage {
+            tokens: self.settings.counted(message.tokens),
+            results: self.settings.counted(message.results),
+            ..message
+        };
         ContextPlan {
-            messages: messages.collect(),
+            messages: messages.map(counted).collect(),
             turns: turns.turns,
-            total: turns.tokens,
-            room: self.room,
+            total: self.settings.counted(turns.tokens),
+            room: self.settings.room(),
+            estimated: turns.tokens,
             why,
             leaves_unread: !self.past.is_whole(),
         }

@@ -2,7 +2,7 @@
 
 use protocol::{
     Instant, UsageSource,
-    context::{Layer, WindowSource},
+    context::{ESTIMATE_PERCENT, Layer, WindowSource},
     text::head,
 };
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,11 @@ pub struct ContextReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     used: Option<u64>,
     pub source: UsageSource,
+    /// `provider/model`, and how many tokens its provider counts for 100 that are estimated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate_percent: Option<u64>,
     /// Counts the model calls of an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
@@ -91,7 +96,8 @@ impl MoreItems {
 }
 
 impl ContextReport {
-    /// Of `{window, windowSource, windowAt, reserve, used, source, step, layers: [{layer, tokens, source?, items?}]}`.
+    /// Of `{window, windowSource, windowAt, reserve, used, source, model, estimatePercent, step,
+    /// layers: [{layer, tokens, source?, items?}]}`.
     pub fn read(body: &Value) -> Self {
         let layers = body["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
@@ -101,6 +107,8 @@ impl ContextReport {
             reserve: number(&body["reserve"]),
             used: number(&body["used"]),
             source: read(&body["source"]).unwrap_or_default(),
+            model: body["model"].as_str().map(|model| head(model, MAX_NAME_BYTES).to_owned()),
+            estimate_percent: number(&body["estimatePercent"]).map(believed_percent),
             step: number(&body["step"]),
             layers: layers.iter().filter_map(ReportedLayer::read).take(MAX_LAYERS).collect(),
         }
@@ -110,6 +118,12 @@ impl ContextReport {
     pub fn used(&self) -> u64 {
         let is_sent = |layer: &&ReportedLayer| !matches!(layer.kind(), Some(Layer::Reserve | Layer::Free));
         self.used.unwrap_or_else(|| self.layers.iter().filter(is_sent).map(|layer| layer.tokens).sum())
+    }
+
+    /// How many tokens the provider of `model` counts for 100 that are estimated; `None`: this is not about that model, or
+    /// does not say.
+    pub fn percent_of(&self, model: &str) -> Option<u64> {
+        self.estimate_percent.filter(|_| self.model.as_deref() == Some(model))
     }
 
     /// Tokens of all that is not history, results and files; `None` while no layers are known.
@@ -195,6 +209,11 @@ impl LayerItem {
     }
 }
 
+/// Whatever is said: texts of a kind are not further off.
+fn believed_percent(told: u64) -> u64 {
+    told.clamp(*ESTIMATE_PERCENT.start(), *ESTIMATE_PERCENT.end())
+}
+
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().map(|number| number.min(MAX_TOKENS))
 }
@@ -213,7 +232,7 @@ mod tests {
     fn a_report_is_read_as_far_as_it_makes_sense() {
         let report = ContextReport::read(&json!({
             "window": 200_000, "windowSource": "provider", "windowAt": "2026-06-19T13:58:04.000Z", "reserve": 8_192,
-            "used": 5_300, "source": "measured", "step": 3, "hint": false,
+            "used": 5_300, "source": "measured", "model": "a/b", "estimatePercent": 130, "step": 3, "hint": false,
             "layers": [
                 { "layer": "system", "tokens": 4_000, "source": "estimated" },
                 { "layer": "files", "tokens": 900, "items": [
@@ -222,6 +241,7 @@ mod tests {
                 { "layer": "free", "tokens": 100_000 }],
         }));
         assert_eq!((report.window, report.reserve, report.step), (Some(200_000), Some(8_192), Some(3)));
+        assert_eq!((report.percent_of("a/b"), report.percent_of("a/c")), (Some(130), None));
         assert_eq!((report.window_source, report.source), (Some(WindowSource::Provider), UsageSource::Measured));
         assert_eq!((report.used(), report.fixed(), report.layers.len()), (5_300, Some(4_000), 4));
         let files = &report.layers[1];
@@ -238,7 +258,7 @@ mod tests {
         let layers: Vec<Value> = layers.iter().map(|name| json!({ "layer": name, "tokens": 10 })).collect();
         let report = ContextReport::read(&json!({ "layers": layers }));
         assert_eq!((report.used(), report.fixed()), (90, Some(60)));
-        assert_eq!((report.source, report.window), (UsageSource::Estimated, None));
+        assert_eq!((report.source, report.window, report.percent_of("")), (UsageSource::Estimated, None, None));
         assert_eq!(ContextReport::read(&Value::Null).fixed(), None);
     }
 
@@ -250,6 +270,12 @@ mod tests {
         let layers: Vec<Value> = (0..100).map(|n| json!({ "layer": n.to_string(), "tokens": u64::MAX })).collect();
         let mut body = json!({ "window": 0, "used": -1, "step": 1.5, "source": [], "layers": layers });
         body["layers"][0]["items"] = items.into();
+        body["model"] = "m".repeat(9_000).into();
+        let percents = [(json!(0), Some(50)), (json!(u64::MAX), Some(200)), (json!(-1), None), (json!("9"), None)];
+        for (told, believed) in percents {
+            body["estimatePercent"] = told;
+            assert_eq!(ContextReport::read(&body).percent_of(&"m".repeat(MAX_NAME_BYTES)), believed);
+        }
         let report = ContextReport::read(&body);
         assert_eq!((report.window, report.step, report.layers.len()), (None, None, MAX_LAYERS));
         assert_eq!(report.used(), MAX_LAYERS as u64 * MAX_TOKENS);

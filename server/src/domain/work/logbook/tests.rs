@@ -42,6 +42,19 @@ fn lines_become_a_task_with_its_words_calls_and_end() {
 }
 
 #[test]
+fn a_compaction_is_told_from_work() {
+    let kinds = ["compact", "flush", "work", "transfer", "of-tomorrow"];
+    let lines = kinds.iter().zip(1..).map(|(kind, n)| {
+        line(1, &TaskId::new(n), 1, json!({ "type": "goal", "text": "Compact the conversation", "kind": kind }))
+    });
+    let plain = line(1, &TaskId::new(9), 1, json!({ "type": "goal", "text": "Compact the conversation", "kind": 7 }));
+    let tasks = read(&lines.chain([plain]).collect::<Vec<_>>());
+    let kinds: Vec<TaskKind> = tasks.iter().map(|task| task.kind).collect();
+    use TaskKind::{Compact, Flush, Work};
+    assert_eq!(kinds, [Compact, Flush, Work, Work, Work, Work]);
+}
+
+#[test]
 fn what_somebody_said_meanwhile_stands_where_the_agent_was_told() {
     let task = TaskId::new(1);
     let lines = [

@@ -1,9 +1,12 @@
 //! What of a conversation is carried on when it must become smaller: pure, and the same for the same conversation.
 //!
 //! Shortens calls of tools and their results, the oldest first, and leaves out the oldest calls, each with its result. What
-//! people and the model said stays. The calls of the newest answer, whose results the model has not read yet, come last.
+//! people and the model said stays, and what people pinned. The calls of the newest answer, whose results the model has not read yet, come last.
 
-use std::{cell::OnceCell, collections::HashMap};
+use std::{
+    cell::OnceCell,
+    collections::{HashMap, HashSet},
+};
 
 use protocol::{
     prune::{self, PastCall, ResultCaps, ResultShare},
@@ -92,8 +95,14 @@ const LEFT_OUT_START: &str = "[Calls of tools that were made here and are left o
 /// be shortened.
 ///
 /// Within the goal if that can be had without the newest answer's calls; else these stay whole as long as the limit is kept.
-pub fn prune(messages: &[Message], caps: &ResultCaps, room: ConversationRoom) -> Option<PrunedConversation> {
-    let conversation = Conversation::of(messages);
+/// The calls with the ids in `pinned` stay as they are, whatever room they take.
+pub fn prune(
+    messages: &[Message],
+    caps: &ResultCaps,
+    room: ConversationRoom,
+    pinned: &HashSet<String>,
+) -> Option<PrunedConversation> {
+    let conversation = Conversation::of(messages, pinned);
     let now = conversation.tokens;
     if now <= room.goal {
         return None;
@@ -132,6 +141,7 @@ struct AnsweredCall<'a> {
     args: Value,
     result: &'a str,
     ok: bool,
+    is_pinned: bool,
     /// Where its result stands.
     at: usize,
     /// The result as a line, and the arguments that go with it: looked for once, however many rungs are tried.
@@ -156,7 +166,7 @@ struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn of(messages: &'a [Message]) -> Self {
+    fn of(messages: &'a [Message], pinned: &HashSet<String>) -> Self {
         let (mut calls, mut newest) = (Vec::new(), 0);
         for (n, message) in messages.iter().enumerate() {
             let Message::Assistant(said) = message else { continue };
@@ -169,15 +179,17 @@ impl<'a> Conversation<'a> {
                     _ => None,
                 });
                 let Some((at, result, ok)) = answer else { continue };
+                let (args, is_pinned) = (call.object(), pinned.contains(&call.id));
                 let (line, short_arguments) = Default::default();
-                calls.push(AnsweredCall { call, args: call.object(), result, ok, at, line, short_arguments });
+                calls.push(AnsweredCall { call, args, result, ok, is_pinned, at, line, short_arguments });
             }
         }
         let results = calls.iter().enumerate().map(|(n, call)| (call.at, n)).collect();
         let past: Vec<PastCall<'_>> = calls.iter().map(AnsweredCall::past).collect();
         let whole = prune::shares(&past, 0);
         let evidence = prune::shares(&past, past.len());
-        let checks = (0..newest).rev().filter(|n| evidence[*n] == ResultShare::Text).collect();
+        let is_check = |n: &usize| evidence[*n] == ResultShare::Text && !calls[*n].is_pinned;
+        let checks = (0..newest).rev().filter(is_check).collect();
         Self { messages, tokens: conversation_tokens(messages), calls, results, newest, whole, checks }
     }
 
@@ -185,7 +197,8 @@ impl<'a> Conversation<'a> {
     fn share(&self, n: usize, rung: Rung) -> ResultShare {
         let is_kept = n + rung.keep >= self.newest && self.whole[n] == ResultShare::Text;
         let is_check = self.checks.iter().take(rung.checks).any(|check| *check == n);
-        if n >= self.newest || is_kept || is_check { ResultShare::Text } else { ResultShare::Line }
+        let stays = n >= self.newest || is_kept || is_check || self.calls[n].is_pinned;
+        if stays { ResultShare::Text } else { ResultShare::Line }
     }
 
     /// The conversation with less of the calls before the newest answer, and results of that answer's calls within
@@ -198,6 +211,7 @@ impl<'a> Conversation<'a> {
             let share = self.share(n, rung);
             let is_left_out = n + rung.carried < self.newest && share == ResultShare::Line;
             let (result, has_short_arguments) = match share {
+                _ if call.is_pinned => (call.result.to_owned(), false),
                 ResultShare::Line => (call.line().to_owned(), true),
                 ResultShare::Text if n < self.newest => (call.within(&caps_before), rung.cap < WHOLE_ARGUMENTS_TOKENS),
                 ResultShare::Text => (call.within(&newest_caps), newest_cap < WHOLE_NEWEST_ARGUMENTS_TOKENS),
@@ -318,7 +332,7 @@ fn left_out_before(text: &str) -> Option<usize> {
 impl AnsweredCall<'_> {
     fn past(&self) -> PastCall<'_> {
         let result = tools::without_hint(self.result);
-        PastCall { tool: &self.call.name, args: &self.args, result, ok: self.ok, is_pinned: false }
+        PastCall { tool: &self.call.name, args: &self.args, result, ok: self.ok, is_pinned: self.is_pinned }
     }
 
     /// The result as a line, if that is shorter.

@@ -37,11 +37,28 @@ fn settings(window: u64) -> PlanSettings {
         caps: ResultCaps::default(),
         kept_turns: DEFAULT_KEPT_TURNS,
         asked: 0,
+        estimate_percent: 100,
     }
 }
 
 fn standing(range: CompactedRange, turns: usize) -> usize {
     (0..turns).filter(|n| 2 * *n as u64 + 1 > range.up_to).count()
+}
+
+fn compaction(range: CompactedRange) -> Compaction {
+    let CompactedRange { up_to, replaced, longest, before, rest } = range;
+    Compaction { up_to, replaced, longest, before, rest, ..Compaction::unknown() }
+}
+
+#[test]
+fn one_that_was_asked_for_before_an_update_is_read() {
+    let old = serde_json::json!({ "upTo": 3, "applies": true, "automatic": false, "replaced": 900, "longest": 450,
+        "before": 5_000, "rest": 3_000 });
+    let read: Compaction = serde_json::from_value(old).expect("a compaction");
+    assert_eq!(read.rest, RestOfRequest { fixed: 3_000, standing: 0, estimate_percent: 100 });
+    let again = serde_json::to_value(&read).expect("JSON");
+    assert_eq!(serde_json::from_value::<Compaction>(again).expect("the same"), read);
+    assert_eq!(read.after("x"), 3_000 + words_cost(&marked_summary("x")));
 }
 
 #[test]
@@ -82,7 +99,16 @@ proptest! {
         let Some(range) = range(&past, &settings, StandingTurns::Exactly(kept)) else { return Ok(()) };
         prop_assert_eq!(standing(range, turns), kept);
         prop_assert!(range.longest < range.replaced && range.longest <= settings.room() / 4);
-        prop_assert!(range.before <= settings.room() && range.rest <= range.before + 4);
+        prop_assert!(range.before <= settings.room() && range.rest.with(0) <= range.before);
+        // A summary that is as long as may be is carried whole.
+        let text = "wor ".repeat(usize::try_from(range.longest).expect("short") * 9 / 10);
+        let after = compaction(range).after(&text);
+        let newer = self::past(turns, tokens, Some(Summary { text, up_to: range.up_to }));
+        let next = plan(&newer, &settings);
+        prop_assert!(next.total <= after, "{} {}", next.total, after);
+        if next.turns.len() == 2 * standing(range, turns) {
+            prop_assert_eq!(next.total, after, "what is told is what is planned");
+        }
         // What the summary is made of and what stands are all turns, each once.
         let older = told(&past, kept).tokens + told(&past.compacted(range.up_to), 0).tokens;
         prop_assert_eq!(older, tokens_of_all(&past) + 4, "a summary of no length takes a part");

@@ -5,6 +5,11 @@ use serde_json::json;
 
 use super::*;
 
+/// Of a conversation in which nothing is pinned.
+fn prune(messages: &[Message], caps: &ResultCaps, room: ConversationRoom) -> Option<PrunedConversation> {
+    super::prune(messages, caps, room, &HashSet::new())
+}
+
 fn user(text: &str) -> Message {
     Message::User(text.to_owned())
 }
@@ -89,6 +94,26 @@ fn newest_checks_stay_longer_than_other_results() {
     let pruned = pruned.expect("too long");
     assert_eq!(pruned.messages[1..3], check);
     assert!(results(&pruned.messages)[1].1.starts_with("[tool: shell("));
+}
+
+#[test]
+fn what_people_pinned_is_never_made_shorter() {
+    let written = json!({ "path": "a.rs", "content": "x".repeat(2_000) });
+    let mut messages = vec![user("Do it")];
+    messages.extend(answer("", &[("p", "write_file", written, "p\n".repeat(1_000))]));
+    messages.extend(long(300).into_iter().skip(1));
+    let pinned = HashSet::from(["p", "c7", "c299"].map(str::to_owned));
+    let caps = ResultCaps { tokens: 100, ..ResultCaps::default() };
+    for room in [ConversationRoom { goal: 9_000, limit: 12_000 }, ConversationRoom { goal: 10, limit: 20 }] {
+        let pruned = super::prune(&messages, &caps, room, &pinned).expect("too long");
+        assert_eq!(pruned.messages[1..3], messages[1..3]);
+        for (id, text) in results(&messages).into_iter().filter(|(id, _)| pinned.contains(*id)) {
+            assert!(results(&pruned.messages).contains(&(id, text)), "{id} in {room:?}");
+        }
+        assert!(pruned.left_out > 30 && !pruned.shortened.iter().any(|(id, _)| pinned.contains(id)), "{room:?}");
+        let again = super::prune(&pruned.messages, &caps, room, &pinned);
+        assert_eq!(again, None, "there is nothing more to be had");
+    }
 }
 
 #[test]
@@ -194,7 +219,7 @@ proptest! {
         let caps = ResultCaps { tokens: cap, ..ResultCaps::default() };
         let room = ConversationRoom { goal, limit: goal + more };
         let now = conversation_tokens(&messages);
-        let conversation = Conversation::of(&messages);
+        let conversation = Conversation::of(&messages, &HashSet::new());
         let least = now.saturating_sub(conversation.shortened(&caps, LAST_RUNG, u64::MAX).freed);
         let pruned = prune(&messages, &caps, room);
         let after = pruned.as_ref().map_or(&messages, |pruned| &pruned.messages);
