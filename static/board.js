@@ -93,7 +93,7 @@
         output: () => button.closest(".output").querySelector(".out").textContent,
         message: () => [...button.closest(".message").querySelectorAll(".message-body > .prose")]
           .map((lane) => {
-            const beside = [...lane.querySelectorAll(".suggestion")]; // says something about the answer
+            const beside = [...lane.querySelectorAll(".suggestion, .note-back")]; // no words of the answer
             beside.forEach((el) => { el.hidden = true; });
             const words = lane.innerText.trim();
             beside.forEach((el) => { el.hidden = false; });

@@ -330,15 +330,24 @@
 
   // The text that is being read does not move; a reader at the end stays at the end.
   const scroller = () => document.querySelector(".talk-scroll");
+  let height, frame;
+  const keep = () => {
+    const talk = scroller();
+    const more = talk.scrollHeight - height;
+    height = talk.scrollHeight;
+    if (!more || talk.scrollTop >= -48) return;
+    talk.scrollTop -= more;
+    jump(true);
+  };
   const keeping = (change) => {
     const talk = scroller();
-    const away = talk && talk.scrollTop < -48;
-    const before = talk?.scrollHeight;
+    if (!talk) return change();
+    if (frame) keep();
+    else height = talk.scrollHeight;
     change();
-    if (away && talk.scrollHeight !== before) {
-      talk.scrollTop -= talk.scrollHeight - before;
-      jump(true);
-    }
+    keep();
+    // What the page itself does with what is new, such as buttons that need a script, comes a moment later.
+    frame ??= requestAnimationFrame(() => { frame = undefined; keep(); });
   };
   const jump = (show) => {
     const button = document.querySelector(".jump");

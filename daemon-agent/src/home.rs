@@ -154,6 +154,11 @@ impl Home {
         self.state().join("models.json")
     }
 
+    /// What the team decided for all its tasks, as the Board told it last (0600).
+    pub fn team_rules(&self) -> PathBuf {
+        self.state().join("team.json")
+    }
+
     /// The commits at which a session's work in the spaces began.
     pub fn heads(&self, session: &str) -> PathBuf {
         self.state().join("heads").join(format!("{session}.json"))

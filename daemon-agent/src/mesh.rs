@@ -12,6 +12,7 @@ mod messages;
 mod pauses;
 mod recover;
 mod standing;
+mod team_rules;
 mod waiting;
 
 use std::{

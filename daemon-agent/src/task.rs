@@ -182,8 +182,11 @@ async fn recorded(
     let done = CancellationToken::new();
     let _done = done.clone().drop_guard();
     let reporter = Reporter::start(attempt, &agent.id, stream, (context.outbox.clone(), shaper.clone()), done);
-    let worked = resumed.as_ref().map(|resumed| resumed.record.worked_until(now));
-    let bounds = TimeBounds::of(&submit, &agent, now, ActiveTime::counted(worked.unwrap_or_default()));
+    let worked = match &resumed {
+        Some(resumed) => resumed.record.worked_until(now),
+        None => worked_before(&submit),
+    };
+    let bounds = TimeBounds::of(&submit, &agent, now, ActiveTime::counted(worked));
     let sink = activity.beside(reporter.sink());
     if agent.capabilities().is_empty() || submit.compact.is_some() {
         context.inbox.close();
@@ -319,6 +322,12 @@ fn admit(submit: &TaskSubmit, files: &ConfigSnapshot) -> Result<Arc<Agent>, Task
     Ok(agent)
 }
 
+/// How long the attempts worked that this one goes on from.
+fn worked_before(submit: &TaskSubmit) -> Duration {
+    let seconds = submit.budget.as_ref().map_or(0, |budget| budget.worked_seconds);
+    Duration::from_secs(u64::from(seconds))
+}
+
 /// What ends an attempt by its time, whatever it does then.
 struct TimeBounds {
     active_time: ActiveTime,
@@ -401,5 +410,15 @@ mod tests {
         let deadline = Some((tokio::time::Instant::now(), at));
         let late = TimeBounds { active_time: time(), minutes: Some(2), deadline };
         assert_eq!(late.passed().await, StopCause::DeadlinePassed(at));
+    }
+
+    #[test]
+    fn the_time_that_the_attempts_before_worked_counts() {
+        let base = serde_json::json!({ "taskId": protocol::TaskId::new(1), "attempt": 2, "agentId": "dev",
+            "sessionId": protocol::SessionId::new(1), "goal": "x" });
+        let mut submit: TaskSubmit = serde_json::from_value(base).expect("a task");
+        assert_eq!(worked_before(&submit), Duration::ZERO);
+        submit.budget = Some(protocol::BudgetProgress { worked_seconds: 90, ..Default::default() });
+        assert_eq!(worked_before(&submit), Duration::from_secs(90));
     }
 }

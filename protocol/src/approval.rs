@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{command::TaskLimits, ids::ApprovalId, instant::Instant};
+use crate::{command::TaskLimits, ids::ApprovalId, instant::Instant, rules::ApprovalRules};
 
 /// What a question is about. One of a later version is `Unknown`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +214,17 @@ impl DecisionScope {
             Self::Rule => "rule",
         }
     }
+}
+
+/// What a team decided for all its tasks, as its machines are told: it holds for tasks that begin there, too.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TeamRules {
+    pub rules: ApprovalRules,
+    pub limits: TaskLimits,
+    /// A question that nobody answers in so many minutes counts as denied.
+    pub approval_minutes: Option<u32>,
+    pub prices: Vec<ModelPrice>,
 }
 
 /// What a model's tokens cost.

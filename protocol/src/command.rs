@@ -108,6 +108,9 @@ pub struct TaskSubmit {
     /// What earlier attempts of this task took that it goes on from: its limits count that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spent: Option<Usage>,
+    /// How far those had come with its limits beside that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub budget: Option<BudgetProgress>,
     /// Set when nothing is to be done but to summarize `messages`; only to agents with `Capability::Compact`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compact: Option<CompactRequest>,
@@ -357,6 +360,23 @@ impl TaskLimits {
             on_limit,
         }
     }
+}
+
+/// How far an attempt has come with its task's limits beside its `Usage`, for another one that goes on from it. It is `budget`
+/// in the details of the error that ends the attempt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetProgress {
+    /// How long it worked, seconds. Time in which it waited for people is none of it.
+    pub worked_seconds: u32,
+    /// What people granted beyond the limits.
+    pub granted: TaskLimits,
+    /// The leash that it has; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leash: Option<u32>,
+    /// Calls of tools since people were asked last.
+    pub calls_on_leash: u32,
 }
 
 /// What happens when a task reaches one of its limits.

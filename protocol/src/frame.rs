@@ -260,6 +260,10 @@ pub struct Welcome {
     pub stopped: Vec<AttemptRef>,
     /// Commands are replayed from this number on.
     pub cmds_from: u64,
+    /// [`TeamRules`](crate::TeamRules) as they are now; the request `team.rules` tells later ones. Whoever cannot read them
+    /// takes the rest.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub team_rules: Option<Value>,
 }
 
 /// The machine's load; sent at most every 30 s.

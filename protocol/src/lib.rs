@@ -32,11 +32,11 @@ pub mod transcript;
 pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
 pub use approval::{
     AffectedFile, AgentQuestion, AnswerOption, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
-    DecisionScope, ModelPrice, ReachedLimit,
+    DecisionScope, ModelPrice, ReachedLimit, TeamRules,
 };
 pub use command::{
-    AgentMode, Attachment, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint, Policy, ReportedDetail,
-    TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
+    AgentMode, Attachment, BudgetProgress, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint, Policy,
+    ReportedDetail, TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{

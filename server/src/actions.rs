@@ -9,7 +9,9 @@ pub mod work;
 
 pub use documents::{artifacts, file_reports, files, memory, panes, plan, proposals, spaces};
 pub use fleet::{enrol, provider_keys, vibers};
-pub use people::{accounts, audit, cookies, invitations, members, prices, quota, refusals, setup, teams, tokens};
+pub use people::{
+    accounts, audit, cookies, invitations, members, prices, quota, refusals, setup, team_rules, teams, tokens,
+};
 use work::dispatch;
 pub use work::{
     approvals, comments, ending, ending::revoke_all, idempotency, imports, purge, reconcile, record, retention,

@@ -1,6 +1,7 @@
 //! The product's first paragraph, in a real browser: with scripts, and without for reading, replying and stopping.
 
 mod axe;
+mod conversation;
 mod frame;
 mod keys;
 mod pane;

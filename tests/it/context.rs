@@ -3,9 +3,12 @@
 pub mod compact;
 mod kill;
 mod long_session;
+mod notes;
 mod overflow;
 mod pins;
+mod retried;
 mod standing;
+mod to_here;
 
 use board_tests::{
     Browser, Engine, FakeDaemon, Fixture,

@@ -33,6 +33,8 @@ mod workspace;
 
 use std::{future::Future, path::PathBuf, pin::Pin};
 
+pub use page::loaded_files;
+
 use report::Measured;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -18,6 +18,7 @@ use crate::{
     person::Person,
     postgres::Database,
     programs::{Failpoints, Process, ProgramOutput, free_port, program, run},
+    sqlite,
     wait::{EVENT_TIMEOUT, eventually},
 };
 
@@ -68,6 +69,9 @@ impl Board {
             Engine::Postgres => Some(Database::with_schema().await),
         };
         let mut board = Self::on(database, flags);
+        if engine == Engine::Sqlite {
+            sqlite::put_schema(&board.folder.path().join("board.db")).await;
+        }
         board.serve();
         board.ready().await;
         board
@@ -192,6 +196,12 @@ impl Board {
     pub fn begin_stop(&self) {
         self.leaving.store(true, Ordering::Relaxed);
         self.process.as_ref().expect("a running Board").signal(Signal::TERM);
+    }
+
+    /// Sends SIGINT, as Ctrl-C does, without waiting.
+    pub fn interrupt(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        self.process.as_ref().expect("a running Board").signal(Signal::INT);
     }
 
     /// Waits for an end that has been asked for, or that it chose itself.

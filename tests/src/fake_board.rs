@@ -334,6 +334,7 @@ impl BoardState {
             over: Vec::new(),
             stopped: Vec::new(),
             cmds_from: last_cmd + 1,
+            team_rules: None,
         }
     }
 }

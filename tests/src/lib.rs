@@ -26,6 +26,7 @@ pub mod reconnecting_daemon;
 pub mod reconnecting_viewer;
 pub mod seed;
 pub mod spawns;
+pub mod sqlite;
 pub mod tasks;
 pub mod viber;
 pub mod wait;

@@ -58,10 +58,10 @@ pub async fn leave(home: &Home, offline: bool, json: bool) -> Result<(), CliErro
     Ok(())
 }
 
-/// Moves journal and outbox aside. True if there was something.
+/// Moves journal, outbox and the team's rules aside. True if there was something.
 fn put_aside(home: &Home, aside: &std::path::Path) -> io::Result<bool> {
     let mut kept = false;
-    for from in [home.outbox(), home.journal()] {
+    for from in [home.outbox(), home.journal(), home.team_rules()] {
         let Some(name) = from.file_name().filter(|_| from.symlink_metadata().is_ok()) else { continue };
         crate::home::private_folder(aside)?;
         fs::rename(&from, aside.join(name))?;

@@ -125,7 +125,7 @@ async fn run_by(mut run: EngineRun, tools: Toolbox, clock: Clock) -> EngineOutco
             agent_loop.log.part("stopped", json!({ "killed": agent_loop.killed })).await;
             EngineOutcome::Stopped { killed: agent_loop.killed }
         }
-        Err(Halt::Failed(error)) => failed(error, &mut agent_loop.log).await,
+        Err(Halt::Failed(error)) => failed(agent_loop.with_budget(error), &mut agent_loop.log).await,
     }
 }
 
@@ -230,6 +230,9 @@ impl AgentLoop {
         let mut budget = Budget::new(allowed, limits::leash(&run.submit, &run.agent), run.active_time.clone());
         if let Some(spent) = &run.submit.spent {
             budget.count_spent(spent);
+        }
+        if let Some(before) = &run.submit.budget {
+            budget.go_on_from(before);
         }
         let pricing = Pricing::of(&run.agent.model, &run.submit.prices, &run.config);
         Self {
@@ -389,6 +392,16 @@ impl AgentLoop {
         }
         self.take_plan(&answer.message.text).await;
         self.take_suggestions(&answer.message.text).await;
+    }
+
+    /// An error after which another attempt may go on from this one, with what that one has to know.
+    fn with_budget(&self, mut error: TaskError) -> TaskError {
+        if error.code == ErrorCode::ContextOverflow
+            && let Some(details) = error.details.get_or_insert_with(|| json!({})).as_object_mut()
+        {
+            details.insert("budget".to_owned(), json!(self.budget.progress()));
+        }
+        error
     }
 
     async fn result(&self, answer: Answer) -> TaskResult {

@@ -3,8 +3,7 @@
 use std::{io, path::PathBuf};
 
 use protocol::{
-    AttemptRef, Command, EventBody, NumberedCommand, Policy, ReportedDetail, SessionId, TaskId, TaskLimits, TaskSubmit,
-    rules::ApprovalRules,
+    AttemptRef, Command, EventBody, NumberedCommand, Policy, ReportedDetail, SessionId, TaskId, TaskSubmit,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +36,7 @@ impl Mesh {
             None => Vec::new(),
         };
         let session_id = session.unwrap_or_else(|| SessionId::new(now));
+        let team = self.team_rules().await;
         let submit = TaskSubmit {
             task_id: TaskId::new(now),
             attempt: 1,
@@ -55,15 +55,15 @@ impl Mesh {
             stream: ReportedDetail::Full,
             mode: None,
             model: None,
-            limits: TaskLimits::default(),
-            rules: ApprovalRules::default(),
-            // Without a Board nobody could answer.
-            approval_minutes: self.shared.context.board.is_none().then_some(0),
-            prices: Vec::new(),
+            limits: team.limits,
+            rules: team.rules,
+            approval_minutes: team.approval_minutes,
+            prices: team.prices,
             leash: None,
             deadline: None,
             no_files: false,
             spent: None,
+            budget: None,
             compact: None,
             payload_url: None,
         };

@@ -18,6 +18,11 @@ impl Mesh {
     /// Handles the Board's welcome, which says what the Board has. Until then, no attempt from before this start gets a
     /// seq.
     pub async fn welcomed(&self, welcome: &Welcome) {
+        if let Some(told) = &welcome.team_rules
+            && let Err(error) = self.learn_team_rules(told).await
+        {
+            tracing::warn!("the team's rules cannot be kept: {error}");
+        }
         let fences = &welcome.fence;
         self.fence(fences);
         let acked = welcome.acked.iter().map(|acked| {

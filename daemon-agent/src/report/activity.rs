@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use protocol::{AgentStreamEvent, AttemptRef, EventBody, TaskSubmit, text::head};
+use protocol::{AgentStreamEvent, AttemptRef, EventBody, Note, NoteKind, NoteOutcome, TaskSubmit, text::head};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Sink;
 use crate::memory::{SummaryOutcome, TaskSummary};
@@ -55,7 +56,10 @@ impl ActivityRecorder {
     pub fn task_summary(&self, submit: &TaskSubmit, ending: &EventBody) -> Option<TaskSummary> {
         let mut task_summary = task_summary(submit, ending)?;
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        task_summary.decisions.clone_from(&seen.decisions);
+        // What an answer suggested was heard by nobody.
+        let heard = |note: &String| seen.decisions.iter().any(|decision| decision.starts_with(note.as_str()));
+        task_summary.decisions.retain(|note| !heard(note));
+        task_summary.decisions.splice(0..0, seen.decisions.iter().cloned());
         task_summary.artifacts = seen.artifacts.iter().map(|(_, line)| line.clone()).collect();
         task_summary.plan.clone_from(&seen.plan);
         Some(task_summary)
@@ -70,17 +74,30 @@ pub fn task_summary(submit: &TaskSubmit, ending: &EventBody) -> Option<TaskSumma
         EventBody::Stopped { reason, .. } => SummaryOutcome::Stopped(reason.clone()),
         _ => return None,
     };
+    let decisions = match ending {
+        EventBody::Completed { result } => noted(result.memory.as_ref()),
+        _ => Vec::new(),
+    };
     Some(TaskSummary {
         attempt: AttemptRef { task_id: submit.task_id.clone(), attempt: submit.attempt },
         session_id: submit.session_id.to_string(),
         agent_id: submit.agent_id.clone(),
         goal: head(&submit.goal, MAX_ITEM_BYTES).to_owned(),
         outcome,
-        decisions: Vec::new(),
+        decisions,
         artifacts: Vec::new(),
         plan: None,
         page: None,
     })
+}
+
+/// The notes for `MEMORY.md` that a result tells of, proposed or taken.
+fn noted(memory: Option<&Value>) -> Vec<String> {
+    let notes = memory.map(|memory| memory["notes"].clone()).unwrap_or_default();
+    let notes: Vec<Note> = serde_json::from_value(notes).unwrap_or_default();
+    let is_new = |became| matches!(became, NoteOutcome::Applied | NoteOutcome::Proposed);
+    let new = notes.into_iter().filter(|note| note.kind == NoteKind::Memory && is_new(note.became));
+    new.take(MAX_ITEMS).map(|note| head(&note.note, MAX_ITEM_BYTES).to_owned()).collect()
 }
 
 impl Activity {
@@ -149,10 +166,14 @@ mod tests {
         sink.emit(AgentStreamEvent::Plan { plan: json!({ "proposal": "x" }) }).await;
         let base = json!({ "taskId": TaskId::new(1), "attempt": 1, "sessionId": SessionId::new(1), "agentId": "dev", "goal": "g" });
         let submit: TaskSubmit = serde_json::from_value(base).expect("a task");
+        let note = |note: &str, became: &str| json!({ "note": note, "kind": "memory", "became": became });
+        let memory =
+            json!({ "notes": [note("note a", "applied"), note("note b", "refused"), note("note c", "proposed")] });
+        let summary = "Done.".to_owned();
         let ending =
-            EventBody::Completed { result: TaskResult { summary: "Done.".to_owned(), ..TaskResult::default() } };
+            EventBody::Completed { result: TaskResult { summary, memory: Some(memory), ..TaskResult::default() } };
         let task_summary = activity.task_summary(&submit, &ending).expect("a story");
-        assert_eq!(task_summary.decisions, ["note a"]);
+        assert_eq!(task_summary.decisions, ["note a", "note c"], "what was suggested in words counts, too");
         assert_eq!(task_summary.artifacts, ["New (artifacts/t/r.md)"]);
         assert_eq!((task_summary.plan, task_summary.outcome), (None, SummaryOutcome::Completed("Done.".to_owned())));
         assert_eq!(*heard.lock().expect("no test panics with it"), 7, "everything is passed on");

@@ -9,5 +9,6 @@ pub mod prices;
 pub mod quota;
 pub mod refusals;
 pub mod setup;
+pub mod team_rules;
 pub mod teams;
 pub mod tokens;

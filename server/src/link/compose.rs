@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use protocol::{
-    AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, SessionId, TaskId, TaskSubmit, TeamId, Turn,
-    TurnPart, ViberId, WorkspaceWrite, WriteOp, limits, tokens,
+    AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, Policy, SessionId, TaskId, TaskSubmit, TeamId,
+    Turn, TurnPart, ViberId, WorkspaceWrite, WriteOp, limits, tokens,
 };
 use serde_json::{Value, json};
 
@@ -246,7 +246,11 @@ async fn conversation(tx: &mut TeamTx<'_>, task: Task, agents: &[AgentInfo], unt
     past::read(tx, range, newest, &mut found).await?;
     let request = compaction.request(task.kind != TaskKind::Flush);
     let messages = compaction::conversation(&found, compaction.notes_after);
-    let policies = db::plans::sent(tx, session).await?.unwrap_or_default().policies;
+    let mut policies = db::plans::sent(tx, session).await?.unwrap_or_default().policies;
+    if !compaction.applies {
+        // A draft changes nothing, the memory included.
+        policies.memory = Policy::Propose;
+    }
     let approvals = db::approvals::settings::load(tx).await?;
     let context = SessionContext { policies, approvals, prices, ..SessionContext::default() };
     // A daemon that does not know what `compact` is takes its goal for work: it asks before it does any.
@@ -270,6 +274,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
     let smaller = task.rung_of(task.attempt);
     let no_files = smaller.is_some_and(|how| how.rung >= OverflowRung::NoFiles);
     let spent = smaller.map(|how| how.spent.clone());
+    let budget = smaller.and_then(|how| how.budget.clone());
     TaskSubmit {
         messages,
         // A plan that came with the task is for its first attempt: later attempts go on with what became of it.
@@ -303,6 +308,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         deadline: None,
         no_files,
         spent,
+        budget,
         compact: None,
         payload_url: None,
     }

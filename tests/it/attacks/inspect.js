@@ -18,9 +18,12 @@ const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name con
    data-folds data-extent data-end data-wrap data-wrapped data-address data-comment data-look data-look-again data-brief data-as-of data-count data-lines
    data-cancel data-layer x y x1 x2 y1 y2 preserveaspectratio data-over data-side data-line data-full data-away data-message data-new`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
-const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label`);
-const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x`);
-const LABELS = new Set(["Done", "To do", "Table"]);
+const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label id`);
+const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x note note-back`);
+const LABELS = new Set(["Done", "To do", "Table", "Back to the text"]);
+// A footnote and where it is named: ids of a message's own, and links that stay in the page.
+const NOTE_ID = /^m-\d+-\d+-(note|mark)-[a-z0-9_-]{1,32}$/;
+const NOTE_LABEL = /^Note [A-Za-z0-9_-]{1,32}$/;
 const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|asks|choice|pane-body|machine-sessions)|#entries > (\*|:not\(\.newer\))|#m-\d+( \.message-body > :not\(\.message-head\))?|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
 const VALUES = "[data-call], button[form^='pin-'], .steps > a[href^='/t/home?goal='], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], body[data-stream^='/t/home/live?view=vibers&']";
@@ -31,6 +34,11 @@ const TEXTS = `title, textarea, option, mark, h1, h2, .tool, code, samp, td, th 
 const wrong = [];
 const say = (what, el) => { if (wrong.length < 30) wrong.push(`${what}: ${el.outerHTML?.slice(0, 240)}`); };
 const spells = (text) => /pwn/i.test(text);
+const isNoteLink = (el) => {
+  const href = el.getAttribute("href") ?? "";
+  const target = href.startsWith("#") && NOTE_ID.test(href.slice(1)) && document.getElementById(href.slice(1));
+  return Boolean(target) && target.closest(".prose") === el.closest(".prose");
+};
 const own = (el) => [...el.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data).join("");
 
 for (const el of document.querySelectorAll("*")) {
@@ -41,13 +49,14 @@ for (const el of document.querySelectorAll("*")) {
     if (!PROSE_TAGS.has(tag) || el.namespaceURI !== "http://www.w3.org/1999/xhtml") say("unexpected tag in prose", el);
     for (const { name, value } of el.attributes) {
       if (!PROSE_ATTRIBUTES.has(name)) say(`unexpected attribute ${name} in prose`, el);
-      if (name === "href" && !/^(https?:\/\/|mailto:)/.test(value)) say("unexpected address in prose", el);
+      if (name === "id" && !(tag === "sup" && NOTE_ID.test(value))) say("unexpected id in prose", el);
+      if (name === "href" && !/^(https?:\/\/|mailto:)/.test(value) && !isNoteLink(el)) say("unexpected address in prose", el);
       if (name === "class" && [...words(value)].some((word) => !CLASSES.has(word))) say("unexpected class in prose", el);
-      if (name === "aria-label" && !LABELS.has(value)) say("unexpected label in prose", el);
+      if (name === "aria-label" && !LABELS.has(value) && !(isNoteLink(el) && NOTE_LABEL.test(value))) say("unexpected label in prose", el);
       if (name === "role" && value !== "region") say("unexpected role in prose", el);
       if (name === "type" && value !== "checkbox") say("unexpected input in prose", el);
     }
-    if (tag === "a" && el.rel !== "noopener nofollow ugc") say("a link that leaks", el);
+    if (tag === "a" && el.rel !== "noopener nofollow ugc" && !isNoteLink(el)) say("a link that leaks", el);
     continue;
   }
   if (!PAGE_TAGS.has(tag)) say("unexpected tag", el);

@@ -1,6 +1,10 @@
-//! The frame around what is not a page of its own: refusals within a team, the audit, the way back from the account.
+//! The frame around what is not a page of its own: refusals within a team, the audit, the way back from the account; and
+//! what of it comes over the wire.
 
-use board_tests::{Board, Engine, Fixture, Neighbour};
+use std::collections::BTreeMap;
+
+use board_tests::{Board, Engine, Fixture, Neighbour, bench::loaded_files};
+use reqwest::header;
 
 /// The page of something that is not there.
 async fn refused(person: &board_tests::Person, path: &str) -> String {
@@ -77,6 +81,31 @@ async fn the_account_leads_back(engine: Engine) {
         assert!(to == "/t/home" || to == "/t/second", "{other}: {to}");
     }
     board.assert_invariants().await;
+}
+
+/// What a browser without a cache receives for the home page, compressed bytes at most.
+const MAX_COLD_HOME_BYTES: usize = 60_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_home_is_small_over_the_wire() {
+    const HOME_PATH: &str = "/t/home";
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("A session in the rail").await;
+    let cookie = fixture.owner().cookie().expect("signed in");
+    let html = fixture.owner().page(HOME_PATH).await.expect(200).body;
+    // Bodies as they are received.
+    let client = reqwest::Client::builder().gzip(false).no_proxy().build().expect("a client");
+    let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in loaded_files(&html).into_iter().chain([HOME_PATH]) {
+        let request = client.get(format!("{}{path}", fixture.board.url)).header(header::COOKIE, &cookie);
+        let answer = request.header(header::ACCEPT_ENCODING, "br, gzip").send().await.expect("an answer");
+        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        bytes.insert(path, answer.bytes().await.expect("a body").len());
+    }
+    let sum: usize = bytes.values().sum();
+    let has = |end: &str| bytes.keys().any(|path| path.ends_with(end));
+    assert!(has(".css") && has(".js") && has(".svg"), "{bytes:#?}");
+    assert!(sum <= MAX_COLD_HOME_BYTES, "{sum} bytes: {bytes:#?}");
 }
 
 on_both_databases!(what_is_not_there_keeps_the_rail_of_ones_team, the_audit_speaks_names, the_account_leads_back,);

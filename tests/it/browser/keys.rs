@@ -7,6 +7,7 @@ use board_tests::{
     Browser, Engine, Fixture, Viber,
     browser::{Screen, Scripts},
     canary::Canary,
+    eventually,
     llm::Reply,
 };
 
@@ -109,11 +110,22 @@ async fn a_machine_that_takes_no_keys_shows_its_command() {
     let fixture = fresh("").await;
     let browser = Browser::open(Scripts::On).await;
     browser.sign_in(fixture.owner()).await;
-    browser.go(&format!("{}/t/home", fixture.board.url)).await;
-    browser.sees("#key-card", "daemon-agent key set").await;
+    let home = format!("{}/t/home", fixture.board.url);
+    browser.go(&home).await;
+    browser.sees("#key-card", "daemon-agent key set acme").await;
     browser.find("#key-card [data-copy=command]:not([hidden])").await;
-    assert!(!browser.has("[name=api_key]").await);
+    assert_eq!((browser.count("#key-card .command").await, browser.has("[name=api_key]").await), (1, false));
     browser.go(&format!("{}/t/home/vibers/{}", fixture.board.url, fixture.viber_id)).await;
-    browser.find("#providers").await;
+    assert!(browser.content_of("#providers").await.contains("daemon-agent key set acme"));
     assert!(!browser.has("[name=api_key]").await);
+    // An agent that names a model needs the key of that model's provider.
+    let agent = "name: Default\nmodel: openai/gpt-5\nmode: always_execute\ntools: [file]\n";
+    fixture.viber.write("agents/default.yaml", agent);
+    eventually("the command names that provider", async || {
+        browser.go(&home).await;
+        let shown = browser.text_of("#key-card .command").await;
+        shown.contains("daemon-agent key set openai").then_some(())
+    })
+    .await;
+    assert_eq!(browser.count("#key-card .command").await, 1);
 }

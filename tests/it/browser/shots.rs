@@ -1,12 +1,14 @@
 //! `make shots`: every page at a desk's and a phone's size, light and dark, in `target/shots`. Somebody looks at them. The
-//! same round of pages is what `super::axe` checks.
+//! same rounds of pages are what `super::axe` checks.
 
 pub mod asks;
 pub mod changes;
-mod composer;
+pub mod composer;
 pub mod context;
-mod readme;
+pub mod machine;
+pub mod readme;
 pub mod talk;
+pub mod waiting;
 
 use std::{fs, path::PathBuf, sync::Mutex};
 

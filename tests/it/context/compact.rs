@@ -7,7 +7,7 @@ use board_tests::{
     fake_daemon::{accepted, completed, started, text},
     llm::Reply,
 };
-use protocol::{Capability, CompactRequest, EventBody, TaskSubmit, TurnPart};
+use protocol::{Capability, CompactRequest, EventBody, Policy, TaskSubmit, TurnPart};
 use serde_json::{Value, json};
 
 use super::context;
@@ -170,7 +170,8 @@ async fn a_draft_changes_nothing_until_it_is_applied(engine: Engine) {
     let mut fixture = long(engine, 9).await;
     let (answered, submit) = asks(&mut fixture, "compact", &json!({ "preview": true }), SUMMARY).await;
     let draft = answered.expect(200).json();
-    assert!(!submit.compact.expect("a compaction").notes, "a draft writes no memory");
+    assert!(submit.compact.expect("a compaction").notes, "as of any compaction");
+    assert_eq!(submit.memory_policy, Policy::Propose, "but a draft writes no memory");
     assert_eq!((&draft["summary"], draft.get("messageId")), (&json!(SUMMARY), None));
     assert_eq!(told(&fixture).await["summary"], Value::Null);
     let basis = draft["basis"].clone();

@@ -4,7 +4,7 @@ use board_tests::{
     Engine, FakeDaemon, Fixture,
     fake_daemon::{accepted, completed, progress, started, stopped, text},
 };
-use protocol::{Command, EventBody, TaskSubmit, TurnPart};
+use protocol::{BudgetProgress, Command, EventBody, TaskLimits, TaskSubmit, TurnPart};
 use serde_json::{Value, json};
 
 use super::{
@@ -143,7 +143,11 @@ async fn what_a_task_did_before_its_request_was_smaller_is_remembered(engine: En
     let consumed = json!({ "type": "message-state", "messageId": message.message_id, "state": "consumed" });
     let mut events = vec![accepted(), started(), progress(&consumed), super::spent()];
     events.extend(call("a", "read_file", &json!({ "path": "a" }), &json!("a begins\na ends")));
-    events.push(too_long(Some(8_000)));
+    let granted = TaskLimits { steps: Some(5), cost_usd: Some(0.5), ..TaskLimits::default() };
+    let budget = BudgetProgress { worked_seconds: 75, granted, leash: Some(5), calls_on_leash: 2 };
+    let details = json!({ "maxTokens": 8_000, "budget": budget });
+    let error = json!({ "code": "context_overflow", "message": "too long", "retryable": false, "details": details });
+    events.push(EventBody::Error { error: serde_json::from_value(error).expect("an error") });
     fixture.viber.report(&first.task_id, 1, 1, events).await;
     let summary = fixture.viber.submitted().await;
     summarizes(&mut fixture, &summary).await;
@@ -152,6 +156,7 @@ async fn what_a_task_did_before_its_request_was_smaller_is_remembered(engine: En
     let spent = second.spent.as_ref().expect("what was spent");
     assert_eq!((spent.input_tokens, spent.cost_usd), (146_800, Some(1.84)), "the task's limits count it");
     assert_eq!((spent.model_calls, spent.tool_calls), (1, 2), "and how often it called");
+    assert_eq!(second.budget.as_ref(), Some(&budget), "what it was granted, its minutes and its leash");
     assert_eq!(carried(&second).matches("Hurry").count(), 1, "it was told: {}", carried(&second));
     assert!(!has(&second, 6), "the window that the provider named is believed");
     end(&mut fixture, &second, "It rains.").await;
@@ -168,7 +173,7 @@ async fn what_a_task_did_before_its_request_was_smaller_is_remembered(engine: En
     // Whoever starts it over starts over.
     fixture.operator.post(&format!("/api/v1/tasks/{}/retry", next.task_id), &json!({})).await.expect(200);
     let again = fixture.viber.submitted().await;
-    assert!(again.attempt == 2 && !carried(&again).contains("follows once more"));
+    assert!(again.attempt == 2 && !carried(&again).contains("follows once more") && again.budget.is_none());
     fixture.board.assert_invariants().await;
 }
 

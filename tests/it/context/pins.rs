@@ -135,6 +135,31 @@ async fn pins_are_of_this_session_alone_and_bounded(engine: Engine) {
     }
     let refused = fixture.operator.post(&pins, &pin(format!("c{MAX_PINS}"))).await.expect(409).json();
     assert_eq!(refused["code"], "too_many_pins", "{refused}");
+    // A person is told in words, where pins can be taken away: from the conversation and beside it, with scripts and without.
+    let page = format!("/t/{HOME}/sessions/{}", fixture.session());
+    let (place, last) = (format!("{page}/pins"), format!("c{MAX_PINS}"));
+    let sentence = format!("A session has at most {MAX_PINS} pins");
+    let beside = [("message", answer.as_str()), ("pin", last.as_str())];
+    let within = [beside[0], beside[1], ("at", "2")];
+    let owner = fixture.owner();
+    for (fields, scripts, status, header) in [
+        (&beside[..], false, 303, Some("location")),
+        (&within[..], false, 303, Some("location")),
+        (&beside[..], true, 200, None),
+        (&within[..], true, 204, Some("hx-redirect")),
+    ] {
+        let form = owner.form(&place, fields);
+        let form = if scripts { form.header("hx-request", "true") } else { form };
+        let sent = owner.send(form).await.expect(status);
+        let told = match header {
+            Some(header) => {
+                let to = sent.headers.get(header).and_then(|to| to.to_str().ok()).expect("where it is said");
+                owner.page(to).await.expect(200).body
+            }
+            None => sent.body,
+        };
+        assert!(told.contains(&sentence), "{status} {header:?}: {told}");
+    }
     fixture.operator.post(&pins, &pin("c0".to_owned())).await.expect(200);
     let kept = fixture.operator.get(&pins).await.expect(200).json();
     assert_eq!(kept["items"].as_array().map(Vec::len), Some(MAX_PINS));

@@ -15,6 +15,7 @@ crate::on_both_databases!(
     a_budget_is_granted,
     a_held_task_goes_on,
     a_board_that_restarts_asks_the_same,
+    what_the_team_decided_holds_for_a_task_of_the_machine,
 );
 
 /// A viber whose agent may do everything, and asks before it changes anything.
@@ -220,5 +221,37 @@ async fn a_board_that_restarts_asks_the_same(engine: Engine) {
     decide(&fixture, &after, json!({ "decision": "allow" })).await.expect(200);
     fixture.ended(&task).await;
     assert_eq!((lines(&fixture, "ran"), fixture.llm.requests().len()), (1, 2));
+    fixture.board.assert_invariants().await;
+}
+
+async fn what_the_team_decided_holds_for_a_task_of_the_machine(engine: Engine) {
+    let script = vec![shell("echo one >> never"), Reply::text("So be it.")];
+    let fixture = Fixture::on(engine).owner().scripted_model(script).tools(&["shell", "file"]).with_viber().await;
+    let decides = async |settings: Value, word: &str| {
+        fixture.owner().put("/api/v1/approval-rules", &settings).await.expect(200);
+        let file = fixture.viber.home().join("state/team.json");
+        eventually("the viber was told", async || {
+            std::fs::read_to_string(&file).ok().filter(|kept| kept.contains(word))
+        })
+        .await
+    };
+    let kept = decides(json!({ "deny": ["shell(echo **)"], "limits": { "steps": 9 } }), "echo **").await;
+    let ran = fixture.viber.cli(&["task", "go"]).await;
+    assert!(ran.code() == 0 && ran.out.contains("So be it."), "{ran:?}");
+    let told = said(fixture.llm.requests().last().expect("a request"));
+    assert!(told.contains("under `deny` of the team's rules"), "{told}");
+
+    // A limit ends it, because nobody is asked on a machine.
+    fixture.llm.script([Reply::call("list_files", json!({ "path": "." })), Reply::text("Too far.")]);
+    decides(json!({ "limits": { "steps": 1 } }), "\"steps\":1").await;
+    let ran = fixture.viber.cli(&["task", "go"]).await;
+    assert!(ran.code() != 0 && ran.err.contains("limits.steps is 1"), "{ran:?}");
+    assert_eq!(fixture.llm.requests().len(), 3, "{kept}");
+
+    // What cannot be read may restrict something.
+    std::fs::write(fixture.viber.home().join("state/team.json"), "{").expect("written");
+    let ran = fixture.viber.cli(&["task", "go"]).await;
+    assert!(ran.code() != 0 && ran.err.contains("state/team.json"), "{ran:?}");
+    assert_eq!(fixture.llm.requests().len(), 3, "nothing was asked of the model");
     fixture.board.assert_invariants().await;
 }

@@ -1,10 +1,13 @@
 //! An agent's text while it is being written, in a browser.
 
+use std::time::{Duration, Instant};
+
 use board_tests::{
     Browser, Engine, FakeDaemon, Fixture,
     browser::Scripts,
     eventually,
     fake_daemon::{completed, progress, text},
+    person::EventStream,
 };
 use protocol::{ErrorCode, EventBody, TaskError};
 use serde_json::{Value, json};
@@ -131,6 +134,85 @@ async fn a_viewer_that_missed_a_piece_sees_all_of_it() {
     tell(&mut fixture, " and four").await;
     browser.sees(PROSE_CSS, "Three and four").await;
     assert_eq!(browser.attribute(PROSE_CSS, "data-finished").await.as_deref(), Some("1"));
+}
+
+/// When a stream brought more of a text, until it brought its end.
+async fn growths(mut stream: EventStream) -> Vec<Instant> {
+    let mut times = Vec::new();
+    loop {
+        let frame = stream.next().await.expect("an open stream");
+        if ["data-words=", "data-blocks="].iter().any(|growth| frame.data.contains(growth)) {
+            times.push(Instant::now());
+        }
+        if frame.event == "log" && frame.data.contains("the very end") {
+            return times;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fast_answer_is_sent_ten_times_a_second_at_most() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Write fast").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    let page = format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session());
+    browser.go(&page).await;
+    let live = format!("/t/home/live?view=session:{}", fixture.session());
+    let mut viewers = Vec::new();
+    for _ in 0..2 {
+        viewers.push(tokio::spawn(growths(fixture.owner().stream(&live, None).await)));
+    }
+    // So many at once are recorded at once.
+    let (began, mut pace) = (Instant::now(), tokio::time::interval(Duration::from_millis(20)));
+    let mut said = 0;
+    while began.elapsed() < Duration::from_secs(2) {
+        pace.tick().await;
+        said += 1;
+        let words = (0..16).map(|n| text(if n == 15 && said % 8 == 0 { "*bold*.\n\n" } else { "word " }));
+        fixture.tell(words.collect()).await;
+    }
+    tell(&mut fixture, "the very end").await;
+    for viewer in viewers {
+        let times = viewer.await.expect("a viewer");
+        let took = *times.last().expect("some") - times[0];
+        let most = took.as_millis() / 100 + 2;
+        assert!(times.len() > 5 && times.len() as u128 <= most, "{} times in {took:?}", times.len());
+    }
+    // Nothing was lost on the way.
+    browser.sees(PROSE_CSS, "the very end").await;
+    let shown = browser.run(SHOWN_TEXT_SCRIPT, Value::Null).await;
+    browser.go(&page).await;
+    browser.sees(PROSE_CSS, "the very end").await;
+    assert_eq!(browser.run(SHOWN_TEXT_SCRIPT, Value::Null).await, shown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caret_stands_where_the_text_grows() {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    fixture.begin("Write a report").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/home/sessions/{}", fixture.board.url, fixture.session())).await;
+    for (more, place) in [
+        ("A paragraph", "p:last-child"),
+        ("\n\n- an item", "li:last-child"),
+        ("\n\n| a | head", "th:last-child"),
+        ("er |\n|---|---|\n| 1 | cell", "td:last-child"),
+        ("\n\n```\nlet a", "pre > code"),
+        (" = 1;\n```\n\n> a quote", "blockquote > p"),
+    ] {
+        tell(&mut fixture, more).await;
+        let alone = format!(
+            "const all = [...document.querySelectorAll('[data-open=text] *:not(button, button *)')]; \
+             const carets = all.filter((el) => !['none', 'normal'].includes(getComputedStyle(el, '::after').content)); \
+             return carets.length === 1 && carets[0].matches('.growing {place}')"
+        );
+        until(&browser, &format!("the caret in {place}"), &alone).await;
+    }
+    fixture.tell(vec![completed("A paragraph")]).await;
+    browser.find("[data-task-state=completed]").await;
+    until(&browser, "no caret", "return !document.querySelector('.growing')").await;
 }
 
 /// Of the last answer: how many children its text has, whether its first paragraph is still the one that was marked, its height, and

@@ -176,7 +176,9 @@ async fn an_output_is_followed_until_its_reader_scrolls_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_clock_of_a_row_stands_still_while_the_board_is_away() {
+async fn clocks_stand_still_while_the_board_is_away_and_the_dock_says_what_was_so() {
+    const BEFORE_STATE_SCRIPT: &str =
+        "return getComputedStyle(document.querySelector('#task-state > strong'), '::before').content";
     let mut fixture = Fixture::on(Engine::Sqlite).owner().echo_model().with_viber().await;
     fixture.submit("shell echo begun; while [ ! -e go ]; do sleep 0.05; done").await;
     let browser = Browser::open(Scripts::On).await;
@@ -186,20 +188,35 @@ async fn the_clock_of_a_row_stands_still_while_the_board_is_away() {
     browser.sees(".call .out", "begun").await;
     let counts = "return parseInt(document.querySelector('.call time[data-as=lasted]').textContent, 10) >= 2";
     until(&browser, "it counts", counts).await;
+    browser.sees("#task-state > strong", "Working").await;
+    assert_eq!(browser.run(BEFORE_STATE_SCRIPT, Value::Null).await, json!("none"));
     fixture.board.kill9();
     browser.find("body[data-lost]").await;
+    assert_eq!(browser.run(BEFORE_STATE_SCRIPT, Value::Null).await, json!("\"Was \""), "it was working");
+    browser.sees("#task-state > strong", "working").await;
+    browser.sees("#task-state .cause", "as last known").await;
     // A time beside it that goes on says when the next second is over.
-    let mark = "document.querySelector('.call time[data-as=lasted]').textContent = 'still'; \
+    let mark = "for (const clock of document.querySelectorAll('[data-as=lasted], #task-state [data-as=since]')) \
+                  clock.textContent = 'still'; \
                 const age = document.createElement('time'); age.id = 'age'; age.dateTime = new Date().toISOString(); \
                 document.body.append(age); age.dataset.as = 'ago'; age.textContent = ''; return true";
     browser.run(mark, Value::Null).await;
     until(&browser, "two seconds", "return parseInt(document.getElementById('age').textContent, 10) >= 2").await;
-    assert_eq!(browser.text_of(".call time[data-as=lasted]").await, "still");
+    for clock in [".call time[data-as=lasted]", "#task-state time[data-as=since]"] {
+        assert_eq!(browser.text_of(clock).await, "still", "{clock}");
+    }
     fixture.board.restart().await;
     until(
         &browser,
         "it counts again",
         "return / s$/.test(document.querySelector('.call time[data-as=lasted]').textContent)",
+    )
+    .await;
+    browser.sees("#task-state > strong", "Working").await;
+    until(
+        &browser,
+        "the dock's too",
+        "return /\\d/.test(document.querySelector('#task-state time[data-as=since]').textContent)",
     )
     .await;
     std::fs::write(fixture.viber.space().join("go"), "").expect("a signal");

@@ -8,6 +8,7 @@ use board_tests::{
 use serde_json::json;
 
 use super::{alone, log, log_with, remembering};
+use crate::context::compact::{SUMMARY, answer};
 
 async fn every_task_has_its_entry(engine: Engine) {
     let gate = Gate::new();
@@ -64,6 +65,23 @@ async fn every_task_has_its_entry(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn a_compaction_is_entered_with_what_was_decided(engine: Engine) {
+    let noted = format!("{SUMMARY}\n<memory_suggestion>Ada decides about invoices.</memory_suggestion>");
+    let script = (0..4).map(|n| Reply::text(&answer(n))).chain([Reply::text(&noted)]).collect();
+    let fixture = remembering(engine, script, &[]).await;
+    let first = fixture.play("Question 0?").await;
+    let session = id(&first, "sessionId");
+    for n in 1..4 {
+        fixture.play_with(&format!("Question {n}?"), json!({ "sessionId": session })).await;
+    }
+    let path = format!("/api/v1/sessions/{session}/compact");
+    fixture.operator.post(&path, &json!({ "keep": 2 })).await.expect(200);
+    let text = log_with(&fixture.viber, "Compact the conversation").await;
+    let entry = text.split("\n## ").find(|entry| entry.contains("Compact the conversation")).expect("an entry");
+    assert!(entry.contains("\nDecisions:\n\n- Ada decides about invoices.\n"), "{text}");
+    fixture.board.assert_invariants().await;
+}
+
 async fn without_the_switch_there_is_none(engine: Engine) {
     let fixture = remembering(engine, vec![Reply::text("One."), Reply::text("Two.")], &[]).await;
     fixture.play("First thing").await;
@@ -88,7 +106,11 @@ async fn without_the_switch_there_is_none(engine: Engine) {
     assert!(!log(&fixture.viber).contains("Second thing"), "{}", log(&fixture.viber));
 }
 
-on_both_databases!(every_task_has_its_entry, without_the_switch_there_is_none);
+on_both_databases!(
+    every_task_has_its_entry,
+    a_compaction_is_entered_with_what_was_decided,
+    without_the_switch_there_is_none,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_is_told_again_is_entered_once() {

@@ -162,3 +162,26 @@ async fn an_approval_shows_the_plan_once() {
     assert_eq!(asked["tool"], "plan");
     fixture.board.assert_invariants().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_allowed_behind_all_that_it_says() {
+    let steps: String = (0..40).map(|n| format!("- [ ] Step {n}\n")).collect();
+    let plan = format!("# Say hello\n\n{steps}- [ ] Read [the notes](https://notes.example 'then remove all')\n");
+    let fixture = planning(Engine::Sqlite, vec![Reply::text(&plan), Reply::text("Done.")]).await;
+    let task = fixture.submit_with("say hello", json!({ "approveFirst": true })).await;
+    fixture.asked().await;
+    let page = format!("{}/t/home/sessions/{}?pane=plan", fixture.board.url, id(&task, "sessionId"));
+    let behind = "const card = document.querySelector('#approval'); \
+                  const button = card.querySelector('button[value=allow]').getBoundingClientRect(); \
+                  return [...card.querySelectorAll('.asked-plan, pre')].every((text) => \
+                  text.scrollHeight <= text.clientHeight + 1 && text.getBoundingClientRect().bottom <= button.top)";
+    for scripts in [Scripts::On, Scripts::Off] {
+        let browser = Browser::open(scripts).await;
+        browser.sign_in(&fixture.board.owner().await).await;
+        browser.go(&page).await;
+        browser.sees("#approval details[open] pre", "then remove all").await;
+        assert_eq!(browser.run(behind, Value::Null).await, json!(true), "{scripts:?}");
+        assert!(!browser.has("#asks button[value=allow]").await, "it is not allowed where it is not read");
+    }
+    fixture.board.assert_invariants().await;
+}

@@ -88,7 +88,7 @@ async fn over_the_wire(stage: &Stage, cookie: &str, html: &str, session: &str) -
 }
 
 /// The files of the same origin that a page names: style sheets, scripts, icons, and what is to be loaded early.
-fn loaded_files(html: &str) -> BTreeSet<&str> {
+pub fn loaded_files(html: &str) -> BTreeSet<&str> {
     let tags = html.split('<').filter_map(|rest| rest.split('>').next());
     tags.filter_map(|tag| {
         let address = match tag.split_whitespace().next()? {

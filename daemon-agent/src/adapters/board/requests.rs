@@ -1,5 +1,5 @@
 //! What the Board may request: `status`, `provider.test`, providers' keys, `artifact.offer`, `memory.search`, files of the
-//! workspace, spaces of agents, and the sessions recorded on this machine.
+//! workspace, spaces of agents, the sessions recorded on this machine, and what the team decided for all its tasks.
 
 use std::time::Instant;
 
@@ -25,6 +25,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
         "provider.test" => try_provider(mesh, params).await,
         _ if method.starts_with(PROVIDER_KEYS) => provider_keys::answer(mesh, identity, method, params).await,
         "artifact.offer" => uploads::offer(mesh, identity, params).await,
+        "team.rules" => mesh.learn_team_rules(params).await.map(|()| json!({})).map_err(|error| error.to_string()),
         _ => Err(format!("{} is not built on this viber", protocol::text::head(method, 64))),
     };
     match answer {

@@ -4,7 +4,7 @@ pub(super) mod cost;
 
 use std::time::Duration;
 
-use protocol::{ErrorCode, LimitPolicy, ReachedLimit, TaskError, TaskLimits, Usage};
+use protocol::{BudgetProgress, ErrorCode, LimitPolicy, ReachedLimit, TaskError, TaskLimits, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -119,6 +119,9 @@ impl LimitState {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Budget {
     limits: TaskLimits,
+    /// What people granted, which the limits hold already.
+    #[serde(default)]
+    granted: TaskLimits,
     /// Calls of tools after which the agent checks in.
     leash: Option<u32>,
     steps: u32,
@@ -140,6 +143,7 @@ impl Budget {
     pub fn new(limits: TaskLimits, leash: Option<u32>, active_time: ActiveTime) -> Self {
         Self {
             limits,
+            granted: TaskLimits::default(),
             leash,
             steps: 0,
             turn_steps: 0,
@@ -200,6 +204,24 @@ impl Budget {
         self.tool_calls = self.tool_calls.saturating_add(spent.tool_calls);
     }
 
+    /// Goes on with what people granted to those attempts, and on the leash that they had.
+    pub fn go_on_from(&mut self, before: &BudgetProgress) {
+        self.raise(&before.granted);
+        (self.leash, self.calls_on_leash) = (before.leash, before.calls_on_leash);
+        // People were told of what is nearly used.
+        self.nearly_used();
+    }
+
+    /// What an attempt that goes on from this one has to know beside the usage.
+    pub fn progress(&self) -> BudgetProgress {
+        BudgetProgress {
+            worked_seconds: u32::try_from(self.active_time.elapsed().as_secs()).unwrap_or(u32::MAX),
+            granted: self.granted.clone(),
+            leash: self.leash,
+            calls_on_leash: self.calls_on_leash,
+        }
+    }
+
     /// People want something more: the agent's `maxSteps` counts anew, the task's limits do not.
     pub fn begin_rounds(&mut self) {
         self.turn_steps = 0;
@@ -240,18 +262,25 @@ impl Budget {
                 None if *more == nothing => None,
                 None => self.leash,
             };
+            self.raise(&TaskLimits { tool_calls: None, ..more.clone() });
         } else {
-            add(&mut self.limits.tool_calls, more.tool_calls, u32::saturating_add);
+            self.raise(more);
         }
-        add(&mut self.limits.steps, more.steps, u32::saturating_add);
-        add(&mut self.limits.tokens, more.tokens, u64::saturating_add);
-        add(&mut self.limits.minutes, more.minutes, u32::saturating_add);
-        let money = more.cost_usd.filter(|cost| cost.is_finite() && *cost > 0.0);
-        add(&mut self.limits.cost_usd, money, |a, b| a + b);
         // Where there is room again, people are told again when there is little.
         let told = std::mem::take(&mut self.told);
         self.told =
             told.into_iter().filter(|limit| self.state_of(*limit).is_some_and(|state| state.is_nearly())).collect();
+    }
+
+    /// Adds to the limits that apply.
+    fn raise(&mut self, more: &TaskLimits) {
+        let (limits, granted) = (&mut self.limits, &mut self.granted);
+        add((&mut limits.steps, &mut granted.steps), more.steps, u32::saturating_add);
+        add((&mut limits.tool_calls, &mut granted.tool_calls), more.tool_calls, u32::saturating_add);
+        add((&mut limits.tokens, &mut granted.tokens), more.tokens, u64::saturating_add);
+        add((&mut limits.minutes, &mut granted.minutes), more.minutes, u32::saturating_add);
+        let money = more.cost_usd.filter(|cost| cost.is_finite() && *cost > 0.0);
+        add((&mut limits.cost_usd, &mut granted.cost_usd), money, |a, b| a + b);
     }
 
     /// Whether the agent may start another round.
@@ -294,9 +323,11 @@ impl Budget {
     }
 }
 
-fn add<T: Copy>(limit: &mut Option<T>, more: Option<T>, sum: impl Fn(T, T) -> T) {
+/// Adds to a limit that applies, and to what was granted of it.
+fn add<T: Copy>((limit, granted): (&mut Option<T>, &mut Option<T>), more: Option<T>, sum: impl Fn(T, T) -> T) {
     if let (Some(limit), Some(more)) = (limit, more) {
         *limit = sum(*limit, more);
+        *granted = Some(granted.map_or(more, |before| sum(before, more)));
     }
 }
 

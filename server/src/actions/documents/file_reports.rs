@@ -167,7 +167,7 @@ pub async fn heard(board: &Board, connection: &Connection, all: Vec<FileReport>)
         board.shutdown.spawn(plan::follow(board.clone(), connection.clone(), path.clone()));
     }
     if paths.iter().any(|path| path == MEMORY_FILE) {
-        board.shutdown.spawn(memory::follow(board.clone(), connection.clone()));
+        board.shutdown.spawn(memory::follow(board.clone(), connection.team.clone(), connection.viber.clone()));
     }
     publish_files(board, connection, paths);
     Ok(())

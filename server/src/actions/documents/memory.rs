@@ -13,7 +13,7 @@ use crate::{
         files::{self, FileChange, FileOp},
     },
     db,
-    domain::{By, Connection, Edit, EditState, memory::MEMORY_FILE},
+    domain::{By, Edit, EditState, memory::MEMORY_FILE},
     error::{Error, Result},
     hub::RequestError,
     state::Board,
@@ -77,33 +77,32 @@ pub async fn put(board: &Board, team: &TeamId, by: &By, viber: &ViberId, rewrite
 }
 
 /// Reads `MEMORY.md` after it changed, or after a change was proposed, if somebody has to decide about a proposal.
-pub async fn follow(board: Board, connection: Connection) {
-    if let Err(error) = look(&board, &connection).await {
-        tracing::warn!(viber.id = %connection.viber, %error, "a viber's memory was not read");
+pub async fn follow(board: Board, team: TeamId, viber: ViberId) {
+    if let Err(error) = look(&board, &team, &viber).await {
+        tracing::warn!(viber.id = %viber, %error, "a viber's memory was not read");
     }
 }
 
-async fn look(board: &Board, connection: &Connection) -> Result<()> {
-    let waiting =
-        db::proposals::about_memory(&mut board.db.reader_of(&connection.team).await?, &connection.viber).await?;
+async fn look(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
+    let waiting = db::proposals::about_memory(&mut board.db.reader_of(team).await?, viber).await?;
     if waiting.is_empty() {
         return Ok(());
     }
     // The remembered text may be the one an agent saw; reading the new text replaces it.
-    keep_base(board, connection).await?;
-    current(board, &connection.team, &connection.viber).await?;
-    keep_base(board, connection).await?;
+    keep_base(board, team, viber).await?;
+    current(board, team, viber).await?;
+    keep_base(board, team, viber).await?;
     let mut after = AfterCommit::default();
     waiting.iter().for_each(|session| after.session(session));
-    after.publish(board, &connection.team);
+    after.publish(board, team);
     Ok(())
 }
 
 /// Stores the remembered text with the proposals that were made for that version.
-async fn keep_base(board: &Board, connection: &Connection) -> Result<()> {
+async fn keep_base(board: &Board, team: &TeamId, viber: &ViberId) -> Result<()> {
     loop {
-        let viber = connection.viber.clone();
-        let keeping = board.piece(&connection.team, &connection.by(), move |tx| {
+        let viber = viber.clone();
+        let keeping = board.piece(team, &By::board(), move |tx| {
             let viber = viber.clone();
             Box::pin(async move {
                 let text = db::files::load(tx, &viber, MEMORY_FILE).await?.and_then(|file| file.text);

@@ -4,7 +4,7 @@ use protocol::{ModelPrice, TeamId};
 use serde_json::json;
 
 use crate::{
-    actions::VersionedChange,
+    actions::{VersionedChange, team_rules},
     db::{self, audit::Entry},
     domain::{
         By, TeamPrices,
@@ -17,7 +17,7 @@ use crate::{
 /// The highest price, USD for a million tokens.
 const MAX_USD: f64 = 1e6;
 
-/// Replaces the team's prices; tasks that are sent from now on carry them. `base`: the version that the author saw, if they
+/// Replaces the team's prices; tasks that begin from now on have them. `base`: the version that the author saw, if they
 /// say it.
 pub async fn change(
     board: &Board,
@@ -47,7 +47,11 @@ pub async fn change(
             Ok::<_, Error>(VersionedChange::Made(now))
         })
     });
-    stored.await
+    let done = stored.await?;
+    if matches!(done, VersionedChange::Made(_)) {
+        team_rules::tell(board, team);
+    }
+    Ok(done)
 }
 
 /// The list as it is stored; a refusal names what is wrong.

@@ -12,7 +12,7 @@ use protocol::{
 use serde_json::json;
 
 use crate::{
-    actions::{AfterCommit, dispatch, members::Requester, refusals, tasks},
+    actions::{AfterCommit, dispatch, members::Requester, refusals, tasks, team_rules},
     db::{self, Change, approvals::ApprovalDecision, audit::Entry},
     domain::{Approval, ApprovalSettings, ApprovalState, Role, Task},
     error::{Error, Result},
@@ -45,6 +45,9 @@ pub async fn decide(
     match decided {
         Ok((approval, after)) => {
             after.publish(board, team);
+            if approval.scope == Some(DecisionScope::Rule) {
+                team_rules::tell(board, team);
+            }
             Ok(approval)
         }
         Err(Error::Forbidden(why)) => {

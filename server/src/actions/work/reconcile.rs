@@ -3,10 +3,10 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, TeamId, ViberId, ViberState};
+use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, TeamId, TeamRules, ViberId, ViberState};
 
 use crate::{
-    actions::{AfterCommit, dispatch},
+    actions::{AfterCommit, dispatch, team_rules},
     db::{self, Change, TeamTx, attempts::OpenAttempt, audit::Entry, vibers::CommandCounters},
     domain::{By, Connection, TaskState},
     error::{Error, Result},
@@ -40,6 +40,8 @@ pub struct Welcomed {
     pub held: Vec<AttemptRef>,
     /// The number of the first command that it is told: a daemon that lost its journal does not need what is done with.
     pub cmds_from: u64,
+    /// What the team decided for all its tasks.
+    pub team_rules: TeamRules,
 }
 
 /// Accepts a connection and returns its epoch: from here on the viber is shown as connected. `cloned`: two boots alternate.
@@ -64,7 +66,8 @@ pub async fn welcome(board: &Board, connection: &Connection, hello: &Hello) -> R
             0 => db::commands::oldest_needed(&mut tx, &connection.viber).await?,
             last => last + 1,
         };
-        Welcomed { epoch: connection.epoch, cmds_from, ..compared }
+        let team_rules = team_rules::load(&mut tx).await?;
+        Welcomed { epoch: connection.epoch, cmds_from, team_rules, ..compared }
     };
     publish_contact(board, &connection.team, &connection.viber).await;
     Ok(compared)

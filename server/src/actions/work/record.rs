@@ -132,7 +132,7 @@ async fn record_share(
     }
     book.after.publish(board, &connection.team);
     if book.remembers {
-        board.shutdown.spawn(memory::follow(board.clone(), connection.clone()));
+        board.shutdown.spawn(memory::follow(board.clone(), connection.team.clone(), connection.viber.clone()));
     }
     Ok(Some(book.answers))
 }

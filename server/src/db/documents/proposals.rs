@@ -1,6 +1,6 @@
 //! Proposals: changes that agents would like, until a person decides.
 
-use protocol::{ProposalId, SessionId, ViberId};
+use protocol::{ProposalId, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
@@ -85,6 +85,16 @@ pub async fn supersede(tx: &mut Change<'_>, newer: &Proposal) -> Result<(), DbEr
     let sql = "UPDATE proposals SET state = 'superseded', decided_at = $5 WHERE team_id = $1 AND session_id = $2 \
                AND kind = $3 AND proposal_id <> $4 AND state = 'pending' AND (kind = 'plan' OR task_id = $6)";
     tx.execute(sql, args![&newer.session_id, newer.kind, &newer.id, tx.now, &newer.task_id]).await.map(drop)
+}
+
+/// Has people decide about the change of `MEMORY.md` that came with a draft, now that the draft is applied: about the newest,
+/// which contains the others. `false`: there is none, or they were asked before.
+pub async fn release(tx: &mut Change<'_>, session: &SessionId, draft: &TaskId) -> Result<bool, DbError> {
+    let sql = "UPDATE proposals SET state = 'pending' WHERE team_id = $1 AND session_id = $2 AND kind = 'memory' \
+               AND state = 'superseded' AND decided_at IS NULL AND proposal_id = (SELECT p.proposal_id FROM proposals p \
+               WHERE p.team_id = $1 AND p.session_id = $2 AND p.kind = 'memory' AND p.task_id = $3 \
+               ORDER BY p.attempt DESC, p.seq DESC LIMIT 1)";
+    Ok(tx.execute(sql, args![session, draft]).await? > 0)
 }
 
 /// The sessions of a viber with a pending proposal about `MEMORY.md`.

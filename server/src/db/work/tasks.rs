@@ -122,6 +122,17 @@ pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to
     tx.rows(sql, args![session, from, to]).await?.iter().map(task).collect()
 }
 
+/// The seq of the first question after one message and up to another.
+pub async fn first_asked(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    (after, up_to): (u64, u64),
+) -> Result<Option<u64>, DbError> {
+    let sql = "SELECT message_seq FROM tasks WHERE team_id = $1 AND session_id = $2 AND message_seq > $3 \
+               AND message_seq <= $4 AND kind = 'work' ORDER BY message_seq LIMIT 1";
+    tx.row(sql, args![session, after, up_to]).await?.map(|row| row.count("message_seq")).transpose()
+}
+
 /// How many unfinished tasks of its session come before a queued task.
 pub async fn place(tx: &mut TeamTx<'_>, task: &Task) -> Result<u64, DbError> {
     let sql = "SELECT COUNT(*) AS n FROM tasks WHERE team_id = $1 AND session_id = $2 AND task_id <> $4 \

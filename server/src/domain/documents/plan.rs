@@ -30,7 +30,7 @@ crate::words! {
         Pending = "pending",
         Accepted = "accepted",
         Rejected = "rejected",
-        /// A newer proposal has replaced it.
+        /// A newer proposal has replaced it, or it came with the draft of a summary that nobody applied.
         Superseded = "superseded",
     }
 }

@@ -1,8 +1,8 @@
 //! Tasks and their attempts.
 
 use protocol::{
-    AgentMode, Instant, MessageId, NextCall, PausePoint, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits,
-    TaskResult, Usage, ViberId,
+    AgentMode, BudgetProgress, Instant, MessageId, NextCall, PausePoint, ReportedDetail, SessionId, TaskError, TaskId,
+    TaskLimits, TaskResult, Usage, ViberId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,6 +64,9 @@ pub struct SmallerAttempt {
     /// Tokens and money that the attempts before it took: the task's limits count them.
     #[serde(default)]
     pub spent: Usage,
+    /// How far they had come with the limits beside that, as their daemon said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub budget: Option<BudgetProgress>,
 }
 
 crate::words! {
@@ -179,6 +182,11 @@ impl Task {
     /// `provider/model`, when one was chosen for this task instead of its agent's own.
     pub fn model_asked(&self) -> Option<&str> {
         self.payload.get("model").and_then(Value::as_str)
+    }
+
+    /// It drafts a summary, which changes nothing until somebody applies it.
+    pub fn is_draft(&self) -> bool {
+        self.kind == TaskKind::Compact && self.payload["compact"]["applies"] == false
     }
 
     /// After how many calls of tools its agent checks in.

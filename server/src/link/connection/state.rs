@@ -171,6 +171,7 @@ impl ConnectionState {
             over: welcomed.over.clone(),
             stopped: welcomed.stopped.clone(),
             cmds_from: welcomed.cmds_from,
+            team_rules: serde_json::to_value(&welcomed.team_rules).ok(),
         };
         let durable = |held: &AttemptRef| {
             let acked =

@@ -5,12 +5,14 @@
 
 mod cache;
 mod closing;
+mod footnotes;
 mod growing;
 mod highlight;
 mod pieces;
 mod rewrite;
 mod suggestion;
 
+pub use footnotes::linked;
 pub use growing::{GrowingText, Growth};
 pub use suggestion::answer;
 
@@ -217,8 +219,11 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
         ),
         ("div", HashMap::from([("role", HashSet::from(["region"])), ("aria-label", HashSet::from(["Table"]))])),
     ]);
-    let classes =
-        HashMap::from([("span", highlight::CLASSES.iter().copied().collect()), ("div", HashSet::from(["scroll-x"]))]);
+    let classes = HashMap::from([
+        ("span", highlight::CLASSES.iter().copied().collect()),
+        ("div", HashSet::from(["scroll-x"])),
+        ("sup", HashSet::from(["note"])),
+    ]);
     let mut builder = Builder::empty();
     builder
         .tags(tags)

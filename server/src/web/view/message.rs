@@ -39,6 +39,8 @@ pub struct MessageView {
     pub earlier: Option<String>,
     /// It is a summary of other messages: what became of it.
     pub summary: Option<SummaryFate>,
+    /// What its agent suggests for the memory, when the conversation was compacted or noted.
+    pub notes: Option<SuggestedNotes>,
     /// What is pinned of it, when it can be.
     pub pins: Option<MessagePins>,
 }
@@ -60,6 +62,14 @@ pub struct SummaryFate {
     pub words: String,
     /// Its task and the address to undo it at, when it stands and the reader may undo it.
     pub undo: Option<(TaskId, String)>,
+}
+
+/// Notes for the memory that came of a compaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SuggestedNotes {
+    pub words: String,
+    /// Where people decide about them; absent while nobody is asked.
+    pub review: Option<String>,
 }
 
 /// Where the card of an artifact leads.
@@ -141,7 +151,9 @@ impl MessageView {
     pub fn weight(&self) -> usize {
         let about: usize = self.about.iter().map(|fact| 40 + escaped(fact)).sum();
         let outcome = self.outcome.as_ref().map_or(0, |ended| 300 + 2 * escaped(&ended.words));
-        3_200 + escaped(&self.name) + about + outcome + self.entries.iter().map(TimelineEntry::weight).sum::<usize>()
+        let notes = if self.notes.is_some() { 500 } else { 0 };
+        let entries: usize = self.entries.iter().map(TimelineEntry::weight).sum();
+        3_200 + escaped(&self.name) + about + outcome + notes + entries
     }
 
     /// Drops entries from the front until the rest fits, and links to the page with them.
@@ -226,7 +238,7 @@ pub fn timeline(
     open: bool,
 ) -> Vec<TimelineEntry> {
     let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
-    let mut builder = TimelineBuilder::new(by, from).decided(decisions);
+    let mut builder = TimelineBuilder::new(by, from).numbered(message.seq).decided(decisions);
     message.parts.iter().for_each(|part| builder.part(part));
     earlier.iter().for_each(|report| builder.output(report));
     tail.iter().for_each(|report| builder.event(report));
@@ -236,7 +248,7 @@ pub fn timeline(
 /// The entries of a part of a message, the first in its place `from`; `later` follows it.
 pub fn timeline_between(message: &Message, from: usize, later: &[Part], decisions: &Decisions) -> Vec<TimelineEntry> {
     let by = if message.role == MessageRole::User { TextAuthor::Person } else { TextAuthor::Agent };
-    let mut builder = TimelineBuilder::new(by, from).decided(decisions);
+    let mut builder = TimelineBuilder::new(by, from).numbered(message.seq).decided(decisions);
     message.parts.iter().for_each(|part| builder.part(part));
     builder.answers(later);
     builder.finish(true)

@@ -166,12 +166,13 @@ pub(super) fn escaped(text: &str) -> usize {
     text.len() + 5 * text.bytes().filter(|byte| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'')).count()
 }
 
-/// Rendered, unless that is too much for a page.
-fn prose(text: &str, by: TextAuthor) -> EntryContent {
+/// Rendered, unless that is too much for a page. `place`: the message's seq and the text's place in it.
+fn prose(text: &str, by: TextAuthor, place: (u64, usize)) -> EntryContent {
     let html = (text.len() <= MAX_RENDERED_BYTES).then(|| match by {
         TextAuthor::Agent => markdown::answer(text),
         TextAuthor::Person => markdown::render(text, by),
     });
+    let html = html.map(|html| markdown::linked(html, place));
     html.filter(|html| html.len() <= MAX_PART_HTML_BYTES).map_or_else(
         || match by {
             TextAuthor::Agent => long(&without_suggestions(text)),
@@ -181,8 +182,9 @@ fn prose(text: &str, by: TextAuthor) -> EntryContent {
     )
 }
 
-fn reasoning(text: &str, duration_ms: u64) -> EntryContent {
+fn reasoning(text: &str, duration_ms: u64, place: (u64, usize)) -> EntryContent {
     let html = (text.len() <= MAX_RENDERED_BYTES).then(|| markdown::render(text, TextAuthor::Agent));
+    let html = html.map(|html| markdown::linked(html, place));
     let html = html.filter(|html| html.len() <= MAX_PART_HTML_BYTES);
     html.map_or_else(|| long(text), |html| EntryContent::Reasoning { html, duration_ms })
 }
@@ -235,6 +237,8 @@ pub fn skip(entries: &mut Vec<TimelineEntry>, from: usize) {
 #[derive(Default)]
 pub struct TimelineBuilder<'d> {
     entries: Vec<TimelineEntry>,
+    /// The message's.
+    seq: u64,
     /// The place of the next part.
     at: usize,
     /// Earlier parts of the message are left out: a result without its call belongs to one of them.
@@ -252,6 +256,12 @@ impl<'d> TimelineBuilder<'d> {
     /// For a message of this author, from a part on.
     pub fn new(by: TextAuthor, from: usize) -> Self {
         Self { by: Some(by), at: from, cut: from > 0, ..Self::default() }
+    }
+
+    /// Of the message with this seq: ids in its texts begin with it.
+    #[must_use]
+    pub fn numbered(self, seq: u64) -> Self {
+        Self { seq, ..self }
     }
 
     /// With what people decided in its attempt.
@@ -279,12 +289,12 @@ impl<'d> TimelineBuilder<'d> {
         match part {
             Part::Text { text, .. } | Part::Summary { text } => {
                 if !text.trim().is_empty() {
-                    self.push(prose(text, self.by.unwrap_or(TextAuthor::Agent)));
+                    self.push(prose(text, self.by.unwrap_or(TextAuthor::Agent), (self.seq, self.at)));
                 }
             }
             Part::Reasoning { text, duration_ms } => {
                 if !text.trim().is_empty() {
-                    self.push(reasoning(text, *duration_ms));
+                    self.push(reasoning(text, *duration_ms, (self.seq, self.at)));
                 }
             }
             Part::ToolCall { call_id, tool, args, at } => self.call((call_id, tool), args, *at),
@@ -301,7 +311,7 @@ impl<'d> TimelineBuilder<'d> {
                 None => EntryContent::Notice { level: *level, text: head_and_tail(text, MAX_SHORT_TEXT_BYTES) },
             }),
             Part::Message { name, mode, text, files, .. } => {
-                let words = Box::new(prose(text, TextAuthor::Person));
+                let words = Box::new(prose(text, TextAuthor::Person, (self.seq, self.at)));
                 let name = if name.is_empty() { "Somebody".to_owned() } else { name.clone() };
                 self.push(EntryContent::Said { name, mode: *mode, words, files: files.clone() });
             }
@@ -371,13 +381,14 @@ impl<'d> TimelineBuilder<'d> {
         for (n, entry) in self.entries.iter_mut().enumerate() {
             // What has something after it does not grow any more.
             let closed = ended || n != last;
+            let place = (self.seq, entry.index);
             match &mut entry.body {
                 EntryContent::Calls(group) if ended => {
                     let open = group.calls.iter_mut().filter(|call| call.outcome == CallOutcome::Working);
                     open.for_each(|call| call.outcome = CallOutcome::Unanswered);
                 }
-                EntryContent::Writing(text) if closed => entry.body = prose(&text.source, TextAuthor::Agent),
-                EntryContent::Thinking(text) if closed => entry.body = reasoning(&text.source, 0),
+                EntryContent::Writing(text) if closed => entry.body = prose(&text.source, TextAuthor::Agent, place),
+                EntryContent::Thinking(text) if closed => entry.body = reasoning(&text.source, 0, place),
                 EntryContent::Writing(text) => text.render(GrowingText::new),
                 EntryContent::Thinking(text) => text.render(GrowingText::verbatim),
                 _ => {}

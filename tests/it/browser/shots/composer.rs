@@ -1,5 +1,5 @@
-//! Pictures of what is attached and handed over, for somebody to look at: cards in the conversation, the composer of a
-//! session with files and with the choice of who answers, and a new task.
+//! What is attached and handed over: cards in the conversation, the composer of a session with files and with the choice of
+//! who answers, and a new task.
 
 use board_tests::{
     Engine, Fixture,
@@ -19,10 +19,14 @@ const CHART: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 200
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cards_and_composers_have_their_pictures() {
+    visit_composers(&Purpose::Pictures(super::folder())).await;
+}
+
+/// A session with artifacts of several kinds, its composer, and that of a new task.
+pub async fn visit_composers(purpose: &Purpose) {
     let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
     offers(&mut fixture).await;
-    let purpose = Purpose::Pictures(super::folder());
-    let screens = Shots::on_each_screen(&purpose).await;
+    let screens = Shots::on_each_screen(purpose).await;
     for shots in &screens {
         let browser = &shots.browser;
         browser.sign_in(fixture.owner()).await;
@@ -90,8 +94,8 @@ async fn cards_and_composers_have_their_pictures() {
               new ClipboardEvent('paste', { clipboardData: held, bubbles: true, cancelable: true }));";
         browser.run(bring, Value::Null).await;
         browser.sees("#attached", "prices for July.csv").await;
-        browser.click(".answerer summary").await;
         browser.fill("#content", "Compare it with this").await;
+        browser.click(".answerer summary").await;
         shots.take("composer-files").await;
         browser.go(&format!("{}/t/home", fixture.board.url)).await;
         browser.run(bring, Value::Null).await;

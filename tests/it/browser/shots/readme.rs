@@ -18,6 +18,11 @@ const FOUND: &str = "The cart page asks for **each voucher by itself**: 40 codes
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_readme_has_its_pictures() {
+    visit_readme(&Purpose::Pictures(super::folder())).await;
+}
+
+/// A session at work, with its plan beside it where there is room.
+pub async fn visit_readme(purpose: &Purpose) {
     let plan = |states: [&str; 4]| {
         let titles = ["Find what is slow", "Read vouchers at once", "Run the tests", "Measure it again"];
         let steps: Vec<Value> =
@@ -58,8 +63,7 @@ async fn the_readme_has_its_pictures() {
     ];
     let page =
         fixture.owner().post_form(&format!("/t/{HOME}/tasks"), &said).await.expect(303).header("location").to_owned();
-    let purpose = Purpose::Pictures(super::folder());
-    for (shots, pane) in Shots::on_each_screen(&purpose).await.iter().zip(["?pane=plan", ""]) {
+    for (shots, pane) in Shots::on_each_screen(purpose).await.iter().zip(["?pane=plan", ""]) {
         shots.browser.sign_in(fixture.owner()).await;
         shots.browser.go(&format!("{}{page}{pane}", fixture.board.url)).await;
         shots.browser.sees(".call[data-state=working] .out", "vouchers_twice ... ok").await;

@@ -1,6 +1,9 @@
 //! F06 and F07: the Board is told to stop while everybody works, and is started again and again.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use board_tests::{Board, Engine, ProcessWatch, eventually, wait::EVENT_TIMEOUT};
 use protocol::limits::close;
@@ -16,6 +19,9 @@ crate::on_both_databases!(
     f06_a_stop_under_load_refuses_says_goodbye_and_ends,
     f07_restarts_under_load_leave_nothing_behind,
 );
+
+/// A Board that is told once ends what is open after so long.
+const DRAIN_TIME: Duration = Duration::from_secs(8);
 
 async fn f06_a_stop_under_load_refuses_says_goodbye_and_ends(engine: Engine) {
     let mut load = Load::start(engine, Size { vibers: 4, tasks: 2, words: 100, pause_ms: 30 }).await;
@@ -63,6 +69,35 @@ async fn f06_a_stop_under_load_refuses_says_goodbye_and_ends(engine: Engine) {
     let delays: BTreeSet<&String> = closes.iter().map(|(_, reason)| reason).collect();
     assert!(delays.len() > 1, "{closes:?}");
     // Running tasks were not touched: they go on, and everything is found again.
+    load.board.restart().await;
+    load.finish().await;
+}
+
+/// As Ctrl-C does, twice: the first waits for what is open, the second ends it. The task does not notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f06_a_second_interrupt_ends_what_a_first_one_waits_for() {
+    let mut load = Load::start(Engine::Sqlite, Size { vibers: 1, tasks: 1, words: 100, pause_ms: 30 }).await;
+    let address = load.board.url.trim_start_matches("http://").to_owned();
+    let head = format!(
+        "POST /api/v1/tasks HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: 900\r\n\r\n{{",
+        load.operator.bearer().expect("a token"),
+    );
+    let mut endless = TcpStream::connect(&address).await.expect("a connection");
+    endless.write_all(head.as_bytes()).await.expect("sent");
+    // It was read: an answer on another connection came after it.
+    load.operator.get("/api/v1/tasks").await.expect(200);
+    let told = Instant::now();
+    load.board.interrupt();
+    eventually("it says goodbye", || async {
+        load.vibers.iter().all(|viber| !viber.closes().is_empty()).then_some(())
+    })
+    .await;
+    assert!(!load.board.has_ended(), "it waits for the request");
+    load.board.interrupt();
+    let status = load.board.ended().await;
+    assert!(status.success() && told.elapsed() < DRAIN_TIME, "{status} after {:?}", told.elapsed());
+    drop(endless);
     load.board.restart().await;
     load.finish().await;
 }

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use protocol::{
-    AgentWait, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision, InjectionPoint, Instant, MessageProgress,
-    ModelPrice, PauseCause, TaskLimits,
+    AgentWait, ApprovalKind, ApprovalRequest, ApprovalResponse, BudgetProgress, Decision, InjectionPoint, Instant,
+    MessageProgress, ModelPrice, PauseCause, TaskLimits,
 };
 
 use super::{messages::message, *};
@@ -99,6 +99,40 @@ async fn what_the_attempts_before_used_counts() {
         fixture.stop.cancel();
         ended(running).await;
     }
+}
+
+#[tokio::test]
+async fn what_people_granted_and_the_leash_go_on_in_an_attempt_that_goes_on_from_this_one() {
+    let overflow = ScriptedReply::refusal(
+        400,
+        r#"{"error":{"message":"This model's maximum context length is 4000 tokens.","code":"context_length_exceeded"}}"#,
+    );
+    let endpoint = ScriptedProvider::start(vec![looks(), looks(), overflow]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    (fixture.limits, fixture.agent.leash) = (steps(1), Some(2));
+    let running = tokio::spawn(run(fixture.run("x")));
+    let question = fixture.question(1).await;
+    fixture.grant(&question, TaskLimits { tokens: Some(7), ..steps(4) });
+    let refused = error(ended(running).await);
+    assert_eq!(refused.code, ErrorCode::ContextOverflow);
+    let told = refused.details.expect("details")["budget"].clone();
+    let before: BudgetProgress = serde_json::from_value(told).expect("how far it came");
+    assert_eq!((before.leash, before.calls_on_leash), (Some(2), 2));
+    assert_eq!(before.granted, steps(4), "there is no limit of tokens");
+
+    let endpoint = ScriptedProvider::start(vec![looks(), says("Done.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    (fixture.limits, fixture.agent.leash) = (steps(1), Some(2));
+    let mut again = fixture.run("x");
+    again.submit.spent = Some(Usage { model_calls: 3, tool_calls: 2, ..Usage::default() });
+    again.submit.budget = Some(before);
+    let running = tokio::spawn(run(again));
+    let question = fixture.question(1).await;
+    assert_eq!(question.limit.as_ref().map(|limit| (limit.name.as_str(), limit.used)), Some(("leash", 2.0)));
+    assert!(fixture.results().is_empty(), "it checks in before its next call");
+    fixture.decide(&question, Decision::Allow, None);
+    assert_eq!(result(ended(running).await).text, "Done.");
+    assert_eq!(fixture.questions(), 1, "five steps are allowed");
 }
 
 #[tokio::test]

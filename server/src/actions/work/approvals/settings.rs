@@ -8,7 +8,7 @@ use protocol::{
 use serde_json::json;
 
 use crate::{
-    actions::{VersionedChange, members::Requester, refusals},
+    actions::{VersionedChange, members::Requester, refusals, team_rules},
     db::{self, Change, audit::Entry},
     domain::{
         ApprovalSettings, Role,
@@ -23,7 +23,7 @@ const MAX_RULES_BYTES: usize = 32 * 1024;
 /// Largest amount of money as a limit, USD.
 const MAX_LIMIT_USD: f64 = 1e6;
 
-/// Replaces the team's settings; tasks that are sent from now on carry them. `base`: the version that the author saw, if they
+/// Replaces the team's settings; tasks that begin from now on have them. `base`: the version that the author saw, if they
 /// say it.
 pub async fn change(
     board: &Board,
@@ -53,7 +53,12 @@ pub async fn change(
             refusals::note(board, team, who.by, team.as_str(), why).await?;
             Err(Error::Forbidden(why))
         }
-        done => done,
+        done => {
+            if matches!(done, Ok(VersionedChange::Made(_))) {
+                team_rules::tell(board, team);
+            }
+            done
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use super::Recording;
 use crate::{
     actions::plan,
     db,
-    domain::{File, FileText, PlanSource, Proposal, ProposalState, plan::ProposalKind},
+    domain::{File, FileText, PlanSource, Proposal, ProposalState, TaskKind, plan::ProposalKind},
     error::Result,
     secret,
 };
@@ -28,7 +28,10 @@ impl Recording<'_, '_> {
                 db::sessions::lock(self.tx, &held.session_id).await?;
             }
             if let Some(proposal) = self.proposal(kind, report.seq, value) {
-                if db::proposals::insert(self.tx, &proposal).await? {
+                if self.is_of_draft().await? {
+                    let kept = Proposal { state: ProposalState::Superseded, ..proposal };
+                    db::proposals::insert(self.tx, &kept).await?;
+                } else if db::proposals::insert(self.tx, &proposal).await? {
                     db::proposals::supersede(self.tx, &proposal).await?;
                     self.book.remembers |= kind == ProposalKind::Memory;
                 }
@@ -60,6 +63,14 @@ impl Recording<'_, '_> {
             self.book.after.session(&held.session_id);
         }
         Ok(())
+    }
+
+    /// People are asked about what a draft proposes when they apply it.
+    async fn is_of_draft(&mut self) -> Result<bool> {
+        if self.held.kind != TaskKind::Compact {
+            return Ok(false);
+        }
+        Ok(db::tasks::load(self.tx, self.task).await?.is_some_and(|task| task.is_draft()))
     }
 
     fn proposal(&self, kind: ProposalKind, seq: u64, value: &Value) -> Option<Proposal> {

@@ -183,7 +183,7 @@ impl NewCompaction {
             if !self.is_like(&of_task(running)?) {
                 return Err(Error::conflict(
                     "running",
-                    "another one runs, with other instructions: wait for it, or stop it",
+                    "another one runs that was asked for differently: wait for it, or stop it",
                 ));
             }
             return Ok((Compacting::Task(Box::new(running.clone())), after));
@@ -210,6 +210,7 @@ impl NewCompaction {
         let instructions = self.instructions.as_ref().filter(|text| !text.trim().is_empty());
         running.applies != self.preview
             && running.instructions.as_ref() == instructions
+            && running.keep == self.keep
             && running.carries == self.carries
     }
 
@@ -221,6 +222,7 @@ impl NewCompaction {
             up_to: newest,
             base,
             instructions: self.instructions.clone().filter(|text| !text.trim().is_empty()),
+            keep: self.keep,
             notes_after: Some(noted),
             applies: !self.preview,
             automatic: self.automatic,
@@ -242,8 +244,7 @@ impl NewCompaction {
             TaskKind::Work | TaskKind::Compact => {
                 let standing = self.keep.map_or(StandingTurns::Enough, StandingTurns::Exactly);
                 let range = compaction::range(&now.past, settings, standing)?;
-                // A preview changes nothing, the memory included.
-                let notes_after = (range.up_to > noted && !self.preview).then_some(noted);
+                let notes_after = (range.up_to > noted).then_some(noted);
                 let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
                 Some(Compaction { up_to, notes_after, replaced, longest, before, rest, ..all })
             }
@@ -331,6 +332,7 @@ pub(in crate::actions) async fn compact_first(
         up_to,
         base: now.standing.as_ref().map(|standing| standing.task.clone()),
         instructions: None,
+        keep: None,
         notes_after: (up_to > noted).then_some(noted),
         applies: true,
         automatic: true,

@@ -3,7 +3,7 @@
 //!
 //! Each step is an attempt of its own, once, and goes on from what the attempts before it did.
 
-use protocol::{TaskError, TaskId, Usage, tokens};
+use protocol::{BudgetProgress, TaskError, TaskId, Usage, tokens};
 use serde_json::json;
 
 use super::{
@@ -49,7 +49,8 @@ pub(in crate::actions) async fn try_smaller(
     let below = task.message_seq + 1;
     let now = db::contexts::session_past(tx, &session, PastExtent::Compaction, below).await?;
     let can_compact = compact::can_compact(tx, &session).await.is_ok();
-    let failed = FailedRequest { task, session, now, window: told_window(error), can_compact };
+    let (window, budget) = (told_window(error), told_budget(error));
+    let failed = FailedRequest { task, session, now, window, budget, can_compact };
     let mut board = tx.by(&By::board());
     let last = failed.task.rung_of(failed.task.attempt).map(|smaller| smaller.rung);
     for rung in OverflowRung::ALL.iter().copied().filter(|rung| last.is_none_or(|last| *rung > last)) {
@@ -66,12 +67,18 @@ fn told_window(error: &TaskError) -> Option<u64> {
     window.filter(|window| *window > 0)
 }
 
+/// How far the attempt that was refused had come with its task's limits.
+fn told_budget(error: &TaskError) -> Option<BudgetProgress> {
+    serde_json::from_value(error.details.as_ref()?.get("budget")?.clone()).ok()
+}
+
 /// A task whose request was too long.
 struct FailedRequest {
     task: Task,
     session: Session,
     now: SessionPast,
     window: Option<u64>,
+    budget: Option<BudgetProgress>,
     can_compact: bool,
 }
 
@@ -88,7 +95,8 @@ impl FailedRequest {
                 let noted = db::messages::summaries::noted(tx, &self.session.id).await?;
                 let enough = self.now.settings.budget.available() / 100 * MIN_REPLACED_PERCENT;
                 // The summary is for the attempt that follows.
-                let attempt = SmallerAttempt { attempt: 0, rung, window: self.window, spent: Usage::default() };
+                let (window, spent) = (self.window, Usage::default());
+                let attempt = SmallerAttempt { attempt: 0, rung, window, spent, budget: None };
                 let settings = self.now.settings.clone().smaller(&attempt, 0);
                 let made = asked
                     .decide(&self.now, &settings, noted)
@@ -107,6 +115,7 @@ impl FailedRequest {
             rung,
             window: self.window,
             spent: self.task.usage.clone(),
+            budget: self.budget.clone(),
         });
         smaller.drain(..smaller.len().saturating_sub(MAX_SMALLER_ATTEMPTS));
         let Some(seq) = db::sessions::reserve_seqs(tx, &self.session.id, 1).await? else { return Ok(false) };

@@ -4,12 +4,15 @@ use protocol::{Instant, MessageId, SessionId};
 
 use crate::{
     args,
-    db::{DbError, Query, Row, TeamTx},
+    db::{DbError, Query, Row, TeamTx, json, pattern},
     domain::{
         Part,
         context::{Pin, Pins, pins::MAX_PINS},
     },
 };
+
+/// Longest id of a call that is looked for, bytes: as a pattern it is several times as long.
+const MAX_CALL_ID_BYTES: usize = 4096;
 
 const LIST: &str = "SELECT q.message_id, q.call_id, t.message_seq FROM pins q \
     JOIN messages m ON m.team_id = q.team_id AND m.message_id = q.message_id \
@@ -37,8 +40,14 @@ pub async fn is_there(
         return Ok(false);
     }
     let Some(call) = call else { return Ok(true) };
-    let called = "SELECT p.body FROM parts p WHERE p.team_id = $1 AND p.message_id = $2 AND p.kind = 'tool-call'";
-    let calls = tx.rows(called, args![message]).await?;
+    if call.len() > MAX_CALL_ID_BYTES {
+        return Ok(false);
+    }
+    // A message may have thousands of calls: those alone are read that name the id.
+    let called = "SELECT p.body FROM parts p WHERE p.team_id = $1 AND p.message_id = $2 AND p.kind = 'tool-call' \
+                  AND p.body LIKE $3 ESCAPE '!'";
+    let named = pattern(&format!("\"callId\":{}", json(call)?));
+    let calls = tx.rows(called, args![message, named]).await?;
     for body in &calls {
         if matches!(body.json("body")?, Part::ToolCall { call_id, .. } if call_id == call) {
             return Ok(true);

@@ -69,6 +69,20 @@ pub async fn undo(tx: &mut Change<'_>, session: &SessionId, from: &AppliedSummar
     tx.execute(sql, args![session, from.at, &from.task, tx.now]).await
 }
 
+/// Whether what was asked in a range of messages, its first seq excluded, was asked over after the message `since`.
+pub async fn asked_over(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    (after, up_to): (u64, u64),
+    since: u64,
+) -> Result<bool, DbError> {
+    // The seq of an answer is reserved when its attempt is made. The join keeps SQLite from reading all attempts.
+    let sql = "SELECT 1 AS n FROM tasks t CROSS JOIN attempts a WHERE t.team_id = $1 AND t.session_id = $2 \
+               AND t.message_seq > $3 AND t.message_seq <= $4 AND t.kind = 'work' AND t.attempt > 1 \
+               AND a.team_id = t.team_id AND a.task_id = t.task_id AND a.attempt = t.attempt AND a.message_seq > $5 LIMIT 1";
+    Ok(tx.row(sql, args![session, after, up_to, since]).await?.is_some())
+}
+
 /// From which share of its room on a session is compacted by itself, percent; 0: never.
 pub fn percent_query(session: &SessionId) -> Query<u64> {
     let sql = "SELECT COALESCE(s.compact_percent, t.compact_percent) AS percent FROM sessions s \

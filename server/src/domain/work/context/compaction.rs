@@ -5,7 +5,7 @@ use protocol::{CompactRequest, TaskId, Turn, TurnPart, TurnRole, context::marked
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Past, PlanSettings,
+    ContextPlan, Past, PlanSettings, PlannedMessage,
     form::{Caps, FormedExchange},
     past::words_cost,
     plan::{TurnsWriter, left_out, plan, shares},
@@ -54,6 +54,9 @@ pub struct Compaction {
     pub base: Option<TaskId>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub instructions: Option<String>,
+    /// How many of the newest turns were to stand, if somebody said so.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub keep: Option<usize>,
     /// Notes are taken of the turns after this seq; `None`: no notes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub notes_after: Option<u64>,
@@ -114,6 +117,7 @@ impl Compaction {
             up_to: 0,
             base: None,
             instructions: None,
+            keep: None,
             notes_after: None,
             applies: true,
             automatic: false,
@@ -188,7 +192,7 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
         let without = plan(&past.compacted(up_to), settings).estimated;
         let standing = without.saturating_sub(words_cost(&marked_summary("")));
         let rest = RestOfRequest { standing, ..RestOfRequest::bare(settings) };
-        let longest = (replaced / 2).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS).min(settings.summary_room());
+        let longest = longest(replaced, settings);
         (replaced >= MIN_REPLACED_TOKENS && longest > 0).then_some(CompactedRange {
             up_to,
             replaced,
@@ -207,6 +211,47 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
         StandingTurns::OnlyEnough => found,
         _ => found.or_else(|| (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).find_map(of)),
     }
+}
+
+/// Most tokens of a summary of so many.
+fn longest(replaced: u64, settings: &PlanSettings) -> u64 {
+    (replaced / 2).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS).min(settings.summary_room())
+}
+
+/// A compaction of everything up to a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionTo {
+    /// Seq of its question.
+    pub up_to: u64,
+    /// Newer turns, which stand.
+    pub keep: u64,
+    /// Fewer tokens of the next request, about.
+    pub frees: u64,
+}
+
+/// What compacting up to each turn but the newest would free of what is planned, oldest first: from the plan's own numbers,
+/// in one pass, however long the summary becomes. Turns with pins count as if all of them stayed.
+pub fn to_each_turn(past: &Past, settings: &PlanSettings, next: &ContextPlan) -> Vec<CompactionTo> {
+    let tokens = |messages: &[PlannedMessage]| messages.iter().map(|message| message.tokens).sum::<u64>();
+    let turns = past.turns();
+    // The summary before goes, too.
+    let mut freed = next.total.saturating_sub(tokens(&next.messages));
+    let mut before = TurnsWriter::default();
+    begin(past, &mut before);
+    let (mut replaced, marks) = (before.tokens, words_cost(&marked_summary("")));
+    let mut found = Vec::new();
+    for (keep, (up_to, told)) in (0..turns.len()).rev().zip(formed(past, 0)) {
+        replaced += told.tokens;
+        if !turns[keep].has_pin() {
+            freed += next.messages.chunks(2).nth(keep).map_or(0, tokens);
+        }
+        let longest = longest(replaced, settings);
+        let frees = freed.saturating_sub(settings.counted(marks + longest));
+        if keep > 0 && replaced >= MIN_REPLACED_TOKENS && longest > 0 && frees > 0 {
+            found.push(CompactionTo { up_to, keep: keep as u64, frees });
+        }
+    }
+    found
 }
 
 /// Tokens of everything that a summary of the whole past is made of.

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppliedSummary, ContextPlan, MessageShare, Past, PlanReason, PlanSettings, SessionPast,
-    compaction::{StandingTurns, range},
+    compaction::{StandingTurns, range, to_each_turn},
     plan,
     report::{ContextReport, LayerItem, MoreItems},
 };
@@ -144,6 +144,18 @@ pub struct HistoryEntry {
     pub pinned: bool,
     /// The message itself.
     pub pinned_whole: bool,
+    /// A compaction of everything up to this question's turn; absent: there is too little to compact, or it is no question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_to_here: Option<CompactToHere>,
+}
+
+/// What a compaction that ends at a turn does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CompactToHere {
+    /// The turns after it, which stand: the `keep` of that compaction.
+    pub keep: u64,
+    /// Fewer tokens of the next request, about.
+    pub frees: u64,
 }
 
 /// Messages that are older than the listed ones.
@@ -229,7 +241,14 @@ impl ContextOverview {
         for (layer, tokens) in [(Layer::Reserve, reserve), (Layer::Free, free)] {
             layers.push(LayerTokens { layer, tokens, source: report.source, items: Vec::new(), more_items: None });
         }
-        let (history, history_beyond) = history(&next);
+        let (mut history, history_beyond) = history(&next);
+        let to_each: BTreeMap<u64, CompactToHere> = to_each_turn(past, settings, &next)
+            .into_iter()
+            .map(|to| (to.up_to, CompactToHere { keep: to.keep, frees: to.frees }))
+            .collect();
+        for question in history.iter_mut().filter(|message| message.role == MessageRole::User) {
+            question.compact_to_here = to_each.get(&question.seq).copied();
+        }
         let tokens = settings.budget.fixed + files + next.total;
         let available = budget.available();
         Self {
@@ -327,6 +346,7 @@ fn history(plan: &ContextPlan) -> (Vec<HistoryEntry>, Option<HistoryBeyond>) {
             share: message.share,
             pinned: message.pinned,
             pinned_whole: message.pinned_whole,
+            compact_to_here: None,
         })
     });
     let mut listed: Vec<HistoryEntry> = all.collect();

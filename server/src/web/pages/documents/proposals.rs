@@ -165,6 +165,8 @@ pub struct ShownProposal {
     version: String,
     /// The message that it came with, and whether that is further back than the newest page.
     message: Option<(u64, bool)>,
+    /// The same of the first and the last question that it was noted of, when a conversation was compacted or noted.
+    turns: Option<((u64, bool), (u64, bool))>,
 }
 
 impl ShownProposal {
@@ -181,7 +183,7 @@ impl ShownProposal {
         let version = now.map_or_else(String::new, |(hash, _)| hash.to_owned());
         let text = now.map(|(_, text)| text.to_owned());
         let now = if matches!(file, KnownFile::Absent) { Some(String::new()) } else { text };
-        Self { proposal, effect, base, now, version, message: None }
+        Self { proposal, effect, base, now, version, message: None, turns: None }
     }
 
     /// The same; a decision is about this version of the file.
@@ -197,6 +199,11 @@ impl ShownProposal {
     /// The same with the message that it came with.
     pub fn with_message(self, message: Option<(u64, bool)>) -> Self {
         Self { message, ..self }
+    }
+
+    /// The same with the questions between which it was noted.
+    pub fn with_turns(self, turns: Option<((u64, bool), (u64, bool))>) -> Self {
+        Self { turns, ..self }
     }
 
     /// The place in a tab where it is rewritten before it is accepted.
@@ -273,8 +280,17 @@ impl ProposalView<'_> {
     }
 
     fn message(&self) -> Option<String> {
+        self.shown.message.map(|message| self.at(message))
+    }
+
+    /// The seqs and the addresses of the questions between which it was noted.
+    fn turns(&self) -> Option<((u64, String), (u64, String))> {
+        self.shown.turns.map(|(first, last)| ((first.0, self.at(first)), (last.0, self.at(last))))
+    }
+
+    fn at(&self, (seq, far): (u64, bool)) -> String {
         let PaneContext { slug, session, .. } = self.context;
-        self.shown.message.map(|(seq, far)| urls::message(slug, session, seq, far))
+        urls::message(slug, session, seq, far)
     }
 
     /// The id of its form: the boxes beside the rows belong to it.

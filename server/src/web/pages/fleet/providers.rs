@@ -9,7 +9,7 @@ use axum::{
     extract::State,
     response::{Html, IntoResponse, Redirect, Response},
 };
-use protocol::{AgentInfo, KeySource, ProviderInfo, ViberId};
+use protocol::{AgentInfo, KeySource, ProviderInfo, ViberId, provider_key::MAX_PROVIDER_NAME_BYTES};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -39,6 +39,10 @@ use crate::{
 const PROVIDER_TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Providers that a form offers.
 const MAX_OFFERED_PROVIDERS: usize = 50;
+/// Commands that set a key, where one of several is run.
+const MAX_COMMANDS: usize = 4;
+/// Those of a viber that reports no provider without a key.
+const USUAL_PROVIDERS: &[&str] = &["anthropic", "openai"];
 
 /// The providers of a viber and what can be done about them.
 #[derive(Clone, Debug, Template)]
@@ -50,6 +54,8 @@ pub struct ProvidersSection {
     refusal: Option<String>,
     providers: Vec<ProviderView>,
     form: Option<KeyForm>,
+    /// Providers whose keys are set on the machine, a command each.
+    commands: Vec<String>,
 }
 
 /// A provider and its test.
@@ -94,6 +100,8 @@ pub struct KeyCard {
     /// The viber's page.
     page: String,
     form: Option<KeyForm>,
+    /// Providers whose keys are set on the machine, a command each.
+    commands: Vec<String>,
     said: Option<String>,
     outcome: Option<TestOutcome>,
 }
@@ -183,6 +191,12 @@ impl KeyForm {
         })
     }
 
+    /// With the first of these providers chosen that it offers.
+    fn choosing(self, needed: &[String]) -> Self {
+        let chosen = needed.iter().find(|id| self.providers.contains(id)).cloned();
+        Self { chosen: chosen.unwrap_or_else(|| self.chosen.clone()), ..self }
+    }
+
     /// Whether it is unfolded at once: something is wrong with what was sent.
     fn is_open(&self) -> bool {
         self.error.is_some()
@@ -214,6 +228,7 @@ impl ProvidersSection {
             refusal: None,
             providers: viber.providers.iter().map(view).collect(),
             form: KeyForm::of(slug, viber, FormPlace::Viber).filter(|_| may_change),
+            commands: providers_to_key(viber, None),
         }
     }
 
@@ -232,11 +247,14 @@ impl KeyCard {
     }
 
     fn about(caller: &Caller, viber: &Viber, agent: &str) -> Self {
+        let commands = providers_to_key(viber, viber.agents.iter().find(|known| known.id == agent));
+        let form = KeyForm::of(&caller.team.slug, viber, FormPlace::Home).filter(|_| caller.role >= Role::Admin);
         Self {
             viber_name: viber.name.clone(),
             agent: agent.to_owned(),
             page: urls::viber(&caller.team.slug, &viber.id),
-            form: KeyForm::of(&caller.team.slug, viber, FormPlace::Home).filter(|_| caller.role >= Role::Admin),
+            form: form.map(|form| form.choosing(&commands)),
+            commands,
             said: None,
             outcome: None,
         }
@@ -255,6 +273,26 @@ pub fn keyless_provider<'a>(viber: &Viber, agent: &'a AgentInfo) -> Option<&'a s
     let is_usable = |known: &&ProviderInfo| known.has_key || known.api == "ollama" || known.api == "demo";
     let known = viber.providers.iter().find(|known| known.id == id);
     (known.filter(is_usable).is_none() && id != "echo").then_some(id)
+}
+
+/// Whether the name of a provider can stand in a command as it is: a machine may report any.
+pub fn is_word_of_command(name: &str) -> bool {
+    (1..=MAX_PROVIDER_NAME_BYTES).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// Providers that lack a key: the one that the agent's model needs, else those that the viber reports.
+fn providers_to_key(viber: &Viber, agent: Option<&AgentInfo>) -> Vec<String> {
+    let needed = agent.and_then(|agent| keyless_provider(viber, agent)).filter(|id| *id != "demo");
+    if let Some(needed) = needed.filter(|id| is_word_of_command(id)) {
+        return vec![needed.to_owned()];
+    }
+    let lacks_key = |known: &&ProviderInfo| !known.has_key && !matches!(known.api.as_str(), "ollama" | "demo");
+    let lacking = viber.providers.iter().filter(lacks_key).map(|known| known.id.as_str());
+    let lacking: Vec<&str> = lacking.filter(|id| is_word_of_command(id)).take(MAX_COMMANDS).collect();
+    let shown = if lacking.is_empty() { USUAL_PROVIDERS } else { lacking.as_slice() };
+    shown.iter().map(ToString::to_string).collect()
 }
 
 /// Asks a provider from the machine that holds the key. `key` is the one that was just set: a machine or a provider may

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-pub use revealed::{hides_something, revealed};
+pub use revealed::{hides_something, leaves_out, revealed};
 
 pub use text::AskedText;
 

@@ -24,7 +24,7 @@ use crate::{
         view::{
             Badge,
             filters::token_words,
-            message::{self, MessageDelivery, MessagePins, MessageView, SummaryFate, TaskEnding},
+            message::{self, MessageDelivery, MessagePins, MessageView, SuggestedNotes, SummaryFate, TaskEnding},
             timeline::{Decisions, TimelineEntry},
         },
     },
@@ -256,6 +256,7 @@ impl Conversation {
             summary: task
                 .filter(|_| message.role == MessageRole::Assistant)
                 .and_then(|task| self.summary_fate(caller, task)),
+            notes: task.filter(|_| self.behind.is_none()).and_then(|task| self.suggested(caller, message, task)),
             earlier: (from > 0).then(|| urls::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
         }
     }
@@ -290,7 +291,6 @@ impl Conversation {
             return None;
         }
         let applied = self.summaries.iter().find(|summary| summary.task == task.id);
-        let drafted = task.payload["compact"]["applies"] == false;
         let words = match applied {
             Some(summary) if summary.undone_at.is_none() => format!(
                 "Older turns are sent as a summary, {} → {} tokens",
@@ -298,13 +298,31 @@ impl Conversation {
                 token_words(summary.tokens_after)
             ),
             Some(_) => "A summary that was undone: the turns are sent again".to_owned(),
-            None if drafted => "The draft of a summary, not applied".to_owned(),
+            None if task.is_draft() => "The draft of a summary, not applied".to_owned(),
             None => "A summary that was not applied: the session went on meanwhile".to_owned(),
         };
         let stands = applied.is_some_and(|summary| summary.undone_at.is_none());
         let may_undo = stands && caller.role >= crate::domain::Role::Operator;
         let undo = || (task.id.clone(), urls::session_verb(&caller.team.slug, &self.session.id, "uncompact"));
         Some(SummaryFate { words, undo: may_undo.then(undo) })
+    }
+
+    /// What its agent suggests for the memory beside a summary, or in place of one.
+    fn suggested(&self, caller: &Caller, message: &Message, task: &Task) -> Option<SuggestedNotes> {
+        let is_newest = message.role == MessageRole::Assistant && message.attempt == task.attempt;
+        let told = task.result.as_ref()?.memory.as_ref().filter(|_| is_newest && task.kind != TaskKind::Work)?;
+        let notes = told["notes"].as_array()?.iter().filter(|note| note["became"] == "proposed").count();
+        let words = match notes {
+            0 => return None,
+            1 => "1 note suggested".to_owned(),
+            more => format!("{more} notes suggested"),
+        };
+        if task.is_draft() && !self.summaries.iter().any(|summary| summary.task == task.id) {
+            let words = format!("{words}, to be reviewed when the summary is applied");
+            return Some(SuggestedNotes { words, review: None });
+        }
+        let review = format!("{}#proposals", urls::pane(&caller.team.slug, &self.session.id, "memory"));
+        Some(SuggestedNotes { words, review: Some(review) })
     }
 
     /// Whether this is the last message of its task: the newest attempt's answer, or the question if there is no

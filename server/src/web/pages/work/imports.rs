@@ -215,6 +215,7 @@ impl Page {
             kept: false,
             earlier: None,
             summary: None,
+            notes: None,
             pins: None,
         }
     }

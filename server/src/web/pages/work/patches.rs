@@ -10,10 +10,12 @@ use std::{
     fmt::Write,
     ops::Range,
     sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use axum::body::Bytes;
 use protocol::{AgentStreamEvent, EventBody, TaskId};
+use tokio::time::Instant;
 
 use crate::{
     domain::{
@@ -30,6 +32,8 @@ use crate::{
 const MAX_KEPT_FRAMES: usize = 16;
 /// Most bytes that a run adds to a text without the parts being read again.
 const MAX_GROWTH_BYTES: usize = 16 * 1024;
+/// Time between two renderings of a text, for all who watch it: what comes meanwhile is rendered together.
+pub const RENDER_INTERVAL: Duration = Duration::from_millis(100);
 
 pub use outputs::SharedOutputs;
 
@@ -111,6 +115,8 @@ struct FollowedText {
     lane: OpenLane,
     entry: usize,
     text: GrowingText,
+    /// When something was last added to it.
+    rendered_at: Instant,
     /// The newest ones.
     frames: VecDeque<TextFrame>,
 }
@@ -163,8 +169,11 @@ impl SharedText {
             false => is_place && here.text.written().starts_with(text.written()),
         };
         if is_older {
-            let generation = if goes_on { here.generation } else { here.generation + 1 };
-            *here = FollowedText::new(now, generation, (lane, entry), text);
+            let (generation, rendered_at) = match goes_on {
+                true => (here.generation, here.rendered_at),
+                false => (here.generation + 1, Instant::now()),
+            };
+            *here = FollowedText { rendered_at, ..FollowedText::new(now, generation, (lane, entry), text) };
         } else if !goes_on {
             return None;
         }
@@ -190,13 +199,20 @@ impl SharedText {
             return RunPatch::Adds(frame.bytes.clone(), run.to);
         }
         let finished = here.text.finished();
-        if after < here.since || viewed.finished > finished || here.text.open().len() > MAX_CONVERSATION_BYTES {
+        // What the run says itself the viewer does not jump over.
+        if run.to < here.since || viewed.finished > finished || here.text.open().len() > MAX_CONVERSATION_BYTES {
             return RunPatch::Changes;
         }
         // Others are ahead: everything up to there at once.
         let html = here.blocks(viewed.finished..finished);
         viewed.finished = finished;
         RunPatch::Adds(log(&cursor(run.task.as_str(), run.attempt, here.seq), &html), here.seq)
+    }
+
+    /// Until when whoever watches it waits for more: it was rendered a moment ago.
+    pub fn rests_until(&self) -> Option<Instant> {
+        let until = self.followed().as_ref()?.rendered_at + RENDER_INTERVAL;
+        (Instant::now() < until).then_some(until)
     }
 
     /// A run that leaves the text as it is.
@@ -215,7 +231,7 @@ impl SharedText {
 impl FollowedText {
     fn new(at: (u32, u64), generation: u64, (lane, entry): (OpenLane, usize), text: &GrowingText) -> Self {
         let ((attempt, seq), text, frames) = (at, text.clone(), VecDeque::new());
-        Self { attempt, seq, generation, since: seq, lane, entry, text, frames }
+        Self { attempt, seq, generation, since: seq, lane, entry, text, rendered_at: Instant::now(), frames }
     }
 
     /// Adds what is new in a run; `false` when the parts have to be read instead.
@@ -236,7 +252,7 @@ impl FollowedText {
             Growth::Blocks(new) => (self.blocks(new.clone()), new),
         };
         let (from, to) = (self.seq + 1, run.to);
-        self.seq = to;
+        (self.seq, self.rendered_at) = (to, Instant::now());
         if self.frames.len() == MAX_KEPT_FRAMES {
             self.frames.pop_front();
         }
@@ -423,13 +439,33 @@ mod tests {
         let texts = SharedText::default();
         assert_eq!(read(&texts, 1, (OpenLane::Text, 3), "one"), Some(0));
         assert!(text(tell(&run, 1, &texts, &mut with(0))).ends_with("> two three</samp>\n\n"));
-        // One who was before that has all of it made anew, or reads it.
-        assert_eq!(text(tell(&run, 0, &texts, &mut with(0))), "changes");
+        // One who was before that has all of it made anew.
+        assert!(text(tell(&run, 0, &texts, &mut with(0))).contains("<p>one two three</p>"));
         assert_eq!(read(&texts, 2, (OpenLane::Text, 3), "one two"), Some(0), "an older one of the same text");
         assert_eq!(read(&texts, 2, (OpenLane::Text, 3), "two"), None, "an older one of another");
         assert_eq!(read(&texts, 4, (OpenLane::Text, 3), "one two three four"), Some(0));
         assert_eq!(read(&texts, 5, (OpenLane::Text, 3), "five"), Some(1), "another text in the same place");
         assert_eq!(text(tell(&run_from(6, &[delta("six")]), 5, &texts, &mut with(0))), "changes");
+    }
+
+    #[test]
+    fn a_text_rests_after_each_rendering() {
+        let texts = SharedText::default();
+        assert_eq!(texts.rests_until(), None);
+        read(&texts, 0, (OpenLane::Text, 3), "one");
+        let rendered = |at: Instant| texts.followed().as_mut().expect("a text").rendered_at = at;
+        let long_ago = Instant::now().checked_sub(RENDER_INTERVAL).expect("an instant");
+        rendered(long_ago);
+        assert_eq!(texts.rests_until(), None);
+        tell(&run(&[delta(" two")]), 0, &texts, &mut with(0));
+        assert!(texts.followed().as_ref().is_some_and(|here| here.rendered_at > long_ago));
+        // Whoever reads the same text later does not put it off.
+        let soon = Instant::now() + 10 * RENDER_INTERVAL;
+        rendered(soon);
+        read(&texts, 2, (OpenLane::Text, 3), "one two three");
+        assert_eq!(texts.rests_until(), Some(soon + RENDER_INTERVAL));
+        read(&texts, 3, (OpenLane::Text, 4), "another");
+        assert!(texts.rests_until() < Some(soon));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use comrak::{
 };
 
 /// Longer numbers in such brackets are no footnotes.
-const MAX_FOOTNOTE_DIGITS: usize = 3;
+pub(super) const MAX_FOOTNOTE_DIGITS: usize = 3;
+/// What the name of a footnote begins with where the note stands.
+pub(super) const NOTE_TAG: &str = "<sup class=\"note\">";
 
 /// Adapts a text to the page. What becomes of a part does not depend on what stands far from it: a text is rendered in
 /// pieces while it is written.
@@ -111,7 +113,8 @@ fn raise_footnote<'a>(arena: &'a Arena<'a>, node: Node<'a>) {
                 node.prepend(paragraph);
             }
             paragraph.prepend(arena.alloc(NodeValue::Text(" ".into()).into()));
-            paragraph.prepend(raised(&note.name));
+            let name = format!("{NOTE_TAG}{}</sup>", ammonia::clean_text(&note.name));
+            paragraph.prepend(arena.alloc(NodeValue::Raw(name).into()));
             while let Some(block) = node.first_child() {
                 node.insert_before(block);
             }

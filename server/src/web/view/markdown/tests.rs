@@ -279,8 +279,9 @@ fn a_formula_is_code() {
 #[test]
 fn footnotes_are_raised_where_they_are_named_and_where_they_stand() {
     let html = agent("Fast[^1], safe[^why].\n\n[^1]: Measured *twice*.\n\n    - by hand\n[^why]: a <b>\n[^3]: [^1]\n");
-    let expected = "<p>Fast<sup>1</sup>, safe<sup>why</sup>.</p>\n<p><sup>1</sup> Measured <em>twice</em>.</p>\n<ul>\n\
-                    <li>by hand</li>\n</ul>\n<p><sup>why</sup> a &lt;b&gt;</p>\n<p><sup>3</sup> <sup>1</sup></p>\n";
+    let expected = "<p>Fast<sup>1</sup>, safe<sup>why</sup>.</p>\n<p><sup class=\"note\">1</sup> Measured <em>twice</em>.\
+                    </p>\n<ul>\n<li>by hand</li>\n</ul>\n<p><sup class=\"note\">why</sup> a &lt;b&gt;</p>\n\
+                    <p><sup class=\"note\">3</sup> <sup>1</sup></p>\n";
     assert_eq!(html, expected);
     assert_eq!(agent("Fast[^1] and[^2]."), "<p>Fast<sup>1</sup> and<sup>2</sup>.</p>\n");
     for plain in ["the class [^a-z] matches", "[^]", "[^1", "[^12345]", "[^ 1]"] {

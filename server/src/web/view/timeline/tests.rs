@@ -57,6 +57,23 @@ fn the_open_tail_continues_the_parts() {
 }
 
 #[test]
+fn ids_of_footnotes_are_the_messages_and_the_texts_own() {
+    let source = "Fast[^1].\n\n[^1]: Measured.\n";
+    for seq in [3, 4] {
+        let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0).numbered(seq);
+        builder.part(&call("1", "shell"));
+        builder.part(&Part::text(source));
+        builder.event(&event(json!({"type": "text-delta", "content": source})));
+        let entries = builder.finish(true);
+        assert_eq!(entries.iter().map(|entry| entry.index).collect::<Vec<_>>(), [0, 1, 2]);
+        for entry in &entries[1..] {
+            let EntryContent::Prose(html) = &entry.body else { panic!("{entry:?}") };
+            assert!(html.contains(&format!("id=\"m-{seq}-{}-note-1\"", entry.index)), "{html}");
+        }
+    }
+}
+
+#[test]
 fn a_withdrawn_step_takes_back_what_it_said() {
     let mut builder = TimelineBuilder::new(TextAuthor::Agent, 0);
     builder.part(&Part::text("kept"));

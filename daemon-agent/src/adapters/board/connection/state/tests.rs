@@ -62,6 +62,7 @@ fn welcome(acked: Vec<(AttemptRef, u64)>, window: Window) -> ToDaemon {
         over: Vec::new(),
         stopped: Vec::new(),
         cmds_from: 1,
+        team_rules: None,
     }))
 }
 

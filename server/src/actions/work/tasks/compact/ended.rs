@@ -7,7 +7,7 @@ use protocol::{SessionId, TaskId, TeamId, context::SUMMARY_HEADING, tokens};
 
 use super::{super::overflow, CompactionOutcome, of_task};
 use crate::{
-    actions::AfterCommit,
+    actions::{AfterCommit, memory},
     db::{self, Change, audit::Entry, messages::summaries},
     domain::{
         By, Session, Task, TaskKind, TaskState,
@@ -90,7 +90,8 @@ pub(in crate::actions) async fn compaction_ended(
         return Ok(());
     };
     let (compaction, text) = (of_task(&task)?, db::clean(text));
-    if compaction.notes_after.is_some() {
+    // A draft's notes are taken when somebody applies it.
+    if compaction.notes_after.is_some() && compaction.applies {
         summaries::set_noted(tx, &task.session_id, compaction.up_to).await?;
     }
     // Vibers check their summaries; what one says is not believed.
@@ -118,11 +119,17 @@ pub(in crate::actions) async fn transfer_failed(
     }
 }
 
-/// Whether the summary that it merges still stands, or still none does.
+/// Whether the summary that it merges still stands, or still none does, and nothing of what it tells of was started over:
+/// an answer that is still to come would be hidden by it.
 async fn stands_on(tx: &mut Change<'_>, task: &Task, compaction: &Compaction) -> Result<bool> {
     let now = tx.now;
     let standing = tx.query(summaries::standing_query(&task.session_id, ALL_SEQS, now)).await?;
-    Ok(standing.map(|standing| standing.task) == compaction.base)
+    if standing.as_ref().map(|standing| &standing.task) != compaction.base.as_ref() {
+        return Ok(false);
+    }
+    // Who starts over what the summary before tells of undoes that.
+    let told = (standing.map_or(0, |standing| standing.summary.up_to), compaction.up_to);
+    Ok(!summaries::asked_over(tx, &task.session_id, told, task.message_seq).await?)
 }
 
 async fn apply(tx: &mut Change<'_>, task: &Task, compaction: &Compaction, text: String) -> Result<AppliedSummary> {
@@ -186,7 +193,8 @@ async fn begin(
     Ok(())
 }
 
-/// Applies a summary that somebody read, and perhaps changed: the text in the place of the one that the task made.
+/// Applies a summary that somebody read, and perhaps changed: the text in the place of the one that the task made. The notes
+/// of a draft become proposals.
 pub async fn apply_edited(
     board: &Board,
     team: &TeamId,
@@ -206,7 +214,7 @@ pub async fn apply_edited(
         false => format!("{SUMMARY_HEADING}\n{}", text.trim()),
     };
     let asked = Arc::new((session.clone(), basis.clone(), text));
-    let (applied, after) = board
+    let (applied, after, notes) = board
         .change(team, by, move |tx| {
             let asked = asked.clone();
             Box::pin(async move {
@@ -232,7 +240,7 @@ pub async fn apply_edited(
                     stands: true,
                 };
                 if let Some(same) = earlier.filter(|earlier| is_standing && earlier.summary.text == *text) {
-                    return Ok((applied(&same), after));
+                    return Ok((applied(&same), after, false));
                 }
                 let went_on = || Error::conflict("went_on", "the session went on: compact it anew");
                 if is_standing || !stands_on(tx, &task, &compaction).await? {
@@ -254,14 +262,22 @@ pub async fn apply_edited(
                 let by = tx.by.actor.id().to_owned();
                 let new = Task { created_by: by, ..task.clone() };
                 let summary = self::apply(tx, &new, &compaction, text.clone()).await?;
+                let mut notes = false;
+                if compaction.notes_after.is_some() && !compaction.applies {
+                    summaries::set_noted(tx, session, compaction.up_to).await?;
+                    notes = db::proposals::release(tx, session, basis).await?;
+                }
                 let detail = format!("{session}, as it was edited");
                 db::audit::append(tx, Entry::new("context.compact", basis.as_str()).detail(&detail)).await?;
                 after.task(session, basis);
-                Ok::<_, Error>((applied(&summary), after))
+                Ok::<_, Error>((applied(&summary), after, notes))
             })
         })
         .await?;
     after.publish(board, team);
+    if notes {
+        board.shutdown.spawn(memory::follow(board.clone(), team.clone(), applied.task.viber_id.clone()));
+    }
     Ok(applied)
 }
 

@@ -6,12 +6,16 @@ use protocol::{MessageId, context::ContextBudget};
 use super::*;
 use crate::domain::{
     Part, TaskState,
-    context::{DEFAULT_KEPT_TURNS, Exchange, PastMessage, Pins, Summary},
+    context::{DEFAULT_KEPT_TURNS, Exchange, PastMessage, Pin, Pins, PlanReason, Summary},
 };
 
 /// Turns that take about so many tokens each, with the seqs 1, 3, 5 …
 fn past(turns: usize, tokens: usize, summary: Option<Summary>) -> Past {
-    let mut past = Past::new(u64::MAX, Pins::default(), summary);
+    pinned_past(turns, tokens, summary, Pins::default())
+}
+
+fn pinned_past(turns: usize, tokens: usize, summary: Option<Summary>, pins: Pins) -> Past {
+    let mut past = Past::new(u64::MAX, pins, summary);
     for n in (0..turns).rev() {
         let seq = 2 * n as u64 + 1;
         let id = |seq: u64| -> Option<MessageId> { format!("msg_{seq:032x}").parse().ok() };
@@ -72,6 +76,47 @@ fn as_many_turns_stand_as_leave_enough_room() {
     assert_eq!(of(2, StandingTurns::Enough), None, "there is nothing to compact");
     assert_eq!(standing(of(20, StandingTurns::Exactly(9)).expect("a range"), 20), 9);
     assert_eq!(of(20, StandingTurns::Exactly(20)), None);
+}
+
+/// What `to_each_turn` answers, with a plan for each turn.
+fn one_by_one(past: &Past, turns: usize, settings: &PlanSettings) -> Vec<CompactionTo> {
+    let of = |keep: usize| {
+        let range = range(past, settings, StandingTurns::Exactly(keep))?;
+        Some(CompactionTo { up_to: range.up_to, keep: keep as u64, frees: range.frees() })
+    };
+    (1..turns).rev().filter_map(of).filter(|to| to.frees > 0).collect()
+}
+
+#[test]
+fn compacting_to_a_turn_frees_what_its_own_plan_says() {
+    let summary = || Some(Summary { text: format!("- It began.\n{}", "wor ".repeat(90)), up_to: 4 });
+    let settings = settings(40_000);
+    for (turns, tokens, summary) in [(12, 200, None), (30, 60, None), (5, 2_000, None), (9, 300, summary())] {
+        let past = past(turns, tokens, summary);
+        let next = plan(&past, &settings);
+        assert_eq!(next.why, PlanReason::Fits { kept_turns: DEFAULT_KEPT_TURNS });
+        let found = to_each_turn(&past, &settings, &next);
+        assert!(found.len() > 2 && found.iter().all(|to| to.keep > 0), "{found:?}");
+        assert_eq!(found, one_by_one(&past, turns, &settings));
+    }
+    let nothing = past(1, 900, None);
+    assert!(to_each_turn(&nothing, &settings, &plan(&nothing, &settings)).is_empty(), "the newest turn stands");
+}
+
+#[test]
+fn what_is_pinned_is_not_freed() {
+    let answer: MessageId = format!("msg_{:032x}", 2).parse().expect("an id");
+    let pins = [Pin { message: answer, call: None, place: 1 }].into_iter().collect();
+    let (past, settings) = (pinned_past(8, 900, None, pins), settings(40_000));
+    let found = to_each_turn(&past, &settings, &plan(&past, &settings));
+    let all = self::past(8, 900, None);
+    let unpinned = to_each_turn(&all, &settings, &plan(&all, &settings));
+    assert_eq!((unpinned.len(), found.iter().any(|to| to.keep == 7)), (7, false), "the oldest by itself: {found:?}");
+    assert!(!found.is_empty());
+    for to in &found {
+        let other = unpinned.iter().find(|other| other.keep == to.keep).expect("it frees more");
+        assert!(other.frees - to.frees > 900, "{to:?} {other:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod compact;
 use askama::Template;
 use axum::{
     extract::{Form, State},
+    http::StatusCode,
     response::{IntoResponse, Redirect, Response},
 };
 use protocol::{
@@ -24,6 +25,7 @@ use crate::{
             MessageShare, PlanReason,
             compaction::OFFERED_PERCENTS,
             overview::{ContextOverview, HistoryEntry, TaskTokens, WhatIf, WhatIfAction, percent},
+            pins::MAX_PINS,
         },
     },
     error::Error,
@@ -53,13 +55,15 @@ const CHART_HEIGHT: u64 = 40;
 pub struct ContextPane {
     overview: ContextOverview,
     compact: CompactPane,
+    pins: u64,
     last_seq: u64,
 }
 
 impl ContextPane {
     pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, DbError> {
         let overview = db::contexts::overview(tx, session).await?;
-        Ok(Self { overview, compact: CompactPane::read(tx, session).await?, last_seq: session.last_seq })
+        let pins = db::messages::pins::count(tx, &session.id).await?;
+        Ok(Self { overview, compact: CompactPane::read(tx, session).await?, pins, last_seq: session.last_seq })
     }
 }
 
@@ -72,6 +76,8 @@ pub struct ContextView<'a> {
     context: &'a PaneContext,
     layers: Vec<LayerRow<'a>>,
     bars: Vec<TaskBar>,
+    /// How many pins there may be, when there are no fewer.
+    most_pins: Option<u64>,
     last_seq: u64,
 }
 
@@ -129,7 +135,17 @@ pub async fn pin(
         _ => return Err(Error::NotFound.into()),
     };
     let change = PinChange { message: form.message, call: Some(call).filter(|call| !call.is_empty()), pinned };
-    pins::set(&board, &caller.team.id, &caller.by, &id, change).await?;
+    match pins::set(&board, &caller.team.id, &caller.by, &id, change).await {
+        // The tab says so, and has what can be taken away.
+        Err(Error::Conflict { code: "too_many_pins", .. }) if wants == Wants::Fragment && form.at.is_some() => {
+            let tab = urls::pane(&caller.team.slug, &id, Tab::Context.word());
+            return Ok((StatusCode::NO_CONTENT, [("hx-redirect", tab)]).into_response());
+        }
+        Err(Error::Conflict { code: "too_many_pins", .. }) => {
+            return answer(&board, &caller, &id, wants, Tab::Context).await;
+        }
+        set => set?,
+    }
     if let Some(seq) = form.at {
         let last = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
         // A fragment is cut from the page that ends with the message.
@@ -182,7 +198,8 @@ impl<'a> ContextView<'a> {
             TaskBar { x: n * 10, y: CHART_HEIGHT - height, height }
         });
         let (layers, bars) = (layers.collect(), bars.collect());
-        Self { data, compact: &pane.compact, context, layers, bars, last_seq: pane.last_seq }
+        let most_pins = (context.may_act && pane.pins >= MAX_PINS).then_some(MAX_PINS);
+        Self { data, compact: &pane.compact, context, layers, bars, most_pins, last_seq: pane.last_seq }
     }
 
     fn threshold_x(&self) -> String {

@@ -2,13 +2,14 @@
 //! the whole memory of the viber.
 
 use askama::Template;
-use protocol::{Policy, SessionId, ViberId};
+use protocol::{Policy, SessionId, TaskId, ViberId};
 
 use super::PaneContext;
 use crate::{
     db::{self, TeamTx},
     domain::{
-        Edit, EditState, File, FileText, Policies, Proposal, Session,
+        Edit, EditState, File, FileText, Policies, Proposal, Session, TaskKind,
+        context::compaction::Compaction,
         memory::{MEMORY_FILE, RequestContext, SentExcerpt},
         plan::ProposalKind,
     },
@@ -53,12 +54,26 @@ async fn shown(
         None => KnownFile::Unknown,
     };
     let attempt = db::attempts::load_with_task(tx, &proposal.task_id, proposal.attempt).await?;
-    let message = attempt.map(|attempt| {
-        let seq = attempt.message_seq;
-        (seq, session.last_seq.saturating_sub(seq) > NEWEST_PAGE_MESSAGES)
-    });
+    let turns = match &attempt {
+        Some(attempt) if attempt.kind != TaskKind::Work => noted_turns(tx, session, &proposal.task_id).await?,
+        _ => None,
+    };
+    let place = |seq: u64| (seq, session.last_seq.saturating_sub(seq) > NEWEST_PAGE_MESSAGES);
+    let message = attempt.map(|attempt| place(attempt.message_seq));
+    let turns = turns.map(|(first, last)| (place(first), place(last)));
     let base = proposal.base.clone();
-    Ok(ShownProposal::new(proposal, base, known).about(hash.unwrap_or_default()).with_message(message))
+    let shown = ShownProposal::new(proposal, base, known).about(hash.unwrap_or_default());
+    Ok(shown.with_message(message).with_turns(turns))
+}
+
+/// The seqs of the first and the last question that a compaction's notes were taken of.
+async fn noted_turns(tx: &mut TeamTx<'_>, session: &Session, task: &TaskId) -> Result<Option<(u64, u64)>> {
+    let task = db::tasks::load(tx, task).await?;
+    let kept = task.and_then(|task| task.payload.get("compact").cloned());
+    let compaction: Option<Compaction> = kept.and_then(|kept| serde_json::from_value(kept).ok());
+    let Some(Compaction { up_to, notes_after: Some(after), .. }) = compaction else { return Ok(None) };
+    let first = db::tasks::first_asked(tx, &session.id, (after, up_to)).await?;
+    Ok(first.map(|first| (first, up_to)))
 }
 
 impl MemoryPane {

@@ -21,7 +21,7 @@ use crate::{
     },
     error::Result,
     web::pages::{
-        asks::{hides_something, is_whole, revealed},
+        asks::{hides_something, is_whole, leaves_out, revealed},
         proposals::{self, KnownFile, ProposalEditor, ProposalView, ShownProposal},
     },
     web::{
@@ -396,8 +396,7 @@ impl<'a> PlanView<'a> {
 
     /// Whether a plan says something that does not show when it is rendered.
     fn hides(&self, text: &str) -> bool {
-        let is_definition = |line: &str| line.trim_start().starts_with('[') && line.contains("]:");
-        text.contains("<!") || text.lines().any(is_definition) || hides_something(text)
+        hides_something(text) || leaves_out(text, &self.rendered(text))
     }
 
     fn is_whole(&self, asked: &Approval) -> bool {

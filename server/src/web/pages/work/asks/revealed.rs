@@ -10,6 +10,8 @@ use crate::web::view::escape;
 const MAX_SHOWN_SPACES: usize = 40;
 /// Empty lines in a row that are shown as they are.
 const MAX_SHOWN_EMPTY_LINES: usize = 3;
+/// Longest name of a language of code, bytes.
+const MAX_LANGUAGE_BYTES: usize = 20;
 /// Letters outside of Latin that are of one shape with a Latin one stand in these ranges, and mixed with it in a word they are
 /// a disguise: Greek and Cyrillic with what extends them, Armenian, Cherokee, letters as signs, full width, mathematical letters.
 const LOOKALIKE_RANGES: &[(u32, u32)] = &[
@@ -46,6 +48,53 @@ pub fn revealed(text: &str) -> String {
 /// Whether something in the text does not show, or looks like something else.
 pub fn hides_something(text: &str) -> bool {
     revealed(text).contains(r#"<span class="odd""#)
+}
+
+/// Whether some words of a Markdown text do not stand, in their order, in what it is rendered as: comments, addresses and
+/// definitions show nothing.
+pub fn leaves_out(source: &str, html: &str) -> bool {
+    let text = text_of(html);
+    let mut shown = words(&text);
+    !source.lines().map(content).flat_map(words).all(|word| shown.any(|other| other == word))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// A line without what only says how it is rendered: the number and the box of an item, the language of code.
+fn content(line: &str) -> &str {
+    let line = line.trim_start_matches([' ', '\t', '>', '-', '*', '+']);
+    let unnumbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let line = match unnumbered.strip_prefix(['.', ')']) {
+        Some(rest) if unnumbered.len() < line.len() => rest.trim_start(),
+        _ => line,
+    };
+    let line = ["[x] ", "[X] "].iter().find_map(|checked| line.strip_prefix(*checked)).unwrap_or(line);
+    let language = ["```", "~~~"].iter().find_map(|fence| line.strip_prefix(*fence));
+    match language {
+        Some(language) if language.len() <= MAX_LANGUAGE_BYTES && words(language).count() <= 1 => "",
+        _ => line,
+    }
+}
+
+/// What stands between the tags. An attribute may hold `>`.
+fn text_of(html: &str) -> String {
+    let (mut text, mut in_tag, mut quote) = (String::with_capacity(html.len()), false, None);
+    for c in html.chars() {
+        match c {
+            '<' if !in_tag => {
+                in_tag = true;
+                text.push(' ');
+            }
+            c if !in_tag => text.push(c),
+            c if quote == Some(c) => quote = None,
+            '"' | '\'' if quote.is_none() => quote = Some(c),
+            '>' if quote.is_none() => in_tag = false,
+            _ => {}
+        }
+    }
+    text
 }
 
 fn blank_run(html: &mut String, text: &str) -> usize {
@@ -179,6 +228,25 @@ mod tests {
         ] {
             assert!(revealed(text).contains(due), "{text:?}: {}", revealed(text));
             assert!(hides_something(text));
+        }
+    }
+
+    #[test]
+    fn what_markdown_leaves_out_is_noticed() {
+        let plan = "# Say *hello*\n\n1. One\n2) [x] Two\n- [ ] a_b\n\n```sh\nls -l\n```\n";
+        let html = "<h1>Say <em>hello</em></h1><ol><li>One</li><li><input type=\"checkbox\" checked> Two</li></ul>\
+                    <p>a_b</p><pre><code class=\"language-sh\">ls -l\n</code></pre>";
+        assert!(!leaves_out(plan, html));
+        assert!(!leaves_out("a & b < c", "<p>a &amp; b &lt; c</p>") && !leaves_out("", ""));
+        for (source, html) in [
+            ("Go <!-- remove all -->on", "<p>Go on</p>"),
+            ("> [x]: /u 'remove all'", "<blockquote></blockquote>"),
+            ("[x\ny]: /u 'remove all'", ""),
+            ("[docs](https://evil.example)", "<p><a href=\"https://evil.example\">docs</a></p>"),
+            ("```sh remove all\nls\n```", "<pre><code class=\"language-sh\">ls</code></pre>"),
+            ("a ![b](c 'd > e')", "<p>a <img alt=\"b\" title=\"d > e\"> b c</p>"),
+        ] {
+            assert!(leaves_out(source, html), "{source:?}");
         }
     }
 

@@ -9,11 +9,12 @@ use std::{
 };
 
 use axum::body::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 use protocol::{Instant, SessionId, TaskId};
 
 use crate::{
     actions,
+    domain::Committed,
     error::Result,
     live::{self, Cursor, StreamEnd, StreamFrame},
     state::Board,
@@ -36,6 +37,8 @@ use crate::{
 
 /// Time between two looks at the entries of the open message.
 const TIMELINE_INTERVAL: Duration = Duration::from_millis(120);
+/// Runs that are taken together have so many bytes at most.
+const MAX_JOINED_BYTES: usize = 16 * 1024;
 
 type Frames = Pin<Box<dyn Stream<Item = StreamFrame> + Send>>;
 
@@ -45,8 +48,12 @@ pub struct WatchedConversation {
     /// The task that is followed, and its frames until they end.
     task: Option<TaskId>,
     frames: Option<Frames>,
+    /// A frame that came behind others that were taken together.
+    behind: Option<StreamFrame>,
     /// The text at its end, as all who watch it see it.
     text: Arc<SharedText>,
+    /// Until when no frame is taken: the text was rendered a moment ago.
+    rests_until: Option<tokio::time::Instant>,
     /// The cursor that the tab came with, until it was checked.
     came: Option<(TaskId, Cursor)>,
     /// The tab came with a cursor that cannot be read.
@@ -99,12 +106,13 @@ pub struct LookOutcome {
 
 /// The next frame of the followed task; pending for ever when none is followed.
 pub async fn next(watched: &mut Option<WatchedConversation>) -> StreamFrame {
-    if let Some(frames) = watched.as_mut().and_then(|watched| watched.frames.as_mut())
-        && let Some(frame) = frames.next().await
-    {
-        return frame;
-    }
     if let Some(watched) = watched {
+        if let Some(until) = watched.rests_until.filter(|until| *until > tokio::time::Instant::now()) {
+            tokio::time::sleep_until(until).await;
+        }
+        if let Some(frame) = watched.next_frame().await {
+            return frame;
+        }
         watched.frames = None;
     }
     std::future::pending().await
@@ -117,7 +125,9 @@ impl WatchedConversation {
             id,
             task: None,
             frames: None,
+            behind: None,
             text: Arc::default(),
+            rests_until: None,
             lost: came.is_none() && !cursor.is_empty(),
             came,
             at: Cursor::START,
@@ -132,6 +142,38 @@ impl WatchedConversation {
             current: false,
             again: true,
         }
+    }
+
+    /// The next frame. Runs that came while the text rested are one, so that it is rendered once for all of them.
+    async fn next_frame(&mut self) -> Option<StreamFrame> {
+        if let Some(frame) = self.behind.take() {
+            return Some(frame);
+        }
+        let frames = self.frames.as_mut()?;
+        let frame = frames.next().await?;
+        let has_rested = self.rests_until.take().is_some();
+        let (run, after) = match frame {
+            StreamFrame::Events { run, after } if has_rested => (run, after),
+            frame => return Some(frame),
+        };
+        let (mut bytes, mut runs) = (run.size(), vec![run]);
+        while let Some(Some(frame)) = frames.next().now_or_never() {
+            match frame {
+                StreamFrame::Events { run, .. } if bytes + run.size() <= MAX_JOINED_BYTES && follows(&runs, &run) => {
+                    bytes += run.size();
+                    runs.push(run);
+                }
+                frame => {
+                    self.behind = Some(frame);
+                    break;
+                }
+            }
+        }
+        let run = match runs.as_slice() {
+            [alone] => alone.clone(),
+            runs => Arc::new(Committed::joined(runs)),
+        };
+        Some(StreamFrame::Events { run, after })
     }
 
     /// When a look is due by itself.
@@ -154,6 +196,7 @@ impl WatchedConversation {
                 match patches::tell(&run, after.max(covered), &self.text, &mut open.text) {
                     RunPatch::Adds(bytes, seq) if bytes.len() <= MAX_CONVERSATION_BYTES => {
                         self.at.seq = seq;
+                        self.rests_until = self.text.rests_until();
                         // The last entry grew: it is sent anew when it is complete.
                         if let Some(last) = open.entries.last_mut() {
                             last.1 = 0;
@@ -220,7 +263,8 @@ impl WatchedConversation {
         if other || self.first || (self.frames.is_none() && !task.state.is_final()) {
             let at = Cursor { attempt: task.attempt, seq: self.at.seq.max(conversation.seq) };
             let frames = live::follow(board, &caller.team.id, &task.id, Some(Ok(at)));
-            self.frames = (!task.state.is_final() || conversation.growing.is_some()).then(|| frames.boxed());
+            self.frames = (!task.state.is_final() || conversation.growing.is_some()).then(|| frames.fuse().boxed());
+            self.behind = None;
         }
         self.task = Some(task.id.clone());
         self.first = false;
@@ -245,6 +289,7 @@ impl WatchedConversation {
             if let Some(open) = &mut self.open {
                 open.text = text;
             }
+            self.rests_until = self.text.rests_until();
         } else {
             self.open = None;
         }
@@ -325,6 +370,11 @@ impl WatchedConversation {
         actions::sessions::mark_read(board, &caller.team.id, &caller.by, &operator.id, &self.id).await?;
         Ok(true)
     }
+}
+
+/// Whether a run goes on where those before it end.
+fn follows(runs: &[Arc<Committed>], run: &Committed) -> bool {
+    runs.last().is_some_and(|last| (last.attempt, last.to + 1) == (run.attempt, run.from))
 }
 
 /// What calls that work have put out.

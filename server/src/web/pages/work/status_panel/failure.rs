@@ -4,14 +4,12 @@ use protocol::{Capability, ErrorCode, TaskError};
 
 use crate::{
     domain::{Task, TaskState, WaitingFor},
-    web::pages::{conversation::Conversation, preflight::MAX_OFFERED_MODELS},
+    web::pages::{conversation::Conversation, preflight::MAX_OFFERED_MODELS, providers::is_word_of_command},
     web::{urls, view::truncate::truncate_escaped},
 };
 
 /// What is shown of a step that the viber suggests after an error, bytes of HTML.
 const MAX_NEXT_STEP_BYTES: usize = 2_000;
-/// Longest name of a provider that is put into a command, bytes.
-const MAX_PROVIDER_NAME_BYTES: usize = 40;
 /// Longest goal that a link carries along, bytes.
 const MAX_LINKED_GOAL_BYTES: usize = 1_500;
 /// What is said to an agent that ended before its work was done.
@@ -165,12 +163,7 @@ impl FailureView {
     /// A provider that did not accept a viber's key, or a key that is missing; `None` when the error does not name the
     /// provider, whose name becomes a part of a command.
     pub(super) fn of_refused_key(error: &TaskError, viber: &str) -> Option<Self> {
-        let is_name = |name: &str| {
-            (1..=MAX_PROVIDER_NAME_BYTES).contains(&name.len())
-                && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-        };
-        let (provider, said) = error.message.split_once(": ").filter(|(name, _)| is_name(name))?;
+        let (provider, said) = error.message.split_once(": ").filter(|(name, _)| is_word_of_command(name))?;
         if error.code != ErrorCode::ProviderAuth {
             return None;
         }

@@ -93,6 +93,9 @@ const PIECES: &[&str] = &[
     "</memory_suggestion>",
     "```artifact_deltas\n",
     "[]\n",
+    "[^1",
+    "$x^2",
+    "$$\n",
 ];
 
 #[test]
@@ -163,6 +166,9 @@ fn what_a_hostile_text_costs_is_bounded() {
         "ü**".repeat(60_000),
         "</memory_suggestion>".repeat(10_000),
         "<".repeat(200_000),
+        "$a^ ".repeat(4_000),
+        "a$$ $".repeat(3_000),
+        "[^1".repeat(5_000),
     ];
     for source in texts {
         let began = std::time::Instant::now();
@@ -188,6 +194,18 @@ fn what_is_open_is_closed() {
         ("2 * 3 is", "2 * 3 is"),
         ("snake_case_name", "snake_case_name"),
         ("| a | b |\n|---|---|\n| 1", "<td>1</td>"),
+        ("| a | b", "<th>b</th>"),
+        ("| a | **b", "<th><strong>b</strong></th>"),
+        ("Text.\n\n| a | b |\n|:-", "<th>b</th>"),
+        ("a | b", "<p>a | b</p>"),
+        ("so $x^2 + y", "<p>so <code>x^2 + y</code></p>"),
+        ("**so $\\frac{a}{", "<strong>so <code>\\frac{a}{</code></strong>"),
+        ("$$\n\\frac{a}{b}\n$", "<code>\\frac{a}{b}\n</code>"),
+        ("from $5 to $10 a d", "<p>from $5 to $10 a d</p>"),
+        ("set $HOME/b", "<p>set $HOME/b</p>"),
+        ("Fast[^1", "<p>Fast<sup>1</sup></p>"),
+        ("Fast[^", "<p>Fast</p>"),
+        ("the class [^a-z", "<p>the class [^a-z</p>"),
         ("```\nlet **a", "let **a</code>"),
     ] {
         let html = GrowingText::new(source.to_owned()).open;

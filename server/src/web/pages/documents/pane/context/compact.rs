@@ -75,6 +75,8 @@ pub struct CompactForm {
     instructions: String,
     /// There when it is only to be drafted.
     preview: Option<String>,
+    /// Newest turns that stand; as many as leave enough room when absent.
+    keep: Option<usize>,
     /// The summary of the draft, as it was edited.
     summary: Option<String>,
     basis: Option<TaskId>,
@@ -100,6 +102,7 @@ pub async fn compact(
         let new = NewCompaction {
             instructions: Some(form.instructions),
             preview: form.preview.is_some(),
+            keep: form.keep,
             ..NewCompaction::of(TaskKind::Compact)
         };
         start(&board, &caller, &id, new).await?;
