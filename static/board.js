@@ -201,6 +201,19 @@
     each(document, "textarea[data-draft]", (area) => store.set(drafted(area), area.value));
     say("That did not reach the Board. What you wrote is kept.");
   });
+  // A refusal without what it was to bring stands above its form, which stays, too.
+  document.addEventListener("htmx:before:swap", (event) => {
+    const ctx = event.detail?.ctx;
+    if (!ctx?.select || !(ctx.response?.status >= 400)) return;
+    const said = new DOMParser().parseFromString(ctx.text, "text/html");
+    const alert = said.querySelector("[role=alert]");
+    if (!alert || said.querySelector(ctx.select)) return;
+    event.preventDefault();
+    const form = ctx.sourceElement;
+    const before = form.previousElementSibling;
+    if (before?.matches(".callout[role=alert]")) before.remove();
+    form.before(document.adoptNode(alert));
+  });
   // A card that is decided takes the place of all of them: what was filled into the others goes along.
   let filled = [];
   const field = (card, one) => `${card} [name="${one.name}"]${one.type === "radio" ? `[value="${CSS.escape(one.value)}"]` : ""}`;

@@ -1,6 +1,6 @@
 //! A question says what compacting up to its turn would free, and has a button for that.
 
-use board_tests::{Engine, board::HOME};
+use board_tests::{Browser, Engine, board::HOME, browser::Scripts};
 use serde_json::{Value, json};
 
 use super::compact::{SUMMARY, asks, end, has, long, told};
@@ -62,3 +62,21 @@ async fn its_button_drafts_that_compaction(engine: Engine) {
 }
 
 on_both_databases!(a_question_says_what_compacting_up_to_it_frees, its_button_drafts_that_compaction);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_stands_above_its_form_and_takes_nothing_away() {
+    let fixture = long(Engine::Sqlite, 2).await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/{HOME}/sessions/{}?pane=context", fixture.board.url, fixture.session())).await;
+    for _ in 0..2 {
+        browser.click("#compact button[name=at_once]").await;
+        browser.sees("#compact .callout[role=alert]", "There is nothing to compact yet").await;
+    }
+    assert_eq!(browser.count("#pane-body .callout[role=alert]").await, 1, "the newest alone");
+    assert!(browser.has("#compact button[name=preview]").await && browser.has(".turns li").await);
+    // A refused answer is written to the console by the browser itself.
+    let errors = browser.console_errors().await;
+    assert!(errors.iter().all(|error| error.contains("409")), "{errors:?}");
+    fixture.board.assert_invariants().await;
+}
