@@ -333,6 +333,7 @@
   let height, frame;
   const keep = () => {
     const talk = scroller();
+    if (!talk) return;
     const more = talk.scrollHeight - height;
     height = talk.scrollHeight;
     if (!more || talk.scrollTop >= -48) return;
