@@ -159,6 +159,30 @@ fn who_has_the_file_open_for_a_moment_is_waited_for() {
 }
 
 #[test]
+fn who_writes_to_content_that_is_taken_back_loses_nothing() {
+    let fixture = Fixture::new();
+    let base = fixture.file("log.md", "one\n");
+    let path = fixture.at("log.md");
+    // It writes to the displaced file when another has written to the new one.
+    let script = "exec 3>> \"$1\"; echo open; until grep -q other \"$1\"; do sleep 0.01; done; echo editor >&3";
+    let mut editor = std::process::Command::new("sh");
+    let editor = editor.args(["-c", script, "sh"]).arg(&path).stdout(std::process::Stdio::piped());
+    let mut editor = editor.spawn().expect("a shell");
+    editor.stdout.as_mut().expect("piped").read_exact(&mut [0; 5]).expect("it has the file open");
+    let script = "until grep -q board \"$1\"; do sleep 0.01; done; echo other >> \"$1\"";
+    let mut other = std::process::Command::new("sh");
+    let mut other = other.args(["-c", script, "sh"]).arg(&path).spawn().expect("a shell");
+    fixture.put("log.md", Some(&base), "one\nboard\n");
+    assert!(other.wait().expect("it ran").success() && editor.wait().expect("it ran").success());
+    let kept = fixture.names(TRASH_FOLDER);
+    let kept: String = kept.iter().map(|name| fixture.text(&format!("{TRASH_FOLDER}/{name}"))).collect();
+    let all = fixture.text("log.md") + &kept;
+    for line in ["editor\n", "other\n", "board\n"] {
+        assert!(all.contains(line), "{line:?} in {all:?}");
+    }
+}
+
+#[test]
 fn a_file_that_stays_open_is_kept_in_the_trash_with_what_comes_later() {
     let fixture = Fixture::new();
     let base = fixture.file("log.md", "one\n");

@@ -245,8 +245,9 @@ impl Workspace {
             }
             Err(error) => return Err(from_errno(error)),
         }
+        let name = draft.name.clone();
         let displaced =
-            ResolvedPath { folder: open(&place.folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name: &draft.name };
+            ResolvedPath { folder: open(&place.folder, "", OFlags::PATH | OFlags::DIRECTORY)?, name: &name };
         // Whoever opened it before the exchange writes into the displaced file.
         let settled = writers::wait_for_writers(&draft.name);
         match self.current(path, &displaced) {
@@ -254,6 +255,12 @@ impl Workspace {
             // Whatever came in between is put back, even if it is not a file.
             _ => {
                 swap(&draft).map_err(from_errno)?;
+                // Somebody may have written to the new content while it stood there.
+                let settled = writers::wait_for_writers(&draft.name);
+                let now = self.current(path, &displaced).ok().flatten();
+                if !settled || now.is_none_or(|(hash, _)| hash != draft.hash) {
+                    self.kept(place, &mut draft);
+                }
                 Ok(false)
             }
         }
@@ -294,6 +301,8 @@ struct DraftFile<'a> {
     folder: &'a OwnedFd,
     name: String,
     file: File,
+    /// Of its whole content, once that is written.
+    hash: String,
     done: bool,
     /// Makes sure that a kill leaves no draft behind.
     _note: leftovers::LeftoverNote,
@@ -303,6 +312,7 @@ impl<'a> DraftFile<'a> {
     fn write(folder: &'a OwnedFd, old: Option<&Stat>, content: &[u8]) -> Result<Self, WorkspaceError> {
         let mut draft = Self::create(folder, old)?;
         draft.file.write_all(content).and_then(|()| draft.file.sync_data()).map_err(from_io_error)?;
+        draft.hash = hash::hex(content);
         Ok(draft)
     }
 
@@ -312,7 +322,7 @@ impl<'a> DraftFile<'a> {
         let note = leftovers::note_in(folder, &name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(folder, name.as_str(), flags, Mode::from_raw_mode(0o666)).map_err(from_errno)?;
-        let draft = Self { folder, name, file: File::from(file), done: false, _note: note };
+        let draft = Self { folder, name, file: File::from(file), hash: String::new(), done: false, _note: note };
         if let Some(old) = old {
             let file = &draft.file;
             // Without set-user-id bits: new content must not inherit them.
