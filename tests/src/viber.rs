@@ -112,6 +112,13 @@ impl Viber {
         self.contact(viewer, "connected").await;
     }
 
+    /// Runs it again after a kill, once the Board has noticed that: `connected` is then about the new process.
+    pub async fn run_again(&mut self, viewer: &Person) {
+        self.contact(viewer, "disconnected").await;
+        self.run();
+        self.connected(viewer).await;
+    }
+
     /// Waits until the Board shows it as `state`.
     pub async fn contact(&self, viewer: &Person, state: &str) {
         eventually(&format!("{} {state}", self.name), || async {

@@ -37,8 +37,7 @@ async fn a101_twenty_tasks_go_one_call_beyond_the_teams_limit_at_most(engine: En
         Fixture::on(engine).owner().scripted_model([looks]).agent("mode: always_execute").with_viber().await;
     fixture.viber.kill9();
     fixture.viber.write("config.yaml", &format!("{}maxTasks: {TASKS}\n", fixture.llm.config("openai")));
-    fixture.viber.run();
-    fixture.viber.connected(&fixture.operator).await;
+    fixture.viber.run_again(&fixture.operator).await;
     let prices = json!({ "prices": [{ "model": "lab/*", "input": 1_000.0, "output": 1_000.0 }] });
     fixture.owner().put("/api/v1/prices", &prices).await.expect(200);
 

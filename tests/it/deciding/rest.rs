@@ -30,8 +30,7 @@ async fn killed_while_asking(fixture: &mut Fixture<Viber>) -> Value {
 
 /// Runs the viber again; the question is the same one.
 async fn asks_the_same(fixture: &mut Fixture<Viber>, before: &Value) {
-    fixture.viber.run();
-    fixture.viber.connected(&fixture.operator).await;
+    fixture.viber.run_again(&fixture.operator).await;
     let after = waiting(fixture, 1).await.remove(0);
     assert_eq!((&after["id"], &after["digest"]), (&before["id"], &before["digest"]));
 }
@@ -126,8 +125,7 @@ async fn a_held_task_is_held_until_somebody_resumes_it(engine: Engine) {
     let is_held = |task: &Value| task["waiting"]["for"] == "paused";
     fixture.operator.task_that(id(&task, "id"), "held", is_held).await;
     fixture.viber.kill9();
-    fixture.viber.run();
-    fixture.viber.connected(&fixture.operator).await;
+    fixture.viber.run_again(&fixture.operator).await;
     fixture.operator.task_that(id(&task, "id"), "still held", is_held).await;
     assert_eq!((lines(&fixture, "ran"), fixture.llm.requests().len()), (1, 1));
     fixture.viber.kill9();
@@ -282,8 +280,7 @@ async fn what_the_machine_no_longer_allows_ends_by_its_name(engine: Engine) {
             assert_eq!(approval(&fixture, &asked).await["consequence"], Value::Null);
             std::fs::remove_file(fixture.viber.home().join("policy.yaml")).expect("removed");
             fixture.viber.kill9();
-            fixture.viber.run();
-            fixture.viber.connected(&fixture.operator).await;
+            fixture.viber.run_again(&fixture.operator).await;
         } else {
             fixture.viber.run();
             let ended = fixture.ended(&task).await;
@@ -304,8 +301,7 @@ async fn a_task_at_rest_holds_up_no_other(engine: Engine) {
     fixture.viber.kill9();
     let config = format!("{}maxTasks: 1\n", fixture.llm.config("openai"));
     fixture.viber.write("config.yaml", &config);
-    fixture.viber.run();
-    fixture.viber.connected(&fixture.operator).await;
+    fixture.viber.run_again(&fixture.operator).await;
     let first = fixture.submit("go").await;
     let asked = waiting(&fixture, 1).await.remove(0);
     let other = fixture.submit("something else").await;
