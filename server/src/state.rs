@@ -1,6 +1,6 @@
 //! The state that every module of the Board shares. Cheap to clone.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use arc_swap::ArcSwap;
 use protocol::{LoginId, OperatorId, TeamId};
@@ -16,18 +16,29 @@ use crate::{
     lifecycle::Lifecycle,
 };
 
-/// A running Board.
+/// A running Board. One counter is raised for a clone: each request makes several.
 #[derive(Clone)]
-pub struct Board {
+pub struct Board(Arc<BoardParts>);
+
+/// What a Board consists of.
+pub struct BoardParts {
     pub db: Db,
     pub hub: Hub,
     pub clock: Clock,
     /// As it was at the start. What SIGHUP can change is in `reloadable`.
-    pub config: Arc<Config>,
-    pub reloadable: Arc<ArcSwap<Reloadable>>,
-    pub guard: Arc<Guard>,
-    pub store: Arc<BlobStore>,
+    pub config: Config,
+    pub reloadable: ArcSwap<Reloadable>,
+    pub guard: Guard,
+    pub store: BlobStore,
     pub shutdown: Lifecycle,
+}
+
+impl Deref for Board {
+    type Target = BoardParts;
+
+    fn deref(&self) -> &BoardParts {
+        &self.0
+    }
 }
 
 /// What signing in needs, and a short-lived cache of who is signed in.
@@ -81,16 +92,16 @@ impl Board {
         // `serve` refuses an address that cannot be read before it comes here.
         let address = config.artifacts.as_deref().and_then(|url| StoreAddress::parse(url).ok());
         let address = address.unwrap_or_else(|| StoreAddress::beside(&config.data));
-        Self {
-            store: Arc::new(BlobStore::new(address, &config.data)),
+        Self(Arc::new(BoardParts {
+            store: BlobStore::new(address, &config.data),
             db,
             hub: Hub::default(),
             clock,
-            reloadable: Arc::new(ArcSwap::from_pointee(config.reloadable())),
-            config: Arc::new(config),
-            guard: Arc::new(Guard::new(keys)),
+            reloadable: ArcSwap::from_pointee(config.reloadable()),
+            config,
+            guard: Guard::new(keys),
             shutdown: Lifecycle::default(),
-        }
+        }))
     }
 
     /// A change of a team, made by somebody now: see [`Db::write`].
