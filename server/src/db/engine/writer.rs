@@ -200,7 +200,7 @@ async fn keep(tx: &mut Tx, batch: &mut VecDeque<QueuedChange>, log: &mut WriteAh
     for reply in replies {
         reply(outcome.clone());
     }
-    if !log.is_small()
+    if log.may_be_due()
         && let Err(error) = log.settle(tx).await
     {
         tracing::warn!(%error, "the write-ahead log could not be moved into the database");

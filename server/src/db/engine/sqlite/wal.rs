@@ -12,6 +12,8 @@ use crate::measure;
 const CHECKPOINT_PAGES: i64 = 1024;
 /// A log up to this size cannot hold that many pages, bytes.
 const SMALL_LOG_BYTES: u64 = 4 * 1024 * 1024;
+/// Commits after which the log is looked at.
+const COMMITS_PER_LOOK: u32 = 8;
 /// Pages left in the log after a checkpoint, above which a warning is logged: 32 MiB.
 const ALARM_PAGES: i64 = 8 * CHECKPOINT_PAGES;
 /// Bytes of a page.
@@ -22,17 +24,25 @@ pub(in crate::db) struct WriteAheadLog {
     file: PathBuf,
     /// Pages left behind at the last warning; 0 when all is well.
     warned_at: i64,
+    /// Commits since it was looked at.
+    commits: u32,
 }
 
 impl WriteAheadLog {
     /// The log of the database `file`.
     pub(in crate::db) fn of(file: &Path) -> Self {
-        Self { file: PathBuf::from(format!("{}-wal", file.display())), warned_at: 0 }
+        Self { file: PathBuf::from(format!("{}-wal", file.display())), warned_at: 0, commits: 0 }
     }
 
-    /// Whether the file is small. It only grows: a log that is reused from its start keeps its length.
-    pub(in crate::db) fn is_small(&self) -> bool {
-        std::fs::metadata(&self.file).is_ok_and(|log| log.len() <= SMALL_LOG_BYTES)
+    /// Counts a commit; returns whether a checkpoint may be due. A small file cannot need one. It only grows: a log that is
+    /// reused from its start keeps its length.
+    pub(in crate::db) fn may_be_due(&mut self) -> bool {
+        self.commits += 1;
+        if self.commits < COMMITS_PER_LOOK {
+            return false;
+        }
+        self.commits = 0;
+        !std::fs::metadata(&self.file).is_ok_and(|log| log.len() <= SMALL_LOG_BYTES)
     }
 
     /// Moves the log into the database when enough of it is not there yet. A checkpoint writes and syncs the database
