@@ -8,14 +8,15 @@ use metrics::gauge;
 use crate::db::{DbError, Tx};
 use crate::measure;
 
-/// Pages of the log that are not in the database yet, above which a checkpoint is due: 4 MiB.
-const CHECKPOINT_PAGES: i64 = 1024;
+/// Pages of the log that are not in the database yet, above which a checkpoint is due: 16 MiB. A page that changes often is
+/// written to the database once for all of them.
+const CHECKPOINT_PAGES: i64 = 4096;
 /// A log up to this size cannot hold that many pages, bytes.
-const SMALL_LOG_BYTES: u64 = 4 * 1024 * 1024;
+const SMALL_LOG_BYTES: u64 = 16 * 1024 * 1024;
 /// Commits after which the log is looked at.
 const COMMITS_PER_LOOK: u32 = 8;
 /// Pages left in the log after a checkpoint, above which a warning is logged: 32 MiB.
-const ALARM_PAGES: i64 = 8 * CHECKPOINT_PAGES;
+const ALARM_PAGES: i64 = 2 * CHECKPOINT_PAGES;
 /// Bytes of a page.
 const PAGE_BYTES: i64 = 4096;
 
