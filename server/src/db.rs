@@ -19,7 +19,7 @@ use engine::{
     writer::{self, postgres::PostgresWriter},
 };
 pub use fleet::{commands, join_tokens, vibers};
-pub use people::{audit, invitations, logins, members, operators, prices, teams, tokens, usage};
+pub use people::{audit, invitations, logins, members, operators, prices, team_rules, teams, tokens, usage};
 pub use work::{
     approvals, attempts, comments, contexts, events, idempotency, imports, messages, purge, read_marks, sessions, tasks,
 };

@@ -180,7 +180,7 @@ async fn task(tx: &mut Tx, team: &TeamId, session: &SessionId, goal: &str, at: I
         !db::tasks::insert_unless_taken(&mut tx.change(team, &By::board(), at), &task).await?,
         "an id is given once"
     );
-    db::attempts::insert(&mut tx.change(team, &By::board(), at), (&task.id, 1), &task.viber_id, seq + 1).await?;
+    db::attempts::insert(&mut tx.change(team, &By::board(), at), (&task.id, 1), &task.viber_id, seq + 1, None).await?;
     Ok(task)
 }
 
@@ -229,7 +229,7 @@ async fn writes_that_wait_are_a_part_of_their_change(engine: Engine) {
                 let event = server::domain::Item { seq: 1, json: r#"{"seq":1,"type":"task:accepted"}"#.into() };
                 let run = server::domain::Committed::new(goal.id.clone(), 1, 1, vec![event]);
                 db::events::insert(&mut change, &run).await?;
-                db::attempts::insert(&mut change, (&goal.id, 2), &goal.viber_id, 9).await?;
+                db::attempts::insert(&mut change, (&goal.id, 2), &goal.viber_id, 9, None).await?;
                 match outcome {
                     "fails" => Err(DbError::Taken),
                     "panics" => panic!("as a test wants it"),

@@ -6,6 +6,7 @@ pub mod logins;
 pub mod members;
 pub mod operators;
 pub mod prices;
+pub mod team_rules;
 pub mod teams;
 pub mod tokens;
 pub mod usage;

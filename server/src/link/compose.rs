@@ -197,7 +197,7 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
         let carried = artifacts(tx, earlier, stored.created_at).await?;
         known.extend(carried.into_iter().take(MAX_ARTIFACTS.saturating_sub(known.len())));
     }
-    let (approvals, prices) = tx.query_two(db::approvals::settings::load_query(), db::prices::load_query()).await?;
+    let (approvals, prices) = tx.query(db::team_rules::load_query()).await?;
     let context = SessionContext { policies, approvals, prices, plan, artifacts: known };
     Ok(submission(task, messages, context))
 }

@@ -331,7 +331,7 @@ async fn attempts_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert!(!attempts::end(&mut tx.change(&home, &By::board(), after(5)), &work.id, 1, end("error")).await?, "final");
     let to_end = |from, to| attempts::Advance { end: Some(end("stopped")), ..step(from, to) };
     assert!(!attempts::advance(&mut tx.change(&home, &By::board(), NOW), &work.id, 1, to_end(5, 5)).await?, "final");
-    attempts::insert(&mut tx.change(&home, &By::board(), after(6)), (&work.id, 2), &lab, 9).await?;
+    attempts::insert(&mut tx.change(&home, &By::board(), after(6)), (&work.id, 2), &lab, 9, None).await?;
     let all = attempts::list(&mut tx.of(&home), &work.id).await?;
     assert_eq!(all.iter().map(|attempt| attempt.outcome.as_deref()).collect::<Vec<_>>(), [Some("completed"), None]);
 

@@ -17,7 +17,7 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What holds now.
 pub(in crate::actions) async fn load(tx: &mut TeamTx<'_>) -> Result<TeamRules, DbError> {
-    let (approvals, prices) = tx.query_two(db::approvals::settings::load_query(), db::prices::load_query()).await?;
+    let (approvals, prices) = tx.query(db::team_rules::load_query()).await?;
     Ok(TeamRules {
         rules: approvals.rules,
         limits: approvals.limits,

@@ -23,6 +23,7 @@ pub(in crate::actions) async fn command(
     after: &mut AfterCommit,
 ) -> Result<bool> {
     let Some(cmd_seq) = db::vibers::next_cmd_seq(tx, &task.viber_id).await? else { return Ok(false) };
+    db::attempts::set_cmd_seq(tx, &task.id, attempt, cmd_seq).await?;
     numbered(tx, task, (attempt, cmd_seq), None, after).await?;
     let task = Task { attempt, delivery: Some(Delivery::Offered), ..task.clone() };
     tasks::send_waiting(tx, &task, after).await?;
@@ -36,7 +37,7 @@ pub(in crate::actions) struct BegunSession {
     pub prices: TeamPrices,
 }
 
-/// Stores it under a number given for it. `begun`: when this is the session's first task.
+/// Stores it under a number given for it, which the attempt has. `begun`: when this is the session's first task.
 pub(in crate::actions) async fn numbered(
     tx: &mut Change<'_>,
     task: &Task,
@@ -48,7 +49,6 @@ pub(in crate::actions) async fn numbered(
     let body = json!({ "sessionId": task.session_id, "upToSeq": task.message_seq.saturating_sub(1) }).to_string();
     let new = db::commands::NewCommand { kind: "task:submit", attempt: Some((&task.id, attempt)), body };
     db::commands::insert(tx, (&task.viber_id, cmd_seq), new).await?;
-    db::attempts::set_cmd_seq(tx, &task.id, attempt, cmd_seq).await?;
     match begun {
         Some(BegunSession { policies, approvals, prices }) => {
             let begun = InlineCommand { cmd_seq, policies, approvals, prices, task: Box::new(task.clone()) };

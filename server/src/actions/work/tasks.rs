@@ -158,7 +158,7 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                     after.task(&task.session_id, &summary.task);
                 }
                 let attempt = task.attempt + 1;
-                db::attempts::insert(tx, (id, attempt), &task.viber_id, seq).await?;
+                db::attempts::insert(tx, (id, attempt), &task.viber_id, seq, None).await?;
                 if !busy && !dispatch::command(tx, &task, attempt, &mut after).await? {
                     return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
                 }

@@ -171,6 +171,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0026_limits.sql"),
         include_str!("../../../../migrations/postgres/0026_limits.sql"),
     ),
+    (
+        27,
+        "open_tasks",
+        include_str!("../../../../migrations/sqlite/0027_open_tasks.sql"),
+        include_str!("../../../../migrations/postgres/0027_open_tasks.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

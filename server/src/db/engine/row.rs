@@ -74,6 +74,12 @@ impl From<u64> for Arg {
     }
 }
 
+impl From<Option<u64>> for Arg {
+    fn from(value: Option<u64>) -> Self {
+        value.map_or(Self::Int(None), Self::from)
+    }
+}
+
 impl From<bool> for Arg {
     fn from(value: bool) -> Self {
         Self::Int(Some(value.into()))

@@ -31,9 +31,9 @@ macro_rules! select {
              CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since, v.seen_at, \
              v.cloned_at, v.damage, v.created_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-              AND t.state = 'running') AS running, \
+              AND t.state <> 'completed' AND t.state = 'running') AS running, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-              AND t.state = 'pending') AS queued FROM ",
+              AND t.state <> 'completed' AND t.state = 'pending') AS queued FROM ",
             $($from)+
         )
     };

@@ -2,7 +2,7 @@
 
 use crate::{
     args,
-    db::{Change, DbError, Query, TeamTx, json},
+    db::{Change, DbError, Query, Row, TeamTx, json},
     domain::TeamPrices,
 };
 
@@ -13,12 +13,14 @@ pub async fn load(tx: &mut TeamTx<'_>) -> Result<TeamPrices, DbError> {
 
 /// The same as a query, to be sent together with others.
 pub fn load_query() -> Query<TeamPrices> {
-    let sql = "SELECT list, version, changed_by, changed_at FROM prices WHERE team_id = $1";
-    Query::new(sql, &[], |answer| {
-        let Some(row) = answer.row() else { return Ok(TeamPrices::default()) };
-        let changed = Some((row.text("changed_by")?, row.instant("changed_at")?));
-        Ok(TeamPrices { list: row.json("list")?, version: row.count("version")?, changed })
-    })
+    let sql = "SELECT list, version AS list_version, changed_by, changed_at FROM prices WHERE team_id = $1";
+    Query::new(sql, &[], |answer| answer.row().map_or_else(|| Ok(TeamPrices::default()), read))
+}
+
+/// A team's prices, from a row of them.
+pub(super) fn read(row: &Row) -> Result<TeamPrices, DbError> {
+    let changed = Some((row.text("changed_by")?, row.instant("changed_at")?));
+    Ok(TeamPrices { list: row.json("list")?, version: row.count("list_version")?, changed })
 }
 
 /// Stores them.

@@ -101,7 +101,8 @@ pub async fn unfinished(tx: &mut Tx) -> Result<Vec<Team>, DbError> {
                t.retention_days, t.created_at AS team_created_at FROM teams t WHERE t.suspended_at IS NOT NULL \
                AND t.deleted_at IS NULL AND EXISTS (SELECT 1 FROM tasks k JOIN sessions s ON s.team_id = k.team_id \
                AND s.session_id = k.session_id AND s.deleted_at IS NULL WHERE k.team_id = t.team_id AND k.viber_id IN \
-               (SELECT v.viber_id FROM vibers v WHERE v.team_id = t.team_id) AND k.state IN ('pending', 'running')) \
+               (SELECT v.viber_id FROM vibers v WHERE v.team_id = t.team_id) AND k.state <> 'completed' \
+               AND k.state IN ('pending', 'running')) \
                LIMIT 100";
     tx.rows(sql, &[]).await?.iter().map(team).collect()
 }

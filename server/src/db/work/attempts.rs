@@ -137,16 +137,18 @@ pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<O
     tx.rows(sql, args![viber]).await?.iter().map(open).collect()
 }
 
-/// Inserts an attempt; `message_seq` is reserved for its answer.
+/// Inserts an attempt; `message_seq` is reserved for its answer, and `cmd_seq` is the number of its `task:submit`, if it has
+/// one already.
 pub async fn insert(
     tx: &mut Change<'_>,
     attempt: (&TaskId, u32),
     viber: &ViberId,
     message_seq: u64,
+    cmd_seq: Option<u64>,
 ) -> Result<(), DbError> {
-    let sql = "INSERT INTO attempts (team_id, task_id, attempt, viber_id, message_seq, created_at) \
-               VALUES ($1, $2, $3, $4, $5, $6)";
-    tx.defer(sql, args![attempt.0, attempt.1, viber, message_seq, tx.now]).await
+    let sql = "INSERT INTO attempts (team_id, task_id, attempt, viber_id, message_seq, created_at, cmd_seq) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    tx.defer(sql, args![attempt.0, attempt.1, viber, message_seq, tx.now, cmd_seq]).await
 }
 
 /// Stores the number of its `task:submit`.

@@ -200,6 +200,15 @@ pub async fn append(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Resu
     Ok(())
 }
 
+/// The same for a message that is new in this change.
+pub async fn begin(tx: &mut Change<'_>, id: &MessageId, parts: &[Part]) -> Result<(), DbError> {
+    let sql = "INSERT INTO parts (team_id, message_id, idx, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)";
+    for (idx, part) in (0_u64..).zip(parts) {
+        tx.defer(sql, args![id, idx, part.kind(), crate::db::json(part)?, tx.now]).await?;
+    }
+    Ok(())
+}
+
 /// How many parts a message has.
 pub async fn count(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<u64, DbError> {
     let sql = "SELECT COALESCE(MAX(idx) + 1, 0) AS n FROM parts WHERE team_id = $1 AND message_id = $2";

@@ -83,7 +83,8 @@ pub async fn list(
         (Some(_), None, Some(_)) if is_open => of_session!("AND t.state IN ('pending', 'running') AND t.state = $5"),
         (Some(_), None, Some(_)) => of_session!("AND t.state = $5"),
         (Some(_), Some(_), Some(_)) => of_session!("AND s.viber_id = $5 AND t.state = $6"),
-        (None, Some(_), Some(_)) => of_team!("AND t.viber_id = $4 AND t.state = $5"),
+        (None, Some(_), Some(TaskState::Completed)) => of_team!("AND t.viber_id = $4 AND t.state = $5"),
+        (None, Some(_), Some(_)) => of_team!("AND t.viber_id = $4 AND t.state <> 'completed' AND t.state = $5"),
         (None, Some(_), None) => of_team!("AND t.viber_id = $4"),
         (None, None, Some(TaskState::Completed)) => of_team!("AND t.state = $4"),
         (None, None, Some(_)) => of_team!("AND t.state <> 'completed' AND t.state = $4"),
@@ -169,6 +170,29 @@ pub fn next_queued_query(session: &SessionId) -> Query<Option<Task>> {
     Query::new(sql, args![session], |answer| answer.row().map(task).transpose())
 }
 
+/// What the end of a task may leave to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndLeftovers {
+    /// It has asked something that nobody answered.
+    pub questions: bool,
+    /// In its session a task is queued, or something was said that no agent was told.
+    pub work: bool,
+}
+
+/// The query for what the end of a task leaves to do: mostly nothing, and then nothing else is asked.
+pub fn end_leftovers_query(session: &SessionId, task: &TaskId) -> Query<EndLeftovers> {
+    let sql = "SELECT CASE WHEN EXISTS (SELECT 1 FROM approvals p WHERE p.team_id = $1 AND p.task_id = $3 \
+               AND p.state = 'pending') THEN 1 ELSE 0 END AS questions, CASE WHEN EXISTS (SELECT 1 FROM tasks t \
+               WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') AND t.state = 'pending' \
+               AND t.delivery = 'queued') OR EXISTS (SELECT 1 FROM task_messages o WHERE o.team_id = $1 \
+               AND o.session_id = $2 AND o.state IN ('accepted', 'delivered', 'held') AND o.state <> 'held') \
+               THEN 1 ELSE 0 END AS work";
+    Query::new(sql, args![session, task], |answer| {
+        let row = answer.row().ok_or_else(|| DbError::Broken("nothing was counted".into()))?;
+        Ok(EndLeftovers { questions: row.flag("questions")?, work: row.flag("work")? })
+    })
+}
+
 /// Sessions of any team that have queued tasks and nothing that runs or could run, at most 100.
 pub async fn stalled(tx: &mut Tx) -> Result<Vec<(TeamId, SessionId)>, DbError> {
     let sql = "SELECT DISTINCT t.team_id, t.session_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
@@ -194,8 +218,8 @@ pub async fn open_of_viber(
                   AND t.state = 'pending' AND t.delivery = 'queued' AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
     let open = "SELECT t.session_id, t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id \
                 AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 \
-                AND t.state IN ('pending', 'running') AND (t.delivery IS NULL OR t.delivery <> 'queued') \
-                AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
+                AND t.state <> 'completed' AND t.state IN ('pending', 'running') \
+                AND (t.delivery IS NULL OR t.delivery <> 'queued') AND ($3 IS NULL OR t.created_at <= $3) LIMIT $4 + 0";
     let mut rows = tx.rows(queued, args![viber, until, limit]).await?;
     let room = limit.saturating_sub(rows.len() as u64);
     if room > 0 {
@@ -213,8 +237,8 @@ pub async fn open_of_agent(
     limit: u64,
 ) -> Result<Vec<TaskId>, DbError> {
     let sql = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
-               AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 AND t.state IN ('pending', 'running') \
-               AND t.agent_id = $3 AND t.created_at <= $4 \
+               AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 AND t.state <> 'completed' \
+               AND t.state IN ('pending', 'running') AND t.agent_id = $3 AND t.created_at <= $4 \
                ORDER BY CASE WHEN t.delivery = 'queued' THEN 0 ELSE 1 END LIMIT $5 + 0";
     let rows = tx.rows(sql, args![viber, agent, until, limit]).await?;
     rows.iter().map(|row| row.parse("task_id")).collect()
@@ -227,7 +251,7 @@ pub async fn open_of_team(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<TaskId>
                   WHERE team_id = $1) AND t.state = 'pending' AND t.delivery = 'queued' LIMIT $2 + 0";
     let open = "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                 AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id IN (SELECT viber_id FROM vibers \
-                WHERE team_id = $1) AND t.state IN ('pending', 'running') \
+                WHERE team_id = $1) AND t.state <> 'completed' AND t.state IN ('pending', 'running') \
                 AND (t.delivery IS NULL OR t.delivery <> 'queued') LIMIT $2 + 0";
     let mut rows = tx.rows(queued, args![limit]).await?;
     let room = limit.saturating_sub(rows.len() as u64);

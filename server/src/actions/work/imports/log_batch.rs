@@ -229,7 +229,7 @@ impl LogBatch {
                 }
                 let seq = self.seqs(tx, 1).await?;
                 let of = (&logged.id, attempt.number);
-                db::attempts::insert(&mut tx.at(attempt.from), of, &self.viber, seq).await?;
+                db::attempts::insert(&mut tx.at(attempt.from), of, &self.viber, seq, None).await?;
                 seq
             } else {
                 let seq = self.seqs(tx, 2).await?;

@@ -62,6 +62,15 @@ impl Recording<'_, '_> {
         let is_open = held.outcome.as_deref().is_none_or(|outcome| outcome == "lost");
         let end = terminal.filter(|_| is_open).and_then(attempt_end).transpose()?;
         let end = end.map(|(outcome, report)| AttemptEnd { outcome, superseded: !newest, report: Some(report) });
+        // A task that is completed in the same change is begun with that.
+        let (begun, completed) = match terminal {
+            Some(EventBody::Completed { .. }) => (None, started.as_deref()),
+            _ => (started.as_deref(), None),
+        };
+        if let (Some(EventBody::Completed { result }), true) = (terminal, self.ends_open_task()) {
+            let completion = TaskCompletion { result: &bounded(result), model: completed, adopted: false };
+            db::tasks::complete_deferred(self.tx, task, attempt, completion).await?;
+        }
         let advance = Advance {
             from: run.from,
             to: run.next() - 1,
@@ -83,13 +92,8 @@ impl Recording<'_, '_> {
         }
         self.record_proposals().await?;
         self.record_context().await?;
-        // A task that is completed in the same change is begun with that.
-        let (begun, completed) = match terminal {
-            Some(EventBody::Completed { .. }) => (None, started.as_deref()),
-            _ => (started.as_deref(), None),
-        };
         if newest {
-            self.move_on(begun).await?;
+            self.move_on(begun, terminal.is_some()).await?;
         }
         if let Some(terminal) = terminal {
             self.end(terminal, completed).await?;
@@ -139,19 +143,24 @@ impl Recording<'_, '_> {
             created_at: self.tx.now,
         };
         db::messages::insert(self.tx, &message).await?;
-        db::messages::append(self.tx, &message.id, parts).await?;
+        db::messages::begin(self.tx, &message.id, parts).await?;
         Ok(Some(message.id))
     }
 
-    /// Moves the task along with its newest attempt, except to its end.
-    async fn move_on(&mut self, started: Option<&str>) -> Result<()> {
+    /// Whether the end of this attempt is that of a task which has not ended yet, as this change has read it.
+    fn ends_open_task(&self) -> bool {
+        self.is_newest() && !self.held.state.is_final()
+    }
+
+    /// Moves the task along with its newest attempt, except to its end, which `ends` says that it comes to in this change.
+    async fn move_on(&mut self, started: Option<&str>, ends: bool) -> Result<()> {
         let Self { task, attempt, held, run, .. } = *self;
         let mut moved = false;
         let accepted = run.reports.iter().any(|report| matches!(report.body, Some(EventBody::Accepted {})));
         if let Some(model) = started {
             moved |= db::tasks::start(self.tx, task, attempt, model).await?;
             self.book.after.viber(&self.connection.viber);
-        } else if accepted {
+        } else if accepted && !ends {
             moved |= db::tasks::accept(self.tx, task, attempt).await?;
         }
         let mut usage = held.usage.clone();
@@ -196,11 +205,14 @@ impl Recording<'_, '_> {
         let newest = self.is_newest();
         // What really happened replaces what the Board declared by itself.
         let adopted = held.outcome.as_deref() == Some("lost");
+        // Nothing but what it leaves in its session can follow.
+        let mut is_plain = held.kind == TaskKind::Work;
         match terminal {
             EventBody::Completed { result } => {
                 let result = bounded(result);
                 let completion = TaskCompletion { result: &result, model, adopted };
-                if newest && !db::tasks::complete(self.tx, task, attempt, completion).await? {
+                let is_late = newest && !self.ends_open_task();
+                if is_late && !db::tasks::complete(self.tx, task, attempt, completion).await? {
                     // It was stopped while the result was under way: the stop stays, the result is kept with it.
                     db::tasks::confirm_stop(self.tx, task, attempt, Some(&result)).await?;
                 }
@@ -213,6 +225,7 @@ impl Recording<'_, '_> {
                     // Behind this, questions of the attempt are closed as with any end.
                     db::approvals::expire_all(self.tx, task).await?;
                     tasks::try_smaller(self.tx, task, &error, &mut self.book.after).await?;
+                    is_plain = false;
                 }
             }
             EventBody::Stopped { reason, .. } => {
@@ -224,7 +237,8 @@ impl Recording<'_, '_> {
             }
             _ => return Ok(()),
         }
-        if newest {
+        let leaves = self.tx.query(db::tasks::end_leftovers_query(&held.session_id, task)).await?;
+        if newest && leaves.questions {
             db::approvals::expire_all(self.tx, task).await?;
         }
         if let (EventBody::Completed { result }, true, true) = (terminal, newest, held.kind != TaskKind::Work) {
@@ -232,7 +246,9 @@ impl Recording<'_, '_> {
         } else if newest && held.kind == TaskKind::Transfer {
             tasks::transfer_failed(self.tx, task, &mut self.book.after).await?;
         }
-        dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
+        if leaves.work || !is_plain {
+            dispatch::next(self.tx, &held.session_id, &mut self.book.after).await?;
+        }
         self.book.answers.ended.push(AttemptRef { task_id: task.clone(), attempt });
         self.book.after.task(&held.session_id, task);
         self.book.after.viber(&self.connection.viber);

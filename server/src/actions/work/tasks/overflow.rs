@@ -122,7 +122,7 @@ impl FailedRequest {
         if !db::tasks::again_smaller(tx, (id, attempt), &smaller, goes_on_from).await? {
             return Ok(false);
         }
-        db::attempts::insert(tx, (id, attempt + 1), &self.task.viber_id, seq).await?;
+        db::attempts::insert(tx, (id, attempt + 1), &self.task.viber_id, seq, None).await?;
         let detail = format!("attempt {}, its request was too long: {rung}", attempt + 1);
         db::audit::append(tx, Entry::new("task.retry", id.as_str()).detail(&detail)).await?;
         after.task(&self.session.id, id);

@@ -6,7 +6,7 @@ use protocol::{AgentMode, Capability, LimitPolicy, ViberId};
 
 use crate::{
     db::{self, TeamTx, vibers::Candidate},
-    domain::ApprovalSettings,
+    domain::{ApprovalSettings, TeamPrices},
     error::{Error, Result},
 };
 
@@ -31,9 +31,7 @@ pub(in crate::actions) async fn viber(
     labels: &BTreeMap<String, String>,
 ) -> Result<Candidate> {
     if let Some(named) = named {
-        // Unknown and foreign look alike; as part of a body it is not the page that is missing.
-        let missing = || Error::unacceptable("viber_not_found", format!("there is no viber {named} in this team"));
-        return db::vibers::candidate(tx, named).await?.ok_or_else(missing);
+        return db::vibers::candidate(tx, named).await?.ok_or_else(|| no_such(named));
     }
     if let Some(ready) = best(db::vibers::ready(tx, labels, MAX_READY).await?, labels) {
         return Ok(ready);
@@ -50,6 +48,26 @@ pub(in crate::actions) async fn viber(
     }
     let wanted = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
     no_viber(format!("no viber that takes tasks has the labels {wanted}"))
+}
+
+/// The same, with what the team decided for all its tasks.
+pub(super) async fn viber_and_rules(
+    tx: &mut TeamTx<'_>,
+    named: Option<&ViberId>,
+    labels: &BTreeMap<String, String>,
+) -> Result<(Candidate, (ApprovalSettings, TeamPrices))> {
+    let rules = db::team_rules::load_query();
+    let Some(named) = named else {
+        let viber = viber(tx, None, labels).await?;
+        return Ok((viber, tx.query(rules).await?));
+    };
+    let (viber, rules) = tx.query_two(db::vibers::candidate_query(named), rules).await?;
+    Ok((viber.ok_or_else(|| no_such(named))?, rules))
+}
+
+/// Unknown and foreign look alike; as part of a body it is not the page that is missing.
+fn no_such(viber: &ViberId) -> Error {
+    Error::unacceptable("viber_not_found", format!("there is no viber {viber} in this team"))
 }
 
 /// The best of the vibers that are not drained and have all labels.

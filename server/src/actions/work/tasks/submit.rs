@@ -17,8 +17,8 @@ use crate::{
     },
     db::{self, Change, DbError, audit::Entry},
     domain::{
-        By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange, Session, Task,
-        TaskKind, TaskState,
+        ApprovalSettings, By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange,
+        Session, Task, TaskKind, TaskState, TeamPrices,
         idempotency::{IdempotentCall, KeptAnswer},
     },
     error::{Error, Result},
@@ -133,10 +133,17 @@ impl NewTask {
         if let Some(session) = &self.session {
             compact_first(tx, session, (&self.goal, db::contexts::ALL_SEQS), &mut after).await?;
         }
-        let (session, seq, busy) = match &self.session {
-            Some(id) => self.known_session(tx, id).await?,
-            None => (self.new_session(tx).await?, 1, false),
+        let (session, seq, busy, rules) = match &self.session {
+            Some(id) => {
+                let (session, seq, busy) = self.known_session(tx, id).await?;
+                (session, seq, busy, tx.query(db::team_rules::load_query()).await?)
+            }
+            None => {
+                let (session, rules) = self.new_session(tx).await?;
+                (session, 1, false, rules)
+            }
         };
+        let (approvals, prices) = rules;
         if let Some(model) = &self.model {
             placement::check_model(tx, &session.viber_id, model).await?;
         }
@@ -149,17 +156,16 @@ impl NewTask {
         self.attach(tx, &mut task).await?;
         self.keep(tx, &task).await?;
         if busy {
-            let approvals = db::approvals::settings::load(tx).await?;
+            db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, seq + 1, None).await?;
             placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
             // The answer contains the contact of the viber.
             task = db::tasks::load(tx, &task.id).await?.ok_or(Error::NotFound)?;
         } else {
             let revoked = || Error::conflict("viber_revoked", "the viber of this session was revoked");
-            let reserved = db::vibers::next_cmd_seq_query(&task.viber_id);
-            let (approvals, prices) = (db::approvals::settings::load_query(), db::prices::load_query());
-            let (reserved, approvals, prices) = tx.query_three(reserved, approvals, prices).await?;
+            let reserved = tx.query(db::vibers::next_cmd_seq_query(&task.viber_id)).await?;
             let (number, contact) = reserved.ok_or_else(revoked)?;
             task.contact = contact;
+            db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, seq + 1, Some(number)).await?;
             placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
             let begun =
                 self.session.is_none().then_some(BegunSession { policies: session.policies, approvals, prices });
@@ -184,6 +190,7 @@ impl NewTask {
         self.hand_on(tx, &mut task).await?;
         let task = Task { created_by: author.to_owned(), agent_id: agent.to_owned(), created_at: said_at, ..task };
         self.keep(tx, &task).await?;
+        db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, seq + 1, None).await?;
         let entry = Entry::new("task.submit", task.id.as_str()).detail(author).after(task.goal.as_str());
         db::audit::append(&mut tx.by(&By::board()), entry).await?;
         Ok(task)
@@ -195,6 +202,7 @@ impl NewTask {
         let (session, seq, _) = self.known_session(tx, id).await?;
         let task = Task { kind, ..self.task(tx, &session, seq, Delivery::Offered) };
         self.keep(tx, &task).await?;
+        db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, seq + 1, None).await?;
         Ok(task)
     }
 
@@ -242,8 +250,8 @@ impl NewTask {
         Ok(())
     }
 
-    async fn new_session(&self, tx: &mut Change<'_>) -> Result<Session> {
-        let viber = placement::viber(tx, self.viber.as_ref(), &self.labels).await?;
+    async fn new_session(&self, tx: &mut Change<'_>) -> Result<(Session, (ApprovalSettings, TeamPrices))> {
+        let (viber, rules) = placement::viber_and_rules(tx, self.viber.as_ref(), &self.labels).await?;
         let session = Session {
             id: SessionId::new(tx.now.0),
             agent_id: placement::agent(&viber, self.agent.as_deref())?,
@@ -260,7 +268,7 @@ impl NewTask {
             policies: Policies::default().with(self.policies),
         };
         db::sessions::insert(tx, &session).await?;
-        Ok(session)
+        Ok((session, rules))
     }
 
     fn task(&self, tx: &Change<'_>, session: &Session, seq: u64, delivery: Delivery) -> Task {
@@ -347,7 +355,7 @@ impl NewTask {
             created_at: tx.now,
         };
         db::tasks::insert(tx, task).await?;
-        Ok(asked(tx, &message, task).await?)
+        Ok(asked(tx, &message).await?)
     }
 }
 
@@ -385,14 +393,14 @@ fn attached(task: &Task) -> Vec<Part> {
 pub(in crate::actions) async fn question(tx: &mut Change<'_>, message: &Message, task: &Task) -> Result<bool, DbError> {
     let new = db::tasks::insert_unless_taken(tx, task).await?;
     if new {
-        asked(tx, message, task).await?;
+        asked(tx, message).await?;
+        db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1, None).await?;
     }
     Ok(new)
 }
 
-/// Stores a new task's question and first attempt.
-async fn asked(tx: &mut Change<'_>, message: &Message, task: &Task) -> Result<(), DbError> {
+/// Stores a new task's question.
+async fn asked(tx: &mut Change<'_>, message: &Message) -> Result<(), DbError> {
     db::messages::insert(tx, message).await?;
-    db::messages::append(tx, &message.id, &message.parts).await?;
-    db::attempts::insert(tx, (&task.id, task.attempt), &task.viber_id, task.message_seq + 1).await
+    db::messages::begin(tx, &message.id, &message.parts).await
 }

@@ -7,7 +7,7 @@ use protocol::{AgentInfo, Instant, ViberId};
 
 use crate::{
     args,
-    db::{DbError, Row, TeamTx},
+    db::{DbError, Query, Row, TeamTx},
     domain::ContactState,
 };
 
@@ -29,7 +29,7 @@ macro_rules! candidates {
         concat!(
             "SELECT v.viber_id, v.labels, v.agents, v.drained, v.contact, v.seen_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-              AND t.state IN ('pending', 'running')) AS busy FROM ",
+              AND t.state <> 'completed' AND t.state IN ('pending', 'running')) AS busy FROM ",
             $from,
             " WHERE v.team_id = $1 AND v.revoked_at IS NULL ",
             $rest
@@ -39,8 +39,13 @@ macro_rules! candidates {
 
 /// A viber as one that a task may be given to.
 pub async fn candidate(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Candidate>, DbError> {
-    let row = tx.row(candidates!("vibers v", "AND v.viber_id = $2"), args![id]).await?;
-    row.as_ref().map(candidate_of).transpose()
+    tx.query(candidate_query(id)).await
+}
+
+/// The same as a query, to be sent together with others.
+pub fn candidate_query(id: &ViberId) -> Query<Option<Candidate>> {
+    let sql = candidates!("vibers v", "AND v.viber_id = $2");
+    Query::new(sql, args![id], |answer| answer.row().map(candidate_of).transpose())
 }
 
 /// The vibers that a task may be given to: all that have the rarest of these labels, and maybe others.
@@ -87,7 +92,7 @@ pub async fn ready(
                 $from,
                 " WHERE v.team_id = $1 AND v.contact = 'connected' AND v.drained = 0 AND v.revoked_at IS NULL \
                  AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.team_id = $1 AND t.viber_id = v.viber_id \
-                 AND t.state IN ('pending', 'running')) ",
+                 AND t.state <> 'completed' AND t.state IN ('pending', 'running')) ",
                 $filter,
                 " ORDER BY v.viber_id LIMIT $2 + 0"
             )

@@ -76,7 +76,7 @@ pub async fn abandoned(tx: &mut Tx, since: Instant, limit: u64) -> Result<Vec<(T
     let sql = "SELECT v.team_id, v.viber_id FROM vibers v WHERE v.revoked_at >= $1 AND (EXISTS (SELECT 1 \
                FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
                AND s.deleted_at IS NULL WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
-               AND t.state IN ('pending', 'running')) OR EXISTS (SELECT 1 FROM attempts a JOIN tasks t \
+               AND t.state <> 'completed' AND t.state IN ('pending', 'running')) OR EXISTS (SELECT 1 FROM attempts a JOIN tasks t \
                ON t.team_id = a.team_id AND t.task_id = a.task_id JOIN sessions s ON s.team_id = t.team_id \
                AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE a.team_id || '' = v.team_id \
                AND a.viber_id = v.viber_id AND a.outcome IS NULL AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0))) \

@@ -4,7 +4,7 @@ use protocol::rules::ApprovalRules;
 
 use crate::{
     args,
-    db::{Change, DbError, Query, TeamTx, json},
+    db::{Change, DbError, Query, Row, TeamTx, json},
     domain::ApprovalSettings,
 };
 
@@ -17,23 +17,24 @@ pub async fn load(tx: &mut TeamTx<'_>) -> Result<ApprovalSettings, DbError> {
 pub fn load_query() -> Query<ApprovalSettings> {
     let sql = "SELECT deny, ask, allow, min_role, not_requester, expiry_minutes, limits, version FROM approval_settings \
                WHERE team_id = $1";
-    Query::new(sql, &[], |answer| {
-        let Some(row) = answer.row() else { return Ok(ApprovalSettings::default()) };
-        let minutes = row.count("expiry_minutes")?;
-        Ok(ApprovalSettings {
-            rules: ApprovalRules {
-                deny: row.json("deny")?,
-                ask: row.json("ask")?,
-                allow: row.json("allow")?,
-                ..ApprovalRules::default()
-            },
-            min_role: row.parse("min_role")?,
-            not_requester: row.flag("not_requester")?,
-            expiry_minutes: u32::try_from(minutes)
-                .map_err(|_| DbError::Broken("expiry_minutes is too large".into()))?,
-            limits: row.json("limits")?,
-            version: row.count("version")?,
-        })
+    Query::new(sql, &[], |answer| answer.row().map_or_else(|| Ok(ApprovalSettings::default()), read))
+}
+
+/// A team's settings, from a row of them.
+pub(in crate::db) fn read(row: &Row) -> Result<ApprovalSettings, DbError> {
+    let minutes = row.count("expiry_minutes")?;
+    Ok(ApprovalSettings {
+        rules: ApprovalRules {
+            deny: row.json("deny")?,
+            ask: row.json("ask")?,
+            allow: row.json("allow")?,
+            ..ApprovalRules::default()
+        },
+        min_role: row.parse("min_role")?,
+        not_requester: row.flag("not_requester")?,
+        expiry_minutes: u32::try_from(minutes).map_err(|_| DbError::Broken("expiry_minutes is too large".into()))?,
+        limits: row.json("limits")?,
+        version: row.count("version")?,
     })
 }
 

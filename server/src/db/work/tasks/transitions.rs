@@ -1,11 +1,11 @@
 //! State transitions of a task: each names the state it starts from, and returns whether the task was in it.
 
-use protocol::{PausePoint, TaskError, TaskId, TaskResult, Usage};
+use protocol::{Instant, PausePoint, TaskError, TaskId, TaskResult, Usage};
 use serde_json::Value;
 
 use crate::{
     args,
-    db::{Change, DbError, TeamTx, json},
+    db::{Arg, Change, DbError, TeamTx, json},
     domain::{SmallerAttempt, Waiting},
 };
 
@@ -65,6 +65,11 @@ pub struct TaskCompletion<'a> {
     pub adopted: bool,
 }
 
+const COMPLETE_SQL: &str = "UPDATE tasks SET state = 'completed', delivery = NULL, waiting = NULL, result = $4, error = NULL, \
+     ended_at = $5, model = COALESCE(model, $7), started_at = COALESCE(started_at, $8) \
+     WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
+     AND (state IN ('pending', 'running') OR ($6 = 1 AND state = 'error'))";
+
 /// `pending | running → completed`.
 pub async fn complete(
     tx: &mut Change<'_>,
@@ -72,13 +77,37 @@ pub async fn complete(
     attempt: u32,
     completion: TaskCompletion<'_>,
 ) -> Result<bool, DbError> {
+    Ok(tx.execute(COMPLETE_SQL, &completion_args(id, attempt, &completion, tx.now)?).await? > 0)
+}
+
+/// The same with the writes that follow, of a task that this change has read as pending or running.
+pub async fn complete_deferred(
+    tx: &mut Change<'_>,
+    id: &TaskId,
+    attempt: u32,
+    completion: TaskCompletion<'_>,
+) -> Result<(), DbError> {
+    let now = tx.now;
+    tx.defer(COMPLETE_SQL, &completion_args(id, attempt, &completion, now)?).await
+}
+
+fn completion_args(
+    id: &TaskId,
+    attempt: u32,
+    completion: &TaskCompletion<'_>,
+    now: Instant,
+) -> Result<[Arg; 7], DbError> {
     let TaskCompletion { result, model, adopted } = completion;
-    let sql = "UPDATE tasks SET state = 'completed', delivery = NULL, waiting = NULL, result = $4, error = NULL, \
-               ended_at = $5, model = COALESCE(model, $7), started_at = COALESCE(started_at, $8) \
-               WHERE team_id = $1 AND task_id = $2 AND attempt = $3 \
-               AND (state IN ('pending', 'running') OR ($6 = 1 AND state = 'error'))";
-    let started_at = model.map(|_| tx.now);
-    Ok(tx.execute(sql, args![id, attempt, json(result)?, tx.now, adopted, model, started_at]).await? > 0)
+    let started_at = model.map(|_| now);
+    Ok([
+        Arg::from(id),
+        Arg::from(attempt),
+        Arg::from(json(result)?),
+        Arg::from(now),
+        Arg::from(*adopted),
+        Arg::from(*model),
+        Arg::from(started_at),
+    ])
 }
 
 /// `pending | running → error`; also from `error/lost` when `adopted`.
