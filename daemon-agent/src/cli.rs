@@ -16,6 +16,7 @@ mod logs;
 mod memory;
 mod run;
 mod service;
+mod skill;
 mod status;
 mod task;
 
@@ -95,6 +96,9 @@ enum Verb {
     /// Search what agents on this machine remember.
     #[command(subcommand, after_help = "Example: daemon-agent memory search \"which day do we ship\"")]
     Memory(MemoryVerb),
+    /// List, check and run skills.
+    #[command(subcommand, after_help = "Example: daemon-agent skill list")]
+    Skill(skill::SkillVerb),
     /// List the models that this machine can use.
     #[command(after_help = "Example: daemon-agent models")]
     Models {
@@ -352,6 +356,7 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Memory(MemoryVerb::Search { query, agent, limit, json }) => {
             memory::search(&home, MemorySearch { agent_id: agent, query, limit }, json).await
         }
+        Verb::Skill(verb) => skill::act(&home, verb).await,
         Verb::Models { json } => status::models(&home, json).await,
         Verb::Doctor { json } => check::doctor(&home, json).await,
         Verb::Config(ConfigVerb::Validate { json }) => check::validate(&home, json),

@@ -12,7 +12,7 @@ mod sandbox;
 pub mod toolset;
 mod variables;
 pub mod watch;
-mod yaml;
+pub mod yaml;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,7 +31,7 @@ pub use agents::context_window::{self, known_models};
 pub use default_model::set_default_model;
 pub use policy::{MachinePolicy, expand_rule};
 pub use sandbox::SandboxConfig;
-pub use variables::Variables;
+pub use variables::{Variables, is_variable_name};
 
 /// `config.yaml`, with `${VAR}` replaced, and `policy.yaml`.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +49,8 @@ pub struct Config {
     pub daily_log: bool,
     /// `provider/model` that computes embeddings for the memory; with `None` the memory is searched by words.
     pub embeddings: Option<String>,
+    /// Variables for the scripts of single skills, by their names.
+    pub skills: BTreeMap<String, SkillVariables>,
     /// Whether the Board's admins may set and remove providers' keys on this machine.
     pub board_keys: bool,
     pub policy: MachinePolicy,
@@ -56,6 +58,16 @@ pub struct Config {
     pub known_models: KnownModels,
     /// Providers to show: those in the file, those that are ready to use, and those whose keys the Board may set.
     pub shown: Vec<String>,
+}
+
+/// Variables that the scripts of one skill get. Values are often keys, so `Debug` shows names alone.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SkillVariables(pub BTreeMap<String, String>);
+
+impl std::fmt::Debug for SkillVariables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// What a daemon does with its tasks when it loses the Board.
@@ -132,6 +144,8 @@ pub struct Agent {
     pub rules: Arc<RuleSet>,
     /// Names of tools, with groups expanded, in the order of `toolset::ALL_TOOLS`.
     pub tools: Vec<String>,
+    /// Names of skills that it is offered; `*` is all of them.
+    pub skills: Vec<String>,
     /// Absolute, with `~` replaced. The first is the working directory; if there are none, the workspace is.
     pub spaces: Vec<PathBuf>,
     pub reach: Arc<SharedAccess>,
@@ -186,6 +200,9 @@ pub type Agents = BTreeMap<String, Result<Agent, (AgentInfo, ConfigError)>>;
 /// Models that are offered, and bytes of `provider/model`: what is reported must fit a frame.
 const MAX_OFFERED_MODELS: usize = 200;
 const MAX_OFFERED_MODEL_BYTES: usize = 250;
+
+/// Names of an agent's skills that are reported.
+const MAX_REPORTED_SKILLS: usize = 100;
 
 /// Everything that the files said at one moment.
 #[derive(Clone, Debug)]
@@ -357,6 +374,7 @@ impl Agent {
             mode: self.mode,
             max_mode: None,
             tools: self.tools.clone(),
+            skills: self.skills.iter().take(MAX_REPORTED_SKILLS).cloned().collect(),
             spaces: self.spaces.iter().take(8).map(|space| short(&space.display().to_string(), 120)).collect(),
             max_steps: self.max_steps,
             context_window: Some(window.tokens).filter(|_| window.source != WindowSource::Assumed),

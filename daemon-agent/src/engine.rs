@@ -16,6 +16,7 @@ use crate::{
     home::Home,
     memory::Memory,
     report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Rest, Sink, activity::ActivityRecorder},
+    skills::Skills,
 };
 use waiting::Resumed;
 
@@ -27,6 +28,8 @@ pub struct EngineRun {
     pub home: Home,
     /// What agents remembered before.
     pub memory: Memory,
+    /// The skills of the machine, as they are while the attempt runs.
+    pub skills: Skills,
     pub sink: Sink,
     /// Collects the artifacts that the attempt produces.
     pub collector: Collector,

@@ -63,6 +63,7 @@ impl Home {
             self.waiting(),
             self.secrets(),
             self.agents(),
+            self.skills(),
             self.root.join("artifacts"),
         ];
         for folder in &folders {
@@ -202,6 +203,26 @@ impl Home {
     /// The predecessor's agent files.
     pub fn vibers(&self) -> PathBuf {
         self.root.join("vibers")
+    }
+
+    /// Skills of all agents.
+    pub fn skills(&self) -> PathBuf {
+        self.root.join("skills")
+    }
+
+    /// Skills of one agent.
+    pub fn agent_skills(&self, agent: &str) -> PathBuf {
+        self.agents().join(agent).join("skills")
+    }
+
+    /// How often skills were used (0600).
+    pub fn skill_uses(&self) -> PathBuf {
+        self.state().join("skills.json")
+    }
+
+    /// The skills that a session has loaded (0600).
+    pub fn loaded_skills(&self, session: &str) -> PathBuf {
+        self.state().join("skills").join(format!("{session}.json"))
     }
 
     /// Artifacts of a task.

@@ -23,6 +23,7 @@ pub(crate) mod removal;
 pub mod report;
 pub mod sandbox;
 pub(crate) mod session_log;
+pub mod skills;
 pub mod space;
 pub(crate) mod task;
 pub mod tools;

@@ -40,6 +40,7 @@ use crate::{
     memory::{Memory, TaskSummary},
     outbox::Outbox,
     report::{Approvals, Inbox, PauseSwitch, Rest},
+    skills::Skills,
     task::StopSwitch,
     workspace::{CommandOwner, Violation, Workspace},
 };
@@ -78,6 +79,7 @@ pub struct MeshContext {
     pub outbox: Outbox,
     pub journal: Arc<Journal>,
     pub files: watch::Receiver<Arc<ConfigSnapshot>>,
+    pub skills: Skills,
     /// The Board's address, if this home has joined one.
     pub board: Option<String>,
     pub fetch: FetchPayload,
@@ -178,6 +180,11 @@ impl Mesh {
     /// The configuration, now and whenever it changes.
     pub fn files(&self) -> watch::Receiver<Arc<ConfigSnapshot>> {
         self.shared.context.files.clone()
+    }
+
+    /// The skills of this machine.
+    pub fn skills(&self) -> &Skills {
+        &self.shared.context.skills
     }
 
     /// The files that people, agents and the Board share.

@@ -3,7 +3,7 @@
 //! Owns wire formats, quirks, the facts that retries need, and the classification of failures. Knows nothing of tools
 //! and policy.
 
-use std::path::PathBuf;
+use std::{borrow::Cow, path::PathBuf};
 
 use protocol::{Usage, tokens};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -45,8 +45,8 @@ impl ModelRequest {
     /// Tokens that it is likely to cost, without the model's answer.
     pub fn estimated_tokens(&self) -> u64 {
         let tools = self.tools.iter().map(|tool| {
-            tokens::estimate(tool.name)
-                + tokens::estimate(tool.description)
+            tokens::estimate(&tool.name)
+                + tokens::estimate(&tool.description)
                 + tokens::estimate(&tool.parameters.to_string())
         });
         tokens::estimate(&self.system)
@@ -152,8 +152,8 @@ impl ToolCall {
 /// A tool as a model sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolSpec {
-    pub name: &'static str,
-    pub description: &'static str,
+    pub name: Cow<'static, str>,
+    pub description: Cow<'static, str>,
     /// The arguments' JSON Schema.
     pub parameters: Value,
 }

@@ -196,7 +196,7 @@ mod tests {
             listed.entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
         };
         assert_eq!(names(""), ["home", "src", "leaf", "link"]);
-        assert_eq!(names("home"), ["agents", "artifacts", "workspace"]);
+        assert_eq!(names("home"), ["agents", "artifacts", "skills", "workspace"]);
         assert!(space.read("src/main.rs", 0, 100).is_ok() && space.read("home/workspace/task.md", 0, 100).is_ok());
         for path in [
             ".git/config",

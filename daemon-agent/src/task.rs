@@ -23,6 +23,7 @@ use crate::{
     memory::{Memory, TaskSummary},
     outbox::{EventFitter, Outbox},
     report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Reporter, Rest, activity::ActivityRecorder},
+    skills::Skills,
     space, tools,
 };
 
@@ -98,6 +99,7 @@ pub struct RunContext {
     pub home: Home,
     pub outbox: Outbox,
     pub memory: Memory,
+    pub skills: Skills,
     pub files: Arc<ConfigSnapshot>,
     pub stop: StopSwitch,
     pub approvals: Approvals,
@@ -203,6 +205,7 @@ async fn recorded(
         config: context.files.config.clone(),
         home: context.home.clone(),
         memory: context.memory.clone(),
+        skills: context.skills.clone(),
         sink,
         collector: collector.clone(),
         stop: stop.clone(),

@@ -10,18 +10,23 @@ use std::{
     time::Duration,
 };
 
-use protocol::{TaskId, prune::ResultCaps, tool_result};
+use protocol::{SessionId, TaskId, prune::ResultCaps, tool_result};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     artifacts::Collector,
-    config::{Agent, Config, toolset::ALL_TOOLS},
+    clock::Clock,
+    config::{
+        Agent, Config,
+        toolset::{ALL_TOOLS, LOAD_SKILL},
+    },
     home::Home,
     memory::CURATED_NAMES,
     model::ToolSpec,
     report::{Sink, memory::MemoryEditor, plan::PlanEditor},
+    skills::{AgentSkills, Skill, Skills},
     workspace::{ProtectedPaths, SESSIONS_FOLDER, Workspace},
 };
 
@@ -183,8 +188,28 @@ pub struct Toolbox {
     plan: Option<PlanEditor>,
     /// The memory; without it the memory tools are not offered.
     memory: Option<MemoryEditor>,
+    /// The skills of the machine; without them none is offered.
+    skills: Option<SkillAccess>,
     /// Most tokens of a result.
     caps: ResultCaps,
+}
+
+/// What an attempt uses skills with.
+#[derive(Clone)]
+struct SkillAccess {
+    all: Skills,
+    /// Those of the agent, as they were when somebody looked last.
+    offered: AgentSkills,
+    session: SessionId,
+    clock: Clock,
+}
+
+impl SkillAccess {
+    /// Counts a use, beside the attempt's work.
+    fn count(&self, name: &str, ok: bool) {
+        let (all, name, now) = (self.all.clone(), name.to_owned(), self.clock.now());
+        tokio::task::spawn_blocking(move || all.count(&name, ok, now));
+    }
 }
 
 impl Toolbox {
@@ -192,12 +217,25 @@ impl Toolbox {
     pub fn new(context: ToolContext) -> Self {
         let (hold, scratch, ended) = (crate::hold::own_program(), Mutex::new(None), OnceLock::new());
         let caps = context.agent.results.clone();
-        Self { context, hold, scratch, ended, plan: None, memory: None, caps }
+        Self { context, hold, scratch, ended, plan: None, memory: None, skills: None, caps }
     }
 
     /// Uses `program` as the supervisor of commands instead of the running program.
     pub fn with_hold(mut self, program: impl Into<PathBuf>) -> Self {
         self.hold = program.into();
+        self
+    }
+
+    /// The same for an agent that `change` makes of this one.
+    pub fn with_agent(mut self, change: impl FnOnce(Agent) -> Agent) -> Self {
+        self.context.agent = Arc::new(change(Agent::clone(&self.context.agent)));
+        self.renew_skills();
+        self
+    }
+
+    /// Uses another configuration of the machine.
+    pub fn with_config(mut self, config: Config) -> Self {
+        self.context.config = Arc::new(config);
         self
     }
 
@@ -211,6 +249,36 @@ impl Toolbox {
     pub fn with_memory(mut self, memory: MemoryEditor) -> Self {
         self.memory = Some(memory);
         self
+    }
+
+    /// Adds the agent's skills, which `session` loads.
+    pub fn with_skills(mut self, all: Skills, session: SessionId, clock: Clock) -> Self {
+        let offered = all.of(&self.context.agent);
+        self.skills = Some(SkillAccess { all, offered, session, clock });
+        self
+    }
+
+    /// Takes up the skills as they are now. Returns whether others are offered than before.
+    pub fn renew_skills(&mut self) -> bool {
+        let Some(skills) = &mut self.skills else { return false };
+        let offered = skills.all.of(&self.context.agent);
+        let is_changed = offered != skills.offered;
+        skills.offered = offered;
+        is_changed
+    }
+
+    /// The skills that are offered.
+    pub fn skills(&self) -> AgentSkills {
+        self.skills.as_ref().map(|skills| skills.offered.clone()).unwrap_or_default()
+    }
+
+    fn skill_tool(&self, name: &str) -> Option<Arc<Skill>> {
+        self.skills.as_ref()?.offered.tool(name).cloned()
+    }
+
+    /// Folders beside the agent's own whose files may be read.
+    fn readable(&self) -> Vec<PathBuf> {
+        self.skills.iter().flat_map(|skills| skills.offered.folders()).map(PathBuf::from).collect()
     }
 
     /// Bounds the results that a call can divide into several: how much the model is given of one.
@@ -246,16 +314,23 @@ impl Toolbox {
         self.ended.get().cloned().unwrap_or_else(|| usual.to_owned())
     }
 
-    /// The agent's tools as a model sees them, in the order of [`ALL_TOOLS`].
+    /// The agent's tools as a model sees them: in the order of [`ALL_TOOLS`], then its skills.
     pub fn specs(&self) -> Vec<ToolSpec> {
-        ALL_TOOLS.iter().filter(|name| self.offers(name)).filter_map(|name| specs::of(name)).collect()
+        let built_in = ALL_TOOLS.iter().chain([&LOAD_SKILL]).filter(|name| self.offers(name));
+        let offered = self.skills();
+        let skills = offered.tools().map(|skill| ToolSpec {
+            name: skill.name.clone().into(),
+            description: skill.description().to_owned().into(),
+            parameters: skill.parameters().unwrap_or_default(),
+        });
+        built_in.filter_map(|name| specs::of(name)).chain(skills).collect()
     }
 
     /// Runs a call to its end, within `bounds` if it was looked at before. After `stop` it returns soon, with everything dead
     /// that it started; dropping the future has the same effect, but nothing is returned.
     pub async fn call(&self, call_id: &str, name: &str, args: &Value, bounds: Option<&CallBounds>) -> ToolOutcome {
         if !self.offers(name) {
-            let mine: Vec<_> = ALL_TOOLS.iter().filter(|tool| self.offers(tool)).copied().collect();
+            let mine: Vec<_> = self.specs().into_iter().map(|spec| spec.name).collect();
             return ToolOutcome::refused(format!("there is no tool {name:?}; the tools are {}", mine.join(", ")));
         }
         match name {
@@ -266,6 +341,17 @@ impl Toolbox {
             }
             "add_artifact" => return artifact::run(&self.context, args).await,
             _ => {}
+        }
+        if let Some(skills) = &self.skills {
+            if name == LOAD_SKILL {
+                return read::skill::run(skills, args).await;
+            }
+            if let Some(skill) = self.skill_tool(name) {
+                let done = shell::run_skill(self, call_id, (&skill, args), bounds).await;
+                skills.count(name, done.ok);
+                self.context.collector.look().await;
+                return done;
+            }
         }
         if let Some(memory) = self.memory.as_ref() {
             match name {
@@ -282,11 +368,11 @@ impl Toolbox {
         }
         let deadline = CallDeadline::within(self.context.agent.timeouts.default, self.context.stop.clone());
         let (context, name, args) = (self.context.clone(), name.to_owned(), args.clone());
-        let (protected, bounds) = (self.protected_paths(), bounds.cloned());
+        let (protected, bounds, readable) = (self.protected_paths(), bounds.cloned(), self.readable());
         let (kept, most_tokens) = (self.kept_results(), self.caps.of(&name));
         let time = deadline.clone();
         let running = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context).with_protected_paths(protected).with_bounds(bounds);
+            let roots = roots(&context).with_readable(&readable).with_protected_paths(protected).with_bounds(bounds);
             match name.as_str() {
                 "read_file" => read::run(&roots, &args, &deadline),
                 READ_OUTPUT => read::output::run(&kept, &args, most_tokens, &deadline),
@@ -319,6 +405,8 @@ impl Toolbox {
         let is_there = match name {
             "update_plan" => self.plan.is_some(),
             "remember" | "search_memory" => self.memory.is_some(),
+            LOAD_SKILL => return self.skills().instructions().any(Skill::is_for_models),
+            _ if self.skill_tool(name).is_some() => return true,
             _ => true,
         };
         is_there && ALL_TOOLS.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
@@ -385,5 +473,5 @@ pub fn speaks_to_people(name: &str) -> bool {
 
 /// Whether calls of this tool change nothing, so that several may run in parallel.
 pub fn is_read_only(name: &str) -> bool {
-    matches!(name, "read_file" | "read_output" | "list_files" | "glob" | "grep" | "search_memory")
+    matches!(name, "read_file" | "read_output" | "list_files" | "glob" | "grep" | "search_memory" | LOAD_SKILL)
 }

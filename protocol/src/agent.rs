@@ -1,4 +1,4 @@
-//! What a viber reports about itself: its agents, skills, jobs and model providers.
+//! What a viber reports about itself: its agents, jobs and model providers.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,9 @@ pub struct AgentInfo {
     pub max_mode: Option<AgentMode>,
     /// Tool names as a model sees them.
     pub tools: Vec<String>,
+    /// Names of skills as its file lists them; `*` is all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skills: Vec<String>,
     /// Working directories the agent may touch, absolute.
     pub spaces: Vec<String>,
     pub max_steps: u32,
@@ -76,15 +79,6 @@ pub struct DamageInfo {
     pub at: Instant,
     /// Size of the original.
     pub bytes: u64,
-}
-
-/// One skill bundle.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SkillInfo {
-    pub id: String,
-    pub name: String,
-    pub description: String,
 }
 
 /// One scheduled prompt.

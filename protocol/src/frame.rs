@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    agent::{AgentInfo, DamageInfo, JobInfo, ProviderInfo, SkillInfo},
+    agent::{AgentInfo, DamageInfo, JobInfo, ProviderInfo},
     command::Command,
     confinement::Confinement,
     event::Event,
@@ -14,6 +14,7 @@ use crate::{
     ids::{BootId, EditId, TaskId, ViberId},
     instant::Instant,
     limits::MAX_FRAME_BYTES,
+    skill::SkillInfo,
 };
 
 /// Why a received text is not a valid frame.

@@ -21,6 +21,7 @@ pub mod provider_key;
 pub mod prune;
 pub mod rules;
 pub mod sessions;
+mod skill;
 pub mod sniff;
 pub mod space;
 pub mod suggestion;
@@ -29,7 +30,7 @@ pub mod tokens;
 pub mod tool_result;
 pub mod transcript;
 
-pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo, SkillInfo};
+pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo};
 pub use approval::{
     AffectedFile, AgentQuestion, AnswerOption, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
     DecisionScope, ModelPrice, ReachedLimit, TeamRules,
@@ -59,4 +60,5 @@ pub use memory::{
 };
 pub use provider_key::{KeyOffer, KeyOfferQuery, KeySource, ProviderKeyChanged, ProviderKeyRemoval, SealedProviderKey};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
+pub use skill::{SkillCheck, SkillInfo, SkillKind, SkillScope, SkillSource, SkillState, SkillTokens};
 pub use space::{Change, ChangeKind, Commit, DiffPiece, Since, SpaceLog, SpaceStatus, Upstream};

@@ -43,6 +43,7 @@ mod prices;
 mod reading;
 mod safety;
 mod search;
+mod skills;
 mod spaces;
 mod stores;
 mod talk;

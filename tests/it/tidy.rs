@@ -30,7 +30,7 @@ const DAEMON: &[&[&str]] = &[
     &["hold", "home"],
     &["confinement", "damaged", "leftovers"],
     &["config", "outbox", "workspace"],
-    &["journal", "model", "space"],
+    &["journal", "model", "skills", "space"],
     &["memory"],
     &["prompt", "report"],
     &["artifacts", "session_log"],

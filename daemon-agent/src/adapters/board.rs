@@ -62,7 +62,6 @@ pub struct Identity {
 
 impl Identity {
     fn hello(&self, mesh: &Mesh) -> Hello {
-        let files = mesh.files().borrow().clone();
         let mut capabilities = crate::confinement::found().words();
         if self.credential.insecure {
             capabilities.push("insecure".to_owned());
@@ -76,7 +75,7 @@ impl Identity {
             hostname: hostname(),
             capabilities,
             labels: self.credential.labels.clone(),
-            state: ViberState { damage: Some(crate::damaged::list(mesh.home())), ..files.state() },
+            state: ViberState { damage: Some(crate::damaged::list(mesh.home())), ..mesh.viber_state() },
             last_cmd_seq: mesh.last_cmd_seq(),
             running: mesh.held(),
             outbox: mesh.outbox().ranges(),

@@ -24,6 +24,7 @@ use crate::{
     leftovers,
     mesh::{FetchAttachment, FetchError, FetchPayload, Mesh, MeshContext},
     outbox::{Outbox, Quota},
+    skills::Skills,
     workspace::{self, Workspace},
 };
 
@@ -60,7 +61,12 @@ impl Daemon {
         let journal = Journal::open(home.journal(), &home.damaged(), clock.now());
         let journal = Arc::new(journal.map_err(|error| unusable("state/journal", &error))?);
         let (sender, receiver) = watch::channel(Arc::new(snapshot));
+        let (own, files) = (home.clone(), receiver.clone());
+        let known = variables.clone();
+        let reading = tokio::task::spawn_blocking(move || Skills::open(&own, known, files));
+        let skills = reading.await.map_err(|error| CliError::Failed(format!("skills cannot be read: {error}")))?;
         tokio::spawn(files::follow(home.clone(), variables, sender));
+        tokio::spawn(skills.clone().follow());
         let board = credential.as_ref().and_then(|credential| credential.board().ok()).map(|url| url.to_string());
         let carrier = (credential.clone(), home.clone(), workspace.clone());
         let carry: FetchAttachment = Arc::new(move |attachment, file| {
@@ -88,6 +94,7 @@ impl Daemon {
             outbox,
             journal,
             files: receiver,
+            skills,
             board,
             fetch,
             carry,

@@ -11,7 +11,11 @@ use serde_saphyr::Spanned;
 
 use self::result_caps::ResultsSection;
 use super::{
-    Agent, Agents, Config, Timeouts, machine::check_model, policy::ApprovalsSection, toolset, variables::Variables,
+    Agent, Agents, Config, Timeouts,
+    machine::check_model,
+    policy::ApprovalsSection,
+    toolset,
+    variables::{Variables, is_variable_name},
     yaml::YamlFile,
 };
 use crate::home::Home;
@@ -199,9 +203,7 @@ fn check(
         }
     }
     for name in &written.env {
-        let good = name.value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-            && name.value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !good {
+        if !is_variable_name(&name.value) {
             return Err(source.wrong(name, format!("{:?} is not a variable's name", name.value)));
         }
     }
@@ -211,8 +213,10 @@ fn check(
         Some(words) => open_groups(words, source, &mut not_in_effect)?,
         None => toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
     };
-    if !written.skills.is_empty() {
-        not_in_effect.push("skills".to_owned());
+    for name in &written.skills {
+        if name.value != "*" && !protocol::agent::is_id(&name.value) {
+            return Err(source.wrong(name, format!("{:?} is not a skill's name; all skills are [\"*\"]", name.value)));
+        }
     }
     let limits = written.limits.as_ref().map(|limits| limits.value.clone()).unwrap_or_default();
     if let (Some(found), true) = (&written.limits, has_zero(&limits)) {
@@ -233,6 +237,7 @@ fn check(
         mode: written.mode.map(|mode| mode.value).unwrap_or_default(),
         rules: Arc::new(written.approvals.read(&written.require_approval, source)?),
         tools,
+        skills: written.skills.into_iter().map(|name| name.value).collect(),
         spaces,
         reach: Arc::default(),
         env: written.env.into_iter().map(|name| name.value).collect(),

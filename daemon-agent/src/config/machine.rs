@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 
 use super::{
-    Config, OnDisconnect, Provider, ProviderApi,
+    Config, OnDisconnect, Provider, ProviderApi, SkillVariables,
     providers::{listens, take_key, take_variable, usual, well_known},
     sandbox,
-    variables::Variables,
+    variables::{Variables, is_variable_name},
     yaml::YamlFile,
 };
 use crate::home::{Home, open_to_others};
@@ -32,7 +32,14 @@ struct ConfigFile {
     sandbox: sandbox::SandboxSection,
     daily_log: Option<bool>,
     memory: MemorySection,
+    skills: BTreeMap<String, Spanned<SkillSection>>,
     board_keys: Option<Spanned<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SkillSection {
+    env: BTreeMap<String, Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -101,6 +108,9 @@ pub fn of(source: &YamlFile, home: &Home, variables: &Variables) -> Result<Confi
     }
     config.sandbox = written.sandbox.check(source, variables)?;
     config.daily_log = written.daily_log.unwrap_or(true);
+    for (name, section) in &written.skills {
+        config.skills.insert(name.clone(), skill_variables(name, section, source, variables)?);
+    }
     if let Some(word) = written.board_keys {
         config.board_keys = match word.value.as_str() {
             "on" => true,
@@ -114,6 +124,33 @@ pub fn of(source: &YamlFile, home: &Home, variables: &Variables) -> Result<Confi
     }
     show(&mut config, &written.providers.keys().cloned().collect::<Vec<_>>());
     Ok(config)
+}
+
+/// The variables for one skill's scripts. One that is not set on this machine is left out: the skill then says so.
+fn skill_variables(
+    name: &str,
+    section: &Spanned<SkillSection>,
+    source: &YamlFile,
+    variables: &Variables,
+) -> Result<SkillVariables, ConfigError> {
+    if !protocol::agent::is_id(name) {
+        return Err(source.wrong(section, format!("{name:?} is not a skill's name")));
+    }
+    let mut filled = SkillVariables::default();
+    for (variable, value) in &section.value.env {
+        if !is_variable_name(variable) {
+            return Err(source.wrong(value, format!("{variable:?} is not a variable's name")));
+        }
+        if let Ok(text) = variables.fill(&value.value)
+            && !text.is_empty()
+        {
+            if text.contains('\0') {
+                return Err(source.wrong(value, "a variable's value contains no NUL"));
+            }
+            filled.0.insert(variable.clone(), text);
+        }
+    }
+    Ok(filled)
 }
 
 /// Refuses a model whose provider this machine does not know.

@@ -33,6 +33,9 @@ const TOOL_GROUPS: &[(&str, &[&str])] = &[
 /// Tools of every agent that has any: they read what its own calls answered, and belong to no group.
 const IMPLIED_TOOLS: &[&str] = &["read_output"];
 
+/// The tool of every agent that has skills, whatever its `tools:` say.
+pub const LOAD_SKILL: &str = "load_skill";
+
 /// What a `tools:` list means today.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpandedTools {
@@ -72,7 +75,9 @@ pub fn tools_of(name: &str) -> Option<Vec<&str>> {
     if let Some((_, tools)) = TOOL_GROUPS.iter().find(|(group, _)| *group == name) {
         return Some(tools.to_vec());
     }
-    let single = IMPLIED_TOOLS.contains(&name) || TOOL_GROUPS.iter().any(|(_, tools)| tools.contains(&name));
+    let single = IMPLIED_TOOLS.contains(&name)
+        || name == LOAD_SKILL
+        || TOOL_GROUPS.iter().any(|(_, tools)| tools.contains(&name));
     single.then(|| vec![name])
 }
 

@@ -54,7 +54,7 @@ pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<C
 fn keys_differ(a: &ConfigSnapshot, b: &ConfigSnapshot) -> bool {
     let keys =
         |of: &ConfigSnapshot| of.config.providers.values().map(|provider| provider.api_key.clone()).collect::<Vec<_>>();
-    keys(a) != keys(b)
+    keys(a) != keys(b) || a.config.skills != b.config.skills
 }
 
 fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {

@@ -58,31 +58,12 @@ impl YamlFile {
 
     /// Parses the file as `T`; an empty file is an empty mapping.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
-        let budget = serde_saphyr::budget! {
-            max_events: 20_000,
-            max_aliases: 64,
-            max_anchors: 64,
-            max_depth: 16,
-            max_documents: 1,
-            max_nodes: 10_000,
-            max_recorded_anchor_events: 10_000,
-            max_recorded_anchor_bytes: 1024 * 1024,
-        };
-        let options = serde_saphyr::options! {
-            budget: budget,
-            strict_booleans: true,
-            reject_unsupported_tags: true,
-        };
         let nothing = self.text.lines().all(|line| {
             let line = line.trim();
             line.is_empty() || line.starts_with('#') || line == "---"
         });
         let text = if nothing { "{}" } else { &self.text };
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| ConfigError {
-            file: self.name.clone(),
-            line: error.location().map_or(0, |at| at.line() as u32),
-            message: plain(&error.render()),
-        })
+        parse_bounded(text).map_err(|error| config_error(&error, &self.name))
     }
 
     /// An error at `at`, with the line it stands on.
@@ -114,6 +95,32 @@ impl YamlFile {
             found => Ok(found.map(|found| found.value)),
         }
     }
+}
+
+/// Parses a text as `T`, within bounds on nesting, nodes and aliases.
+pub fn parse_bounded<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr::Error> {
+    let budget = serde_saphyr::budget! {
+        max_events: 20_000,
+        max_aliases: 64,
+        max_anchors: 64,
+        max_depth: 16,
+        max_documents: 1,
+        max_nodes: 10_000,
+        max_recorded_anchor_events: 10_000,
+        max_recorded_anchor_bytes: 1024 * 1024,
+    };
+    let options = serde_saphyr::options! {
+        budget: budget,
+        strict_booleans: true,
+        reject_unsupported_tags: true,
+    };
+    serde_saphyr::from_str_with_options(text, options)
+}
+
+/// What is wrong with the file `name`, in words.
+pub fn config_error(error: &serde_saphyr::Error, name: &str) -> ConfigError {
+    let line = error.location().map_or(0, |at| at.line() as u32);
+    ConfigError { file: name.to_owned(), line, message: plain(&error.render()) }
 }
 
 /// The parser's message without the file and line, which are reported separately.

@@ -145,6 +145,9 @@ struct AgentLoop {
     log: SessionLog,
     /// The next model call's request; the conversation grows at its end.
     request: ModelRequest,
+    /// Skills that the session loaded before, and what the system prompt says of skills.
+    loaded_skills: Vec<String>,
+    skills_prompt: String,
     /// What the request takes by layer; `None` after a rest whose record is of an earlier version.
     layers: Option<prompt::RequestLayers>,
     budget: Budget,
@@ -213,7 +216,11 @@ impl AgentLoop {
         let plan = PlanEditor::open(&run.submit, &run.home, run.memory.workspace(), run.sink.clone(), run.local).await;
         let memory =
             MemoryEditor::open(&run.submit.agent_id, run.submit.memory_policy, run.memory.clone(), run.sink.clone());
-        let tools = tools.with_plan(plan.clone()).with_memory(memory.clone());
+        let tools = tools.with_plan(plan.clone()).with_memory(memory.clone()).with_skills(
+            run.skills.clone(),
+            run.submit.session_id.clone(),
+            clock.clone(),
+        );
         // Whoever opens the plan again takes over no text that came with the task: that was done.
         run.submit.plan = run.submit.plan.take().filter(|plan| plan.get("hash").is_some_and(|hash| !hash.is_null()));
         let recall = if run.submit.no_files { Recall::default() } else { run.memory.recall(&run.submit).await };
@@ -243,6 +250,8 @@ impl AgentLoop {
             clock: clock.clone(),
             log,
             request,
+            loaded_skills: Vec::new(),
+            skills_prompt: String::new(),
             layers: None,
             budget,
             pricing,
@@ -284,16 +293,16 @@ impl AgentLoop {
         let system = prompt::system(&self.run.agent, home, &place, self.run.submit.no_files).await;
         let asked =
             prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
-        let mut layers = prompt::RequestLayers::new(&asked, home, &self.request.tools);
-        let mut told = layers.report(
-            &self.request,
-            self.model.window(),
-            prompt::RequestTokens::Estimated(self.model.estimate_percent()),
-        );
-        told.insert("memory".to_owned(), json!(prompt::sent_excerpts(&self.recall)));
-        self.emit_context(told).await;
-        self.layers = Some(layers);
+        self.layers = Some(prompt::RequestLayers::new(&asked, home, &self.request.tools));
         self.request.system = system.text;
+        self.begin_with_skills().await;
+        let percent = self.model.estimate_percent();
+        if let Some(layers) = &mut self.layers {
+            let tokens = prompt::RequestTokens::Estimated(percent);
+            let mut told = layers.report(&self.request, self.model.window(), tokens);
+            told.insert("memory".to_owned(), json!(prompt::sent_excerpts(&self.recall)));
+            self.emit_context(told).await;
+        }
         if submit.approve_first {
             self.plan_first(Planning::default());
         }

@@ -100,6 +100,7 @@ impl Mesh {
             home: self.shared.context.home.clone(),
             outbox: self.outbox().clone(),
             memory: self.memory().clone(),
+            skills: self.skills().clone(),
             files: self.shared.context.files.borrow().clone(),
             stop,
             approvals: self.shared.approvals.clone(),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use protocol::AttemptRef;
+use protocol::{AttemptRef, ViberState};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,25 @@ pub struct BoardStatus {
     pub detail: Option<String>,
 }
 
+/// Keys of an agent's file without effect that are reported.
+const MAX_KEYS_NOT_IN_EFFECT: usize = 8;
+
 impl Mesh {
+    /// What is reported to the Board: the configuration, the skills, and which of them agents lack.
+    pub fn viber_state(&self) -> ViberState {
+        let files = self.shared.context.files.borrow().clone();
+        let skills = self.skills();
+        let (mut state, set) = (files.state(), skills.now());
+        for info in state.agents.iter_mut().flatten() {
+            let Some(Ok(agent)) = files.agents.get(&info.id) else { continue };
+            let missing = set.missing_for(agent).into_iter().map(|name| format!("skills: {name}"));
+            let room = MAX_KEYS_NOT_IN_EFFECT.saturating_sub(info.not_in_effect.len());
+            info.not_in_effect.extend(missing.take(room));
+        }
+        state.skills = Some(skills.report());
+        state
+    }
+
     /// The connection to the Board.
     pub fn standing(&self) -> BoardStatus {
         self.shared.standing.borrow().clone()

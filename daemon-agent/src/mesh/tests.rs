@@ -41,8 +41,7 @@ impl Fixture {
         let clock = Clock::fixed(Instant(1_700_000_000_000));
         let (sender, files) = watch::channel(Arc::new(ConfigSnapshot::read(&home, &Variables::default())));
         let outbox = Outbox::open(home.state().join("outbox"), Quota::default(), clock.clone()).expect("an outbox");
-        let journal = Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal");
-        let journal = Arc::new(journal);
+        let journal = Arc::new(Journal::open(home.journal(), &home.damaged(), clock.now()).expect("a journal"));
         let fetch: FetchPayload = Arc::new(|path| Box::pin(async move { Err(FetchError::Never(path)) }));
         let carry: FetchAttachment = Arc::new(|file, _| Box::pin(async move { Err(FetchError::Never(file.name)) }));
         (
@@ -53,6 +52,7 @@ impl Fixture {
                 outbox,
                 journal,
                 files,
+                skills: Skills::none(),
                 board: None,
                 fetch,
                 carry,

@@ -30,6 +30,7 @@ fn agent() -> Agent {
         mode: protocol::AgentMode::AlwaysExecute,
         rules: std::sync::Arc::default(),
         tools: vec![],
+        skills: vec![],
         spaces: vec!["/src/app".into()],
         reach: std::sync::Arc::default(),
         env: vec![],
@@ -221,7 +222,7 @@ async fn every_layer_of_a_request_is_measured() {
         artifacts: vec![protocol::ArtifactRef { id: "report".to_owned(), ..Default::default() }],
         ..submit("123456789", vec![turn])
     };
-    let tools = [ToolSpec { name: "grep", description: "find", parameters: json!({}) }];
+    let tools = [ToolSpec { name: "grep".into(), description: "find".into(), parameters: json!({}) }];
     let asked = PromptParts { system: &system, submit: &with, recall: &recall, plan: "sessions/s/task.md" };
     let mut request = request(super::messages(&with, &home, &recall));
     let window = ContextWindow { tokens: 20_000, source: WindowSource::Table, at: None };

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{SystemPrompt, context_block};
 use crate::{
+    config::toolset::LOAD_SKILL,
     home::Home,
     memory::Recall,
     model::{Message, ModelRequest, PICTURE_TOKENS, ToolSpec},
@@ -60,6 +61,9 @@ struct CountedMessages {
     history: u64,
     results: u64,
     pictures: u64,
+    /// Of loaded skills.
+    #[serde(default)]
+    skills: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -85,12 +89,8 @@ impl RequestLayers {
             personal.map(|block| item(block.name, estimate(&block.text), block.of)).collect();
         let personal = PromptLayer::of(Layer::Personalization, personal);
         let system = estimate(&asked.system.text).saturating_sub(personal.tokens);
-        let tools = tools.iter().map(|tool| item(tool.name, spec(tool), None)).collect();
-        let mut beside = vec![
-            PromptLayer { layer: Layer::System, tokens: system, items: Vec::new() },
-            PromptLayer::of(Layer::Tools, tools),
-            personal,
-        ];
+        let mut beside =
+            vec![PromptLayer { layer: Layer::System, tokens: system, items: Vec::new() }, tool_layer(tools), personal];
         let mut within = 0;
         for part in context_block::parts(asked.submit, home, asked.recall) {
             let (layer, items) = match part.tag {
@@ -120,6 +120,21 @@ impl RequestLayers {
         self.conversation = CountedMessages::default();
     }
 
+    /// The tools became others.
+    pub fn replace_tools(&mut self, tools: &[ToolSpec]) {
+        self.beside.retain(|layer| layer.layer != Layer::Tools);
+        self.beside.push(tool_layer(tools));
+    }
+
+    /// The skills of the system prompt became others: their names, with their estimated tokens.
+    pub fn replace_skills(&mut self, skills: &[(String, u64)]) {
+        self.beside.retain(|layer| layer.layer != Layer::Skills);
+        if !skills.is_empty() {
+            let items = skills.iter().map(|(name, tokens)| item(name, *tokens, None)).collect();
+            self.beside.push(PromptLayer::of(Layer::Skills, items));
+        }
+    }
+
     /// Tokens that a request is likely to take, and how the window is divided for it.
     pub fn budget(&mut self, request: &ModelRequest, window: &ContextWindow) -> (u64, ContextBudget) {
         divided(&self.estimated(&request.messages), request, window)
@@ -127,8 +142,12 @@ impl RequestLayers {
 
     fn estimated(&mut self, messages: &[Message]) -> Vec<PromptLayer> {
         self.conversation.count(messages);
-        let CountedMessages { history, results, pictures, .. } = self.conversation;
+        let CountedMessages { history, results, pictures, skills, .. } = self.conversation;
         let mut layers = self.beside.clone();
+        if skills > 0 {
+            let items = vec![item("loaded in the conversation", skills, None)];
+            add(&mut layers, PromptLayer::of(Layer::Skills, items));
+        }
         let history = history.saturating_sub(self.within);
         for (layer, tokens) in [(Layer::Files, pictures), (Layer::History, history), (Layer::Results, results)] {
             if tokens > 0 {
@@ -205,6 +224,7 @@ impl CountedMessages {
                     self.history += estimate(&said.text) + reasoning.sum::<u64>();
                     self.results += calls.sum::<u64>();
                 }
+                Message::Tool { tool, content, .. } if tool == LOAD_SKILL => self.skills += estimate(content),
                 Message::Tool { content, .. } => self.results += estimate(content),
             }
         }
@@ -274,8 +294,12 @@ fn item(name: &str, tokens: u64, of: Option<u64>) -> LayerItem {
     LayerItem { name: protocol::text::head(name, MAX_NAME_BYTES).to_owned(), tokens, of }
 }
 
+fn tool_layer(tools: &[ToolSpec]) -> PromptLayer {
+    PromptLayer::of(Layer::Tools, tools.iter().map(|tool| item(&tool.name, spec(tool), None)).collect())
+}
+
 fn spec(tool: &ToolSpec) -> u64 {
-    estimate(tool.name) + estimate(tool.description) + estimate(&tool.parameters.to_string())
+    estimate(&tool.name) + estimate(&tool.description) + estimate(&tool.parameters.to_string())
 }
 
 /// The excerpts as they were sent, as far as there is room for them.

@@ -60,6 +60,8 @@ struct Root {
     /// As the agent's file writes it.
     declared: PathBuf,
     handle: OwnedFd,
+    /// Nothing in it is written, whatever contains it.
+    is_read_only: bool,
 }
 
 /// What a root is for its agent.
@@ -142,6 +144,13 @@ impl Roots {
         found
     }
 
+    /// Lets these folders be read, too. Whatever else they lie in, nothing in them is written.
+    pub fn with_readable(mut self, folders: &[PathBuf]) -> Self {
+        let opened = folders.iter().filter_map(|folder| Root::open(folder, folder.canonicalize().ok()?).ok());
+        self.roots.extend(opened.map(|root| Root { is_read_only: true, ..root }));
+        self
+    }
+
     /// Notifies this workspace of writes.
     pub fn with_write_listener(self, workspace: Workspace) -> Self {
         Self { write_listener: Some(workspace), ..self }
@@ -173,9 +182,9 @@ impl Roots {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
-    /// All roots that exist, as the agent's file writes them.
+    /// All roots that exist and may be written to, as the agent's file writes them.
     pub fn declared(&self) -> impl Iterator<Item = &Path> {
-        self.roots.iter().map(|root| root.declared.as_path())
+        self.roots.iter().filter(|root| !root.is_read_only).map(|root| root.declared.as_path())
     }
 
     /// A path as it is shown to the model: in a form that it could use itself.
@@ -319,6 +328,9 @@ impl Roots {
 
     /// Whether `path`, without links, may be changed: everything in the roots except a home that a space contains or is.
     fn writable(&self, path: &Path) -> bool {
+        if self.roots.iter().any(|root| root.is_read_only && path.starts_with(&root.path)) {
+            return false;
+        }
         let part_of_home = |root: &Root| root.path != self.home && root.path.starts_with(&self.home);
         let declared = |root: &Root| path.starts_with(&root.path) && part_of_home(root);
         !path.starts_with(&self.home) || self.roots.iter().any(declared)
@@ -339,7 +351,8 @@ impl Roots {
     }
 
     fn outside(&self, path: &str) -> ToolFailure {
-        let roots: Vec<_> = self.paths().map(|path| path.display().to_string()).collect();
+        let roots = self.roots.iter().filter(|root| !root.is_read_only);
+        let roots: Vec<_> = roots.map(|root| root.path.display().to_string()).collect();
         let message = format!("forbidden path: {path} lies outside of {}", roots.join(" and "));
         ToolErrorKind::Permission.because(message)
     }
@@ -369,7 +382,7 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // What was a folder when it was examined may be a link by now.
         let handle = rustix::fs::openat2(CWD, &path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-        Ok(Self { path, declared: declared.to_owned(), handle })
+        Ok(Self { path, declared: declared.to_owned(), handle, is_read_only: false })
     }
 }
 

@@ -23,6 +23,8 @@ pub struct CallProposal {
     pub files: Vec<AffectedFile>,
     /// The command in full, or the changes of a file as a diff; empty for other tools.
     pub preview: String,
+    /// The digest of the skill whose script would run.
+    pub skill: Option<String>,
 }
 
 /// What a call was looked at for: it does nothing in another folder, to another path or to other files.
@@ -34,6 +36,8 @@ pub struct CallBounds {
     pub path: Option<PathBuf>,
     /// The files that it may write, if they still are as they were.
     pub files: Vec<AffectedFile>,
+    /// The digest of the skill whose script it runs.
+    pub skill: Option<String>,
 }
 
 impl CallProposal {
@@ -43,7 +47,7 @@ impl CallProposal {
             ProposalSubject::File(file) => Some(PathBuf::from(&file.absolute)),
             ProposalSubject::Command(_) | ProposalSubject::Other => None,
         };
-        CallBounds { cwd: self.cwd.clone(), path, files: self.files.clone() }
+        CallBounds { cwd: self.cwd.clone(), path, files: self.files.clone(), skill: self.skill.clone() }
     }
 }
 
@@ -85,13 +89,17 @@ impl Toolbox {
                 subject: ProposalSubject::Command(command.line),
                 variables: command.variables,
                 files: Vec::new(),
+                skill: None,
             });
+        }
+        if let Some(skill) = self.skill_tool(tool) {
+            return shell::propose_skill(self, &skill, args).await;
         }
         let protected = self.protected_paths();
         let session = self.plan.as_ref().map(|plan| plan.folder().to_owned());
-        let (context, tool, args) = (self.context.clone(), tool.to_owned(), args.clone());
+        let (context, tool, args, readable) = (self.context.clone(), tool.to_owned(), args.clone(), self.readable());
         let looking = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context).with_protected_paths(protected);
+            let roots = roots(&context).with_readable(&readable).with_protected_paths(protected);
             look(&roots, session.as_deref(), &tool, &args)
         });
         let bound = Duration::from_secs(self.context.agent.timeouts.default + 5);
@@ -112,6 +120,7 @@ fn look(roots: &Roots, session: Option<&str>, tool: &str, args: &Value) -> Resul
         variables: Vec::new(),
         files: Vec::new(),
         preview: String::new(),
+        skill: None,
     };
     let path = match tool {
         "write_file" | "edit_file" => {

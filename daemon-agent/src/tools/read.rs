@@ -1,6 +1,7 @@
 //! `read_file`: the numbered lines of a text file, as many as fit.
 
 pub mod output;
+pub mod skill;
 
 use std::io::{self, BufRead, BufReader, Read};
 

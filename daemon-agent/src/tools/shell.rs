@@ -5,6 +5,7 @@ mod live_output;
 mod output;
 mod proposed;
 mod protection;
+mod skill_script;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -26,6 +27,7 @@ use crate::{
 
 pub use environment::Scratch;
 pub use proposed::propose;
+pub use skill_script::{propose_skill, run_skill};
 
 /// Longest timeout that a model may ask for, seconds, unless the agent's file allows more.
 const MAX_TIMEOUT_SECONDS: u64 = 3_600;
@@ -46,6 +48,10 @@ struct ShellCall {
     argv: Vec<OsString>,
     cwd: PathBuf,
     seconds: u64,
+    /// Variables beside those that every command gets.
+    variables: Vec<(OsString, OsString)>,
+    /// Names of variables that it does not get, whatever the daemon has.
+    withheld: Vec<String>,
 }
 
 /// Why a command did not end by itself.
@@ -61,6 +67,11 @@ pub async fn run(toolbox: &Toolbox, call_id: &str, args: &Value, bounds: Option<
         Ok(call) => call,
         Err(why) => return ToolOutcome::refused(why),
     };
+    run_call(toolbox, call_id, call, bounds).await
+}
+
+/// Runs a checked call to its end.
+async fn run_call(toolbox: &Toolbox, call_id: &str, call: ShellCall, bounds: Option<&CallBounds>) -> ToolOutcome {
     if bounds.is_some_and(|bounds| bounds.cwd != call.cwd) {
         let now = call.cwd.display();
         let why = format!("not run: it would run in {now} by now, which nobody decided about");
@@ -205,7 +216,8 @@ fn check(toolbox: &Toolbox, args: &Value) -> Result<ShellCall, ToolFailure> {
             found.path
         }
     };
-    Ok(ShellCall { argv: argv.into_iter().map(OsString::from).collect(), cwd, seconds })
+    let argv = argv.into_iter().map(OsString::from).collect();
+    Ok(ShellCall { argv, cwd, seconds, variables: Vec::new(), withheld: Vec::new() })
 }
 
 fn prepare(toolbox: &Toolbox, call: ShellCall) -> Result<CommandSpec, String> {
@@ -234,6 +246,8 @@ fn prepare(toolbox: &Toolbox, call: ShellCall) -> Result<CommandSpec, String> {
     env.push((TASK_VARIABLE.into(), context.task_id.as_str().into()));
     env.push((ATTEMPT_VARIABLE.into(), context.attempt.to_string().into()));
     env.push((ARTIFACTS_VARIABLE.into(), artifacts.into()));
+    env.retain(|(name, _)| call.withheld.iter().all(|withheld| name != withheld.as_str()));
+    env.extend(call.variables);
     let (cwd, scratch, rules) = (Some(call.cwd), Some(scratch), Some(rules));
     let layers = confinement::look(&toolbox.hold).layers;
     let options = HoldOptions { cwd, scratch, rules, layers, require: true, argv: call.argv, ..HoldOptions::default() };

@@ -183,7 +183,7 @@ async fn large_answers_are_bounded_and_say_so() {
 #[test]
 fn a_model_is_offered_what_the_agent_may_use() {
     let machine = Machine::new();
-    let names: Vec<_> = machine.tools.specs().iter().map(|spec| spec.name).collect();
+    let names: Vec<_> = machine.tools.specs().into_iter().map(|spec| spec.name.into_owned()).collect();
     // The plan and the memory belong to a session, which this machine does not have.
     let of_a_session = ["update_plan", "remember", "search_memory"];
     let all = daemon_agent::config::toolset::ALL_TOOLS.iter().filter(|name| !of_a_session.contains(name));

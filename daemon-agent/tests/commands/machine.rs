@@ -65,6 +65,7 @@ impl Machine {
             mode: AgentMode::AlwaysExecute,
             rules: std::sync::Arc::default(),
             tools: toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
+            skills: vec!["*".into()],
             spaces: vec![space],
             reach: std::sync::Arc::default(),
             env: vec!["CARGO_MANIFEST_DIR".into()],
@@ -101,6 +102,12 @@ impl Machine {
         };
         let tools = Toolbox::new(context).with_hold(DAEMON);
         Self { root, stop, task, streamed, tools }
+    }
+
+    /// The same with other tools.
+    pub fn using(mut self, change: impl FnOnce(Toolbox) -> Toolbox) -> Self {
+        self.tools = change(self.tools);
+        self
     }
 
     pub fn at(&self, path: &str) -> PathBuf {

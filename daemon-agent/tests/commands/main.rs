@@ -4,3 +4,4 @@ mod ends;
 mod files;
 mod machine;
 mod shell;
+mod skills;

@@ -32,7 +32,7 @@ async fn a_broken_agent_is_shown_with_its_line_and_mended_without_a_restart() {
 }
 
 #[tokio::test]
-async fn keys_that_are_not_built_are_told() {
+async fn skills_that_are_not_there_are_told() {
     let fixture = with_scripted_model(vec![Reply::text("done")]).await;
     fixture.viber.write("agents/default.yaml", &fixture.viber.agent("skills: [github]\n"));
     let agent =

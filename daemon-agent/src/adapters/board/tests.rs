@@ -29,6 +29,7 @@ use crate::{
     journal::Journal,
     mesh::{FetchAttachment, FetchError, FetchPayload, MeshContext},
     outbox::{Outbox, Quota},
+    skills::Skills,
     workspace::Workspace,
 };
 
@@ -61,6 +62,7 @@ fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<ConfigSnapshot>>) {
             outbox,
             journal,
             files,
+            skills: Skills::none(),
             board: None,
             fetch,
             carry,

@@ -34,16 +34,25 @@ const CHANGED_CALL: &str = "what the call would do has changed since it was aske
 /// What a person allowed until the task ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum AllowedForTask {
-    Call { tool: String, args: Value },
-    Rule { rule: String, by: String },
+    Call {
+        tool: String,
+        args: Value,
+        /// The digest of the skill that it is.
+        #[serde(default)]
+        skill: Option<String>,
+    },
+    Rule {
+        rule: String,
+        by: String,
+    },
 }
 
 impl AllowedForTask {
     /// Lets it pass from now on; `Err` says why it does not.
     pub fn apply(&self, gate: &mut Gate) -> Result<(), String> {
         match self {
-            Self::Call { tool, args } => {
-                gate.allow_call(tool, args);
+            Self::Call { tool, args, skill } => {
+                gate.allow_call(tool, args, skill.as_deref());
                 Ok(())
             }
             Self::Rule { rule, by } => gate.allow_rule(rule, by),
@@ -333,7 +342,7 @@ impl AgentLoop {
             Considered::Asked { bounds, .. } => Some(bounds),
             Considered::Free(bounds) => bounds,
         };
-        self.remember(call, &response).await;
+        self.remember(call, bounds.as_ref(), &response).await;
         let approval = Some(question.request.approval_id.clone());
         Some(Admission::Run(AdmittedCall { call: call.clone(), bounds, approval, preface: None }))
     }
@@ -395,7 +404,7 @@ impl AgentLoop {
         let request = ApprovalRequest { replaces, ..request };
         self.announce_question(&request).await;
         self.report_call(&call).await;
-        self.remember(&call, response).await;
+        self.remember(&call, bounds.as_ref(), response).await;
         let preface =
             format!("{} changed the arguments of this call. It was made with {}", response.by, args_text(&args));
         let approval = Some(request.approval_id);
@@ -403,10 +412,14 @@ impl AgentLoop {
     }
 
     /// Keeps a decision that holds for more than one call.
-    async fn remember(&mut self, call: &ToolCall, response: &ApprovalResponse) {
+    async fn remember(&mut self, call: &ToolCall, bounds: Option<&CallBounds>, response: &ApprovalResponse) {
         let allowed = match response.scope.unwrap_or_default() {
             DecisionScope::Once => return,
-            DecisionScope::Task => AllowedForTask::Call { tool: call.name.clone(), args: call.object() },
+            DecisionScope::Task => AllowedForTask::Call {
+                tool: call.name.clone(),
+                args: call.object(),
+                skill: bounds.and_then(|bounds| bounds.skill.clone()),
+            },
             DecisionScope::Rule => {
                 AllowedForTask::Rule { rule: response.rule.clone().unwrap_or_default(), by: response.by.clone() }
             }

@@ -87,7 +87,9 @@ impl Gate {
 
     /// Whether calls of this tool are neither asked nor denied, whatever they say.
     pub fn lets_pass(&self, tool: &str) -> bool {
-        let is_named = |rules: &[Rule]| rules.iter().any(|rule| rule.is_for(tool));
+        // Rules for commands are also about the scripts of skills, whose names only the machine knows.
+        let is_skill = crate::config::toolset::tools_of(tool).is_none();
+        let is_named = |rules: &[Rule]| rules.iter().any(|rule| rule.is_for(tool) || is_skill && rule.is_for("shell"));
         let is_restricted = self.sets.iter().any(|set| is_named(&set.rules.deny) || is_named(&set.rules.ask));
         !is_restricted && !self.mode_could_ask(tool)
     }
@@ -103,18 +105,21 @@ impl Gate {
         // A permission for git is one for the repository, not for what else its configuration could name.
         let ruled =
             ruled.filter(|ruled| !matches!(ruled, RuleVerdict::Allow(_)) || !table::is_git_of_no_repository(proposal));
-        let reason = match ruled {
-            Some(RuleVerdict::Deny(rule)) => return CallVerdict::Denied(self.denial(&rule, &call)),
-            _ if self.allowed.contains(&digest::arguments(tool, args)) => return CallVerdict::Free,
-            Some(RuleVerdict::Allow(_)) => return CallVerdict::Free,
-            Some(RuleVerdict::Ask(rule)) => {
+        let is_allowed = self.allowed.contains(&digest::arguments(tool, args, proposal.skill.as_deref()));
+        let reason = match (ruled, self.judge_script(tool, proposal)) {
+            (Some(RuleVerdict::Deny(rule)), _) => return CallVerdict::Denied(self.denial(&rule, &call)),
+            (_, Some(denied @ CallVerdict::Denied(_))) => return denied,
+            _ if is_allowed => return CallVerdict::Free,
+            (_, Some(asked)) => return asked,
+            (Some(RuleVerdict::Allow(_)), None) => return CallVerdict::Free,
+            (Some(RuleVerdict::Ask(rule)), None) => {
                 let (reason, risk) = (self.asking(&rule, &call), table::risk(tool, proposal, self.network));
                 // A permission would not change it: the rule that asks goes first.
                 return CallVerdict::Asked(AskedCall { reason, risk, rule: None });
             }
-            None if !self.mode_could_ask(tool) => return CallVerdict::Free,
-            None if self.mode == AgentMode::AlwaysAsk => String::new(),
-            None => match table::objection(tool, proposal) {
+            (None, None) if !self.mode_could_ask(tool) => return CallVerdict::Free,
+            (None, None) if self.mode == AgentMode::AlwaysAsk => String::new(),
+            (None, None) => match table::objection(tool, proposal) {
                 Some(why) => format!(": {why}"),
                 None => return CallVerdict::Free,
             },
@@ -126,8 +131,25 @@ impl Gate {
         })
     }
 
+    /// What the rules for commands forbid, or ask about, in a skill's script. What they allow is not meant for it.
+    fn judge_script(&self, tool: &str, proposal: &CallProposal) -> Option<CallVerdict> {
+        proposal.skill.as_ref()?;
+        let command = proposed("shell", proposal);
+        match judge(self.sets.iter().map(|set| &set.rules), &command)? {
+            RuleVerdict::Deny(rule) => Some(CallVerdict::Denied(self.denial(&rule, &command))),
+            RuleVerdict::Ask(rule) => {
+                let (reason, risk) = (self.asking(&rule, &command), table::risk(tool, proposal, self.network));
+                Some(CallVerdict::Asked(AskedCall { reason, risk, rule: None }))
+            }
+            RuleVerdict::Allow(_) => None,
+        }
+    }
+
     /// Whether a rule denies the call, and the sentence for the agent.
     pub fn denies(&self, tool: &str, proposal: &CallProposal) -> Option<String> {
+        if let Some(CallVerdict::Denied(why)) = self.judge_script(tool, proposal) {
+            return Some(why);
+        }
         let call = proposed(tool, proposal);
         match judge(self.sets.iter().map(|set| &set.rules), &call) {
             Some(RuleVerdict::Deny(rule)) => Some(self.denial(&rule, &call)),
@@ -143,9 +165,9 @@ impl Gate {
         matches!(ruled, Some(RuleVerdict::Deny(_) | RuleVerdict::Ask(_)))
     }
 
-    /// Lets this call pass until the task ends.
-    pub fn allow_call(&mut self, tool: &str, args: &Value) {
-        self.allowed.insert(digest::arguments(tool, args));
+    /// Lets this call pass until the task ends; one of a skill as long as its files have this digest.
+    pub fn allow_call(&mut self, tool: &str, args: &Value, skill: Option<&str>) {
+        self.allowed.insert(digest::arguments(tool, args, skill));
     }
 
     /// Lets everything pass that the rule allows, until the task ends; `Err` says why it does not.

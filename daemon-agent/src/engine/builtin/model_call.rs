@@ -3,6 +3,7 @@
 
 mod failure;
 mod prune;
+mod skills;
 
 use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head, tokens};
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,7 @@ impl AgentLoop {
             self.stage = Stage::Model(due);
             self.prepare_call(due).await?;
             self.tell_steering().await;
+            self.take_up_skills();
             let fits = self.make_room().await;
             self.step += 1;
             self.step(StepState::Started, None).await;

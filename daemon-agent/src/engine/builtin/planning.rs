@@ -31,7 +31,7 @@ const LEFT_OUT: &str = "\n\n(The plan was longer: the rest was left out and is n
 const MAX_NOTE_BYTES: usize = 8 * 1024;
 
 /// Added to the system prompt until a plan is approved.
-const PLANNING_PROMPT: &str = "
+pub(super) const PLANNING_PROMPT: &str = "
 <planning>
 An operator approves the plan before anything is done. You can look around with the reading tools, write the plan with \
 `update_plan` and ask with `ask_operator`; nothing else is possible now. Find out what you need, then answer with the plan itself in Markdown: what you \
@@ -83,7 +83,7 @@ impl AgentLoop {
     pub(super) fn plan_first(&mut self, planning: Planning) {
         self.planning = Some(planning);
         self.plan.treat(Policy::Apply);
-        self.request.tools.retain(|tool| looks_only(tool.name));
+        self.request.tools.retain(|tool| looks_only(&tool.name));
         if !self.request.system.ends_with(PLANNING_PROMPT) {
             self.request.system.push_str(PLANNING_PROMPT);
         }
@@ -254,6 +254,7 @@ impl AgentLoop {
         submit.context = Some(Value::String(format!("{before}{note}")));
         self.request.messages = prompt::messages(&submit, &self.run.home, &self.recall);
         self.request.messages.extend(self.said_while_planning.iter().cloned());
+        self.recall_loaded_skills().await;
         if let Some(layers) = &mut self.layers {
             layers.begin_again();
         }
@@ -261,7 +262,7 @@ impl AgentLoop {
 }
 
 /// Whether a tool changes nothing except the plan.
-fn looks_only(tool: &str) -> bool {
+pub(super) fn looks_only(tool: &str) -> bool {
     tools::is_read_only(tool) || tool == "update_plan" || tool == ASK_OPERATOR
 }
 

@@ -29,6 +29,7 @@ use crate::{
     model::scripted::{ScriptedProvider, ScriptedReply},
     outbox::EventFitter,
     report::{ActiveTime, Approvals, Inbox, PauseSwitch, Place, Rest, Sink, activity::ActivityRecorder},
+    skills::Skills,
     workspace::Workspace,
 };
 
@@ -48,6 +49,7 @@ struct Fixture {
     rest: Rest,
     active_time: ActiveTime,
     approvals: Approvals,
+    skills: Skills,
     /// Called before an event is kept.
     hook: Arc<Mutex<Box<Hook>>>,
 }
@@ -72,6 +74,7 @@ impl Fixture {
             mode: protocol::AgentMode::AlwaysExecute,
             rules: std::sync::Arc::default(),
             tools: toolset::ALL_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
+            skills: vec![],
             spaces: vec![],
             reach: std::sync::Arc::default(),
             env: vec![],
@@ -104,6 +107,7 @@ impl Fixture {
             rest: rest::granted(record, Place::Taken),
             active_time: ActiveTime::start(),
             approvals: Approvals::default(),
+            skills: Skills::none(),
             hook: Arc::new(Mutex::new(Box::new(|_| {}))),
         }
     }
@@ -125,6 +129,7 @@ impl Fixture {
             config: Arc::new(self.config.clone()),
             home: self.home.clone(),
             memory: self.memory(),
+            skills: self.skills.clone(),
             collector: Collector::new(self.home.clone(), self.task.clone(), Clock::system(), sink.clone(), &self.stop),
             sink,
             stop: self.stop.clone(),

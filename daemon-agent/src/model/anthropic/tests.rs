@@ -4,7 +4,11 @@ use super::*;
 use crate::model::ToolSpec;
 
 fn request(messages: Vec<Message>) -> ModelRequest {
-    let tool = |name| ToolSpec { name, description: "does it", parameters: json!({ "type": "object" }) };
+    let tool = |name: &'static str| ToolSpec {
+        name: name.into(),
+        description: "does it".into(),
+        parameters: json!({ "type": "object" }),
+    };
     ModelRequest {
         model: "claude".to_owned(),
         system: "rules".to_owned(),

@@ -17,7 +17,7 @@ pub(super) struct TourScene<'a> {
     follow_up: bool,
     /// Tool results since the goal: tool, whether it succeeded, text.
     results: Vec<(&'a str, bool, &'a str)>,
-    tools: Vec<&'static str>,
+    tools: Vec<&'a str>,
     workspace: String,
     pause: Duration,
 }
@@ -74,7 +74,7 @@ impl<'a> TourScene<'a> {
             goal,
             follow_up: before.iter().any(|message| matches!(message, Message::Assistant(_))),
             results: results.collect(),
-            tools: request.tools.iter().map(|tool| tool.name).collect(),
+            tools: request.tools.iter().map(|tool| &*tool.name).collect(),
             workspace,
             pause,
         }

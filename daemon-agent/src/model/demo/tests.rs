@@ -4,7 +4,8 @@ use super::*;
 use crate::model::ToolSpec;
 
 fn request(goal: &str, tools: &[&'static str]) -> ModelRequest {
-    let tools = tools.iter().map(|name| ToolSpec { name, description: "", parameters: json!({}) });
+    let tools =
+        tools.iter().map(|name| ToolSpec { name: (*name).into(), description: "".into(), parameters: json!({}) });
     ModelRequest {
         model: "tour".to_owned(),
         system: "rules\nWorkspace: /home/me/workspace\nmore".to_owned(),

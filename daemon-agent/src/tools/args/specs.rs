@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model::ToolSpec;
+use crate::{config::toolset::LOAD_SKILL, model::ToolSpec};
 
 /// The specification of the tool `name`, if it exists.
 pub fn of(name: &str) -> Option<ToolSpec> {
@@ -188,12 +188,19 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &["question"],
         ),
+        LOAD_SKILL => (
+            LOAD_SKILL,
+            "Load one of the skills that the system prompt lists: its instructions, and the names of the files beside them. With \
+             `path`, read one of these files.",
+            json!({ "name": text("The skill's name."), "path": text("A file of the skill, relative to its folder.") }),
+            &["name"],
+        ),
         _ => return None,
     };
     let parameters = json!({
         "type": "object", "properties": properties, "required": required, "additionalProperties": false,
     });
-    Some(ToolSpec { name, description, parameters })
+    Some(ToolSpec { name: name.into(), description: description.into(), parameters })
 }
 
 fn text(description: &str) -> Value {

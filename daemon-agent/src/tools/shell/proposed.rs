@@ -24,16 +24,20 @@ pub fn propose(toolbox: &Toolbox, args: &Value) -> Result<ProposedCommand, ToolF
         Some(line) => line.to_owned(),
         None => call.argv.iter().map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" "),
     };
+    Ok(ProposedCommand { line, cwd: call.cwd, variables: variable_names(toolbox) })
+}
+
+/// Names of the variables that every command of the agent gets, sorted.
+pub(super) fn variable_names(toolbox: &Toolbox) -> Vec<String> {
     let environment = environment::environment(std::env::vars_os(), &toolbox.context.agent.env, Path::new(""));
-    let mut variables: Vec<String> =
-        environment.into_iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
-    variables.extend([TASK_VARIABLE, ATTEMPT_VARIABLE, ARTIFACTS_VARIABLE].map(str::to_owned));
-    variables.sort();
-    Ok(ProposedCommand { line, cwd: call.cwd, variables })
+    let mut names: Vec<String> = environment.into_iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+    names.extend([TASK_VARIABLE, ATTEMPT_VARIABLE, ARTIFACTS_VARIABLE].map(str::to_owned));
+    names.sort();
+    names
 }
 
 /// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,=".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) && !word.contains('=') {
         word.to_owned()

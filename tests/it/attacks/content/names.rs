@@ -69,7 +69,14 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
             agent(text()),
             AgentInfo { error: Some(broken), ..agent("broken".into()) },
         ]),
-        skills: Some(vec![SkillInfo { id: text(), name: text(), description: text() }]),
+        skills: Some(vec![SkillInfo {
+            name: text(),
+            description: text(),
+            runs: text(),
+            path: text(),
+            warnings: vec![text()],
+            ..SkillInfo::default()
+        }]),
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
         providers: Some(vec![ProviderInfo {
             id: text(),

@@ -138,6 +138,7 @@ impl Connection<'_> {
         let (mut written, mut changed) = (self.mesh.written_bell(), self.mesh.workspace().changes_bell());
         let mut files = self.mesh.files();
         files.mark_unchanged();
+        let mut skills = self.mesh.skills().changes();
         let mut beat = interval(Duration::from_secs(HEARTBEAT_SECONDS));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let silence = Duration::from_secs(SILENCE_SECONDS);
@@ -175,11 +176,14 @@ impl Connection<'_> {
                 changed = files.changed(), if more => match changed {
                     Ok(()) => {
                         self.mesh.pump();
-                        let state = Box::new(files.borrow_and_update().state());
-                        self.send(FromDaemon::State(state)).await
+                        files.mark_unchanged();
+                        self.send(FromDaemon::State(Box::new(self.mesh.viber_state()))).await
                     }
                     Err(_) => Err(ConnectionEnd::Lost("the daemon ends".to_owned())),
                 },
+                Ok(()) = skills.changed(), if more => {
+                    self.send(FromDaemon::State(Box::new(self.mesh.viber_state()))).await
+                }
                 _ = bell.changed(), if more => Ok(()),
                 _ = written.changed(), if more => Ok(()),
                 _ = changed.changed(), if more => Ok(()),
@@ -339,7 +343,7 @@ impl Connection<'_> {
                 tokio::spawn(async move {
                     let answer = requests::answer(&mesh, &identity, id, &method, &params).await;
                     // The Board hears of a changed key before the answer that promises it.
-                    let state = || FromDaemon::State(Box::new(mesh.files().borrow().state()));
+                    let state = || FromDaemon::State(Box::new(mesh.viber_state()));
                     let news = method.starts_with(requests::PROVIDER_KEYS).then(state);
                     for message in news.iter().chain([&answer]).filter_map(|frame| encode(frame).ok()) {
                         let _ = out.send(message).await;

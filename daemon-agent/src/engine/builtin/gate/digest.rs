@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::tools::CallProposal;
+use crate::tools::{CallProposal, ProposalSubject};
 
 /// SHA-256 in hex of the canonical JSON of what would run: tool, arguments, folder, the path that is meant, names of
-/// variables, files as they are.
+/// variables, files as they are, a skill with its script.
 pub fn digest(tool: &str, args: &Value, proposal: &CallProposal) -> String {
     let bounds = proposal.bounds();
-    let subject = json!({
+    let mut subject = json!({
         "tool": tool,
         "args": args,
         "cwd": bounds.cwd.display().to_string(),
@@ -19,12 +19,18 @@ pub fn digest(tool: &str, args: &Value, proposal: &CallProposal) -> String {
         "env": proposal.variables,
         "files": bounds.files.iter().map(|file| json!({ "path": file.path, "hash": file.hash })).collect::<Vec<_>>(),
     });
+    if let (Some(skill), ProposalSubject::Command(script)) = (&proposal.skill, &proposal.subject) {
+        subject["skill"] = json!({ "digest": skill, "script": script });
+    }
     hex(&canonical(&subject))
 }
 
-/// Names a tool with its arguments.
-pub fn arguments(tool: &str, args: &Value) -> String {
-    canonical(&json!([tool, args]))
+/// Names a tool with its arguments, and the version of the skill that it is.
+pub fn arguments(tool: &str, args: &Value, skill: Option<&str>) -> String {
+    canonical(&match skill {
+        Some(skill) => json!([tool, args, skill]),
+        None => json!([tool, args]),
+    })
 }
 
 /// JSON without spaces, keys sorted by their bytes.
@@ -54,6 +60,8 @@ mod tests {
         let read = |text: &str| canonical(&serde_json::from_str(text).expect("JSON"));
         assert_eq!(read(one), r#"{"a":null,"b":[1,{"x":"\n","y":2}]}"#);
         assert_eq!(read(one), read(other));
-        assert_ne!(arguments("shell", &json!({"a": 1})), arguments("shell", &json!({"a": "1"})));
+        let named = |args: Value, skill: Option<&str>| arguments("shell", &args, skill);
+        assert_ne!(named(json!({"a": 1}), None), named(json!({"a": "1"}), None));
+        assert_ne!(named(json!({"a": 1}), Some("ab")), named(json!({"a": 1}), Some("ac")));
     }
 }

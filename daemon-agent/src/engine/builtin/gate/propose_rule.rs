@@ -7,6 +7,10 @@ use crate::tools::{CallProposal, ProposalSubject, ProposedFile};
 
 /// The first of some candidates that allows the call and not too much.
 pub fn propose(tool: &str, proposal: &CallProposal) -> Option<String> {
+    if proposal.skill.is_some() {
+        // A rule does not say which version of the skill it allows.
+        return None;
+    }
     let patterns = match &proposal.subject {
         ProposalSubject::Command(line) => of_command(line),
         ProposalSubject::File(file) => of_file(file),

@@ -30,6 +30,7 @@ fn proposal(subject: ProposalSubject) -> CallProposal {
         variables: Vec::new(),
         files: Vec::new(),
         preview: String::new(),
+        skill: None,
     }
 }
 
@@ -151,7 +152,7 @@ fn a_denial_goes_before_a_question_before_a_permission_whoever_says_it() {
         assert_eq!(word(&gate(mode, &[allow, ask]), "shell", &push), "asks");
         let mut all = gate(mode, &[allow, ask, deny]);
         assert_eq!(word(&all, "shell", &push), "denies");
-        all.allow_call("shell", &json!({}));
+        all.allow_call("shell", &json!({}), None);
         all.allow_rule("shell(docker push origin main)", "Ada").expect("a rule");
         assert_eq!(word(&all, "shell", &push), "denies", "whatever a person allowed");
         let CallVerdict::Denied(why) = all.judge("shell", &json!({}), &push) else { panic!("denied") };
@@ -231,7 +232,7 @@ fn a_permission_for_git_counts_in_a_repository_alone() {
 fn what_people_allowed_holds_for_the_call_or_for_the_rule() {
     let mut gate = gate(AgentMode::AlwaysAsk, &[("the agent's file", &[], &["shell(cargo doc **)"], &[])]);
     let (test, make) = (command("cargo test -p a"), command("make all"));
-    gate.allow_call("shell", &json!({ "command": "make all" }));
+    gate.allow_call("shell", &json!({ "command": "make all" }), None);
     assert!(matches!(gate.judge("shell", &json!({ "command": "make all" }), &make), CallVerdict::Free));
     assert_eq!(word(&gate, "shell", &make), "asks", "other arguments");
     gate.allow_rule("shell(cargo test **)", "Ada").expect("a rule");

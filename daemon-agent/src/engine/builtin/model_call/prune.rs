@@ -12,7 +12,8 @@ use protocol::{
 
 use super::AgentLoop;
 use crate::{
-    model::ModelError,
+    config::toolset::LOAD_SKILL,
+    model::{Message, ModelError},
     prompt::{conversation_tokens, pinned_calls},
 };
 use plan::{ConversationRoom, PrunedConversation};
@@ -53,7 +54,12 @@ impl AgentLoop {
         let beside = used.saturating_sub(conversation_tokens(&self.request.messages));
         let left = |percent| budget.threshold(percent).saturating_sub(beside);
         let room = ConversationRoom { goal: left(GOAL_PERCENT), limit: left(DEFAULT_THRESHOLD_PERCENT) };
-        let pinned = pinned_calls(&self.run.submit.messages);
+        let mut pinned = pinned_calls(&self.run.submit.messages);
+        // A skill that was loaded is followed to the end.
+        pinned.extend(self.request.messages.iter().filter_map(|message| match message {
+            Message::Tool { call_id, tool, .. } if tool == LOAD_SKILL => Some(call_id.clone()),
+            _ => None,
+        }));
         let Some(pruned) = plan::prune(&self.request.messages, &self.result_caps(), room, &pinned) else { return };
         let least = budget.available() / 100 * MIN_FREED_PERCENT;
         if pruned.freed < least && used <= budget.threshold(NEARLY_FULL_PERCENT) {

@@ -37,6 +37,10 @@ pub struct LoopRecord {
     system: String,
     messages: Vec<Message>,
     #[serde(default)]
+    loaded_skills: Vec<String>,
+    #[serde(default)]
+    skills_prompt: String,
+    #[serde(default)]
     layers: Option<RequestLayers>,
     #[serde(default)]
     folding: Option<Folding>,
@@ -207,6 +211,8 @@ impl AgentLoop {
             task: LoopRecord {
                 system: self.request.system.clone(),
                 messages: self.request.messages.clone(),
+                loaded_skills: self.loaded_skills.clone(),
+                skills_prompt: self.skills_prompt.clone(),
                 layers: self.layers.clone(),
                 folding: self.folding.clone(),
                 budget: self.budget.clone(),
@@ -236,6 +242,7 @@ impl AgentLoop {
         self.run.collector.go_on_from(artifacts);
         self.is_fallback = is_fallback;
         (self.request.system, self.request.messages, self.layers) = (task.system, task.messages, task.layers);
+        (self.loaded_skills, self.skills_prompt) = (task.loaded_skills, task.skills_prompt);
         self.folding = task.folding;
         self.budget = task.budget.resumed(self.run.active_time.clone());
         (self.usage, self.step, self.ids, self.killed) = (task.usage, task.step, task.ids, task.killed);

@@ -1,0 +1,109 @@
+//! Skills in a request: what changed in their files since the last call of the model is in effect with the next one, and what
+//! the session loaded stays with it.
+
+use std::collections::HashSet;
+
+use crate::{
+    config::toolset::LOAD_SKILL,
+    engine::builtin::{
+        AgentLoop,
+        planning::{PLANNING_PROMPT, looks_only},
+    },
+    model::Message,
+    skills::SkillsPrompt,
+};
+
+impl AgentLoop {
+    /// Begins with what the session loaded before, and with the skill that the goal calls (`/name …`).
+    pub(in crate::engine::builtin) async fn begin_with_skills(&mut self) {
+        if let Some(called) = self.tools.skills().called_by(&self.run.submit.goal) {
+            let (skills, session, name) =
+                (self.run.skills.clone(), self.run.submit.session_id.clone(), called.name.clone());
+            let now = self.clock.now();
+            let noting = tokio::task::spawn_blocking(move || {
+                skills.remember_loaded(&session, &name);
+                skills.count(&name, true, now);
+            });
+            let _ = noting.await;
+        }
+        self.recall_loaded_skills().await;
+    }
+
+    /// Keeps the skills in the system prompt that the session loaded and whose text its conversation no longer has.
+    pub(in crate::engine::builtin) async fn recall_loaded_skills(&mut self) {
+        let (skills, session) = (self.run.skills.clone(), self.run.submit.session_id.clone());
+        let reading = tokio::task::spawn_blocking(move || skills.loaded_by(&session));
+        let loaded = reading.await.unwrap_or_default();
+        let there = self.loaded_in_conversation();
+        self.loaded_skills = loaded.into_iter().filter(|name| !there.contains(name)).collect();
+        self.take_up_skills();
+    }
+
+    /// The skills whose whole text the conversation has.
+    fn loaded_in_conversation(&self) -> HashSet<String> {
+        let mut asked = std::collections::HashMap::new();
+        let mut there = HashSet::new();
+        for message in &self.request.messages {
+            match message {
+                Message::Assistant(said) => {
+                    let loads = said.calls.iter().filter(|call| call.name == LOAD_SKILL);
+                    asked.extend(loads.filter_map(|call| {
+                        let args = call.args.as_ref().ok()?;
+                        let is_file =
+                            args.get("path").and_then(|path| path.as_str()).is_some_and(|path| !path.is_empty());
+                        Some((call.id.clone(), args["name"].as_str().filter(|_| !is_file)?.to_owned()))
+                    }));
+                }
+                Message::Tool { call_id, ok: true, content, .. } if content.starts_with("<skill ") => {
+                    there.extend(asked.get(call_id).cloned());
+                }
+                _ => {}
+            }
+        }
+        there
+    }
+
+    /// Takes up the skills as their files say now.
+    pub(in crate::engine::builtin) fn take_up_skills(&mut self) {
+        // A compaction has no tools.
+        if self.run.submit.compact.is_some() {
+            return;
+        }
+        if self.tools.renew_skills() {
+            self.request.tools = self.tools.specs();
+            if self.planning.is_some() {
+                self.request.tools.retain(|tool| looks_only(&tool.name));
+            }
+            if let Some(layers) = &mut self.layers {
+                layers.replace_tools(&self.request.tools);
+            }
+        }
+        let prompt = SkillsPrompt::of(&self.tools.skills(), &self.loaded_skills);
+        if prompt.text == self.skills_prompt {
+            return;
+        }
+        if let Some(layers) = &mut self.layers {
+            layers.replace_skills(&prompt.items);
+        }
+        let system = &mut self.request.system;
+        let is_planning = system.ends_with(PLANNING_PROMPT);
+        if is_planning {
+            system.truncate(system.len() - PLANNING_PROMPT.len());
+        }
+        if !self.skills_prompt.is_empty() && system.ends_with(&block(&self.skills_prompt)) {
+            system.truncate(system.len() - block(&self.skills_prompt).len());
+        }
+        if !prompt.text.is_empty() {
+            system.push_str(&block(&prompt.text));
+        }
+        if is_planning {
+            system.push_str(PLANNING_PROMPT);
+        }
+        self.skills_prompt = prompt.text;
+    }
+}
+
+/// What the system prompt ends with.
+fn block(text: &str) -> String {
+    format!("\n{text}\n")
+}

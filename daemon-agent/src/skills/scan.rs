@@ -1,0 +1,425 @@
+//! All skills of the machine as their files say at one moment, and which agents they are offered to.
+//!
+//! A mistake in one file hides no other skill, and the version before it stays in use while there is one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use protocol::{ConfigError, SkillCheck, SkillScope, SkillSource, SkillState};
+use serde::Deserialize;
+
+use super::{
+    bundle::{self, BundleFiles, HashCache},
+    definition::SkillDefinition,
+    health::{self, KnownVariables, Programs},
+    places::{self, FoundSkill},
+};
+use crate::{
+    config::{Agent, ConfigSnapshot, Variables},
+    home::Home,
+};
+
+/// Largest main file of a skill, bytes.
+const MAX_MAIN_FILE_BYTES: u64 = 256 * 1024;
+/// Largest record of where a bundle was fetched, bytes.
+const MAX_ORIGIN_BYTES: u64 = 16 * 1024;
+/// Most folders that are watched.
+const MAX_WATCHED_FOLDERS: usize = 4_000;
+/// Places in a space.
+const SPACE_PLACES: [&str; 2] = [".agents/skills", ".claude/skills"];
+
+/// Whose skills a place has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SkillPlace {
+    Agent(String),
+    Home,
+    /// A folder that agents may write to.
+    Space(PathBuf),
+}
+
+impl SkillPlace {
+    /// Its word in reports.
+    pub fn scope(&self) -> SkillScope {
+        match self {
+            Self::Agent(_) => SkillScope::Agent,
+            Self::Home => SkillScope::Home,
+            Self::Space(_) => SkillScope::Space,
+        }
+    }
+
+    /// The order in which an agent finds skills of one name; `None` if the place is not for it.
+    fn rank_for(&self, agent: &Agent) -> Option<usize> {
+        match self {
+            Self::Agent(id) => (*id == agent.id).then_some(0),
+            Self::Home => Some(1),
+            Self::Space(space) => agent.spaces.iter().position(|own| own == space).map(|n| n + 2),
+        }
+    }
+}
+
+/// One skill.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Skill {
+    pub place: SkillPlace,
+    /// Its folder, or the one that its single file lies in.
+    pub folder: PathBuf,
+    /// The name of its main file.
+    pub main: String,
+    pub is_single: bool,
+    /// Where it lies, as people read it.
+    pub path: String,
+    /// The name in its file, or its folder's if the file says none.
+    pub name: String,
+    pub source: SkillSource,
+    /// Of the version that is in use.
+    pub digest: String,
+    /// What it says; `None` if it never said anything valid.
+    pub definition: Option<Arc<SkillDefinition>>,
+    /// What is wrong with its file now.
+    pub error: Option<ConfigError>,
+    pub checks: Vec<SkillCheck>,
+    pub state: SkillState,
+    /// Ids of the agents that it is offered to.
+    pub agents: Vec<String>,
+    pub warnings: Vec<String>,
+}
+
+impl Skill {
+    /// The digest of its files as they are now.
+    pub fn digest_now(&self) -> io::Result<String> {
+        let single = self.is_single.then_some(self.main.as_str());
+        Ok(bundle::read(&self.folder, single, &mut HashCache::default())?.digest)
+    }
+}
+
+/// All skills at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SkillSet {
+    /// Agents' own first, then those of the home, then those in spaces.
+    pub all: Vec<Arc<Skill>>,
+    /// Folders in which a change may change them.
+    pub folders: Vec<PathBuf>,
+}
+
+impl SkillSet {
+    /// The skills that an agent is offered, by their names.
+    pub fn offered_to(&self, agent: &Agent) -> Vec<Arc<Skill>> {
+        let first = first_of_each_name(&self.all, agent);
+        let mut offered: Vec<_> = first
+            .into_iter()
+            .map(|n| &self.all[n])
+            .filter(|skill| is_listed(agent, &skill.name) && skill.state == SkillState::Ready)
+            .cloned()
+            .collect();
+        offered.sort_by(|a, b| a.name.cmp(&b.name));
+        offered
+    }
+
+    /// Names that an agent's file lists and of which nothing is offered to it.
+    pub fn missing_for<'a>(&self, agent: &'a Agent) -> Vec<&'a str> {
+        let offered = self.offered_to(agent);
+        let listed = agent.skills.iter().filter(|name| *name != "*");
+        listed.filter(|name| offered.iter().all(|skill| skill.name != **name)).map(String::as_str).collect()
+    }
+}
+
+fn is_listed(agent: &Agent, name: &str) -> bool {
+    agent.skills.iter().any(|listed| listed == "*" || listed == name)
+}
+
+/// For each name the skill that goes first for an agent. A broken one hides no other.
+fn first_of_each_name(all: &[Arc<Skill>], agent: &Agent) -> Vec<usize> {
+    let mut first: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (n, skill) in all.iter().enumerate() {
+        let Some(rank) = skill.place.rank_for(agent).filter(|_| skill.state != SkillState::Error) else { continue };
+        let best = first.entry(&skill.name).or_insert((rank, n));
+        if rank < best.0 {
+            *best = (rank, n);
+        }
+    }
+    first.into_values().map(|(_, n)| n).collect()
+}
+
+/// What skills are read with.
+pub struct Scanner<'s> {
+    pub home: &'s Home,
+    pub files: &'s ConfigSnapshot,
+    pub variables: &'s Variables,
+    pub programs: &'s Programs,
+    /// What was found before, for what is broken now.
+    pub before: &'s SkillSet,
+}
+
+impl Scanner<'_> {
+    /// Reads everything.
+    pub fn scan(&self, cache: &mut HashCache) -> SkillSet {
+        let agents: Vec<&Agent> = self.files.agents.values().filter_map(|agent| agent.as_ref().ok()).collect();
+        let root = self.home.root().canonicalize().unwrap_or_else(|_| self.home.root().to_owned());
+        let mut places: Vec<(SkillPlace, PathBuf, String)> = agents
+            .iter()
+            .map(|agent| (SkillPlace::Agent(agent.id.clone()), root.clone(), format!("agents/{}/skills", agent.id)))
+            .collect();
+        places.push((SkillPlace::Home, root.clone(), "skills".to_owned()));
+        let spaces: BTreeSet<&PathBuf> = agents.iter().flat_map(|agent| &agent.spaces).collect();
+        for space in spaces {
+            let Ok(real) = space.canonicalize() else { continue };
+            places.extend(SPACE_PLACES.map(|way| (SkillPlace::Space(space.clone()), real.clone(), way.to_owned())));
+        }
+        let mut set = SkillSet::default();
+        for (place, base, way) in places {
+            let found = places::look(&base, &way);
+            if found.folders.is_empty() {
+                set.folders.extend(awaited_in(&place, &base.join(&way)));
+            }
+            set.folders.extend(found.folders);
+            let first = set.all.len();
+            for skill in found.skills {
+                let read = self.read(&place, skill, &root, cache, &mut set.folders);
+                set.all.push(Arc::new(read));
+            }
+            set.all.extend(found.links.into_iter().map(|link| Arc::new(self.refused_link(&place, &link, &root))));
+            refuse_repeated(&mut set.all[first..]);
+        }
+        set.folders.sort();
+        set.folders.dedup();
+        set.folders.truncate(MAX_WATCHED_FOLDERS);
+        self.judge(&mut set.all, &agents);
+        set
+    }
+
+    fn read(
+        &self,
+        place: &SkillPlace,
+        found: FoundSkill,
+        root: &Path,
+        cache: &mut HashCache,
+        folders: &mut Vec<PathBuf>,
+    ) -> Skill {
+        let FoundSkill { folder, main, is_single } = found;
+        let main_path = folder.join(&main);
+        let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
+        let file = shown(&main_path);
+        let known = self.before.all.iter().find(|known| known.folder == folder && known.main == main);
+        let mut skill = Skill {
+            path: if is_single { file.clone() } else { shown(&folder) },
+            name: fallback_name(&folder, &main, is_single),
+            source: source_of(place, &folder, is_single),
+            place: place.clone(),
+            folder,
+            main,
+            is_single,
+            digest: String::new(),
+            definition: None,
+            error: None,
+            checks: Vec::new(),
+            state: SkillState::Ready,
+            agents: Vec::new(),
+            warnings: Vec::new(),
+        };
+        match self.look_into(&skill, &file, cache, folders) {
+            Ok((definition, files)) => {
+                skill.name.clone_from(&definition.name);
+                skill.digest = files.digest;
+                skill.warnings.clone_from(&definition.warnings);
+                if files.has_links {
+                    skill.warnings.push("it holds links, which are not followed and no part of it".to_owned());
+                }
+                skill.checks = self.checks(&skill, &definition, &files.interpreters);
+                skill.definition = Some(Arc::new(definition));
+            }
+            Err(error) => {
+                // The version before stays in use, with what is wrong with the new one.
+                if let Some(known) = known.filter(|known| known.definition.is_some()) {
+                    skill.name.clone_from(&known.name);
+                    skill.digest.clone_from(&known.digest);
+                    skill.definition.clone_from(&known.definition);
+                    skill.checks.clone_from(&known.checks);
+                    skill.warnings.clone_from(&known.warnings);
+                }
+                skill.error = Some(error);
+            }
+        }
+        skill
+    }
+
+    fn look_into(
+        &self,
+        skill: &Skill,
+        file: &str,
+        cache: &mut HashCache,
+        folders: &mut Vec<PathBuf>,
+    ) -> Result<(SkillDefinition, BundleFiles), ConfigError> {
+        let whole = |why: &io::Error| ConfigError { file: file.to_owned(), line: 0, message: why.to_string() };
+        let text = read_text(&skill.folder, &skill.main, file)?;
+        let definition = SkillDefinition::read(&text, file, self.programs)?;
+        let single = skill.is_single.then_some(skill.main.as_str());
+        let files = bundle::read(&skill.folder, single, cache).map_err(|error| whole(&error))?;
+        folders.extend(files.folders.iter().cloned());
+        Ok((definition, files))
+    }
+
+    fn refused_link(&self, place: &SkillPlace, link: &Path, root: &Path) -> Skill {
+        let path = link.strip_prefix(root).unwrap_or(link).display().to_string();
+        let message = "is a link, which is not followed: copy what it leads to".to_owned();
+        Skill {
+            place: place.clone(),
+            folder: link.to_owned(),
+            main: String::new(),
+            is_single: false,
+            name: fallback_name(link, "", false),
+            source: SkillSource { kind: source_word(place).to_owned(), ..SkillSource::default() },
+            digest: String::new(),
+            definition: None,
+            error: Some(ConfigError { file: path.clone(), line: 0, message }),
+            path,
+            checks: Vec::new(),
+            state: SkillState::Error,
+            agents: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn checks(&self, skill: &Skill, definition: &SkillDefinition, interpreters: &[String]) -> Vec<SkillCheck> {
+        let name = &definition.name;
+        let is_script = definition.script.is_some();
+        let given = self.files.config.skills.get(name);
+        let users = self.files.agents.values().filter_map(|agent| agent.as_ref().ok());
+        let users: Vec<&Agent> =
+            users.filter(|agent| is_listed(agent, name) && skill.place.rank_for(agent).is_some()).collect();
+        let has = |variable: &str| {
+            // What a script gets beyond what all commands of its agent get.
+            is_script && given.is_some_and(|given| given.0.contains_key(variable))
+                || self.variables.value(variable).is_some()
+                    && users.iter().any(|agent| agent.env.iter().any(|name| name == variable))
+        };
+        let fix = |variable: &str| {
+            if is_script {
+                format!("config.yaml: skills: {{ {name}: {{ env: {{ {variable}: \"${{{variable}}}\" }} }} }}")
+            } else {
+                format!("set {variable} for the daemon, and list it under `env:` in the agent's file")
+            }
+        };
+        health::checks(definition, interpreters, self.programs, &KnownVariables { has: &has, fix: &fix })
+    }
+
+    /// Gives each skill its state, and its agents.
+    fn judge(&self, all: &mut [Arc<Skill>], agents: &[&Agent]) {
+        for skill in all.iter_mut() {
+            let state = match &**skill {
+                Skill { state: SkillState::Error, .. } | Skill { definition: None, .. } => SkillState::Error,
+                Skill { place: SkillPlace::Space(_), .. } => SkillState::Untrusted,
+                Skill { checks, .. } if checks.iter().any(|check| !check.ok) => SkillState::NeedsSetup,
+                _ => SkillState::Ready,
+            };
+            Arc::make_mut(skill).state = state;
+        }
+        let (mut seen, mut first) = (BTreeSet::new(), BTreeSet::new());
+        for agent in agents {
+            let leading = first_of_each_name(all, agent);
+            seen.extend((0..all.len()).filter(|n| all[*n].place.rank_for(agent).is_some()));
+            for n in &leading {
+                if is_listed(agent, &all[*n].name) && all[*n].state == SkillState::Ready {
+                    Arc::make_mut(&mut all[*n]).agents.push(agent.id.clone());
+                }
+            }
+            first.extend(leading);
+        }
+        for n in seen.difference(&first).copied().collect::<Vec<_>>() {
+            let skill = Arc::make_mut(&mut all[n]);
+            if skill.state != SkillState::Error {
+                skill.state = SkillState::Shadowed;
+            }
+        }
+    }
+}
+
+/// The folder in which a place that is not there yet will appear; in a space, whose own folder changes often, only the one
+/// right above it.
+fn awaited_in(place: &SkillPlace, missing: &Path) -> Option<PathBuf> {
+    let levels = if matches!(place, SkillPlace::Space(_)) { 1 } else { 2 };
+    missing.ancestors().skip(1).take(levels).find(|folder| folder.is_dir()).map(Path::to_owned)
+}
+
+/// Of several skills of a place that have the same name, the first keeps it.
+fn refuse_repeated(skills: &mut [Arc<Skill>]) {
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    for skill in skills.iter_mut().filter(|skill| skill.definition.is_some()) {
+        match names.get(&skill.name) {
+            None => drop(names.insert(skill.name.clone(), skill.path.clone())),
+            Some(other) => {
+                let message = format!("the name {:?} is that of {other}: expected another one", skill.name);
+                let file = if skill.is_single { skill.path.clone() } else { format!("{}/{}", skill.path, skill.main) };
+                let skill = Arc::make_mut(skill);
+                skill.error = Some(ConfigError { file, line: 1, message });
+                skill.state = SkillState::Error;
+            }
+        }
+    }
+}
+
+/// The text of a main file.
+pub fn read_text(folder: &Path, main: &str, shown: &str) -> Result<String, ConfigError> {
+    let wrong = |line: u32, message: String| ConfigError { file: shown.to_owned(), line, message };
+    let open = bundle::open_beneath(folder, main).map_err(|error| wrong(0, error.to_string()))?;
+    let bytes = read_up_to(open.0, MAX_MAIN_FILE_BYTES).map_err(|error| wrong(0, error.to_string()))?;
+    let bytes = bytes.ok_or_else(|| wrong(0, format!("is larger than {} KiB", MAX_MAIN_FILE_BYTES / 1024)))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        wrong(u32::try_from(line).unwrap_or(u32::MAX), "is not UTF-8".to_owned())
+    })
+}
+
+/// The whole file, or `None` if it has more bytes.
+pub fn read_up_to(file: File, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
+}
+
+fn fallback_name(folder: &Path, main: &str, is_single: bool) -> String {
+    let name = if is_single {
+        main.trim_end_matches(".skill.md").to_owned()
+    } else {
+        folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    };
+    protocol::text::head(&name, 64).to_owned()
+}
+
+fn source_word(place: &SkillPlace) -> &'static str {
+    if matches!(place, SkillPlace::Space(_)) { "space" } else { "local" }
+}
+
+/// Where a bundle was fetched, if a record says so; what it claims is shown, and decides nothing.
+fn source_of(place: &SkillPlace, folder: &Path, is_single: bool) -> SkillSource {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Origin {
+        slug: Option<String>,
+        installed_version: Option<String>,
+    }
+    let usual = SkillSource { kind: source_word(place).to_owned(), ..SkillSource::default() };
+    if is_single {
+        return usual;
+    }
+    let record = bundle::open_beneath(folder, ".clawhub/origin.json").ok();
+    let bytes = record.and_then(|(file, _)| read_up_to(file, MAX_ORIGIN_BYTES).ok().flatten());
+    let origin = bytes.and_then(|bytes| serde_json::from_slice::<Origin>(&bytes).ok());
+    let short = |text: String| protocol::text::head(&text, 80).to_owned();
+    match origin {
+        Some(Origin { slug: Some(slug), installed_version }) => SkillSource {
+            kind: if usual.kind == "space" { usual.kind } else { "clawhub".to_owned() },
+            reference: Some(short(slug)),
+            version: installed_version.map(short),
+        },
+        _ => usual,
+    }
+}
+
+#[cfg(test)]
+mod tests;
