@@ -145,6 +145,13 @@ fn first_of_each_name(all: &[Arc<Skill>], agent: &Agent) -> Vec<usize> {
     first.into_values().map(|(_, n)| n).collect()
 }
 
+/// What a scan remembers of the files that it reads.
+struct SeenFiles<'a> {
+    cache: &'a mut HashCache,
+    /// Folders in which a change may change a skill.
+    folders: &'a mut Vec<PathBuf>,
+}
+
 /// What skills are read with.
 pub struct Scanner<'s> {
     pub home: &'s Home,
@@ -179,7 +186,8 @@ impl Scanner<'_> {
             set.folders.extend(found.folders);
             let first = set.all.len();
             for skill in found.skills {
-                let read = self.read(&place, skill, &root, cache, &mut set.folders);
+                let mut seen = SeenFiles { cache: &mut *cache, folders: &mut set.folders };
+                let read = self.read(&place, skill, &root, &mut seen);
                 set.all.push(Arc::new(read));
             }
             set.all.extend(found.links.into_iter().map(|link| Arc::new(self.refused_link(&place, &link, &root))));
@@ -192,14 +200,7 @@ impl Scanner<'_> {
         set
     }
 
-    fn read(
-        &self,
-        place: &SkillPlace,
-        found: FoundSkill,
-        root: &Path,
-        cache: &mut HashCache,
-        folders: &mut Vec<PathBuf>,
-    ) -> Skill {
+    fn read(&self, place: &SkillPlace, found: FoundSkill, root: &Path, seen: &mut SeenFiles<'_>) -> Skill {
         let FoundSkill { folder, main, is_single } = found;
         let main_path = folder.join(&main);
         let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
@@ -221,7 +222,7 @@ impl Scanner<'_> {
             agents: Vec::new(),
             warnings: Vec::new(),
         };
-        match self.look_into(&skill, &file, cache, folders) {
+        match self.look_into(&skill, &file, seen) {
             Ok((definition, files)) => {
                 skill.name.clone_from(&definition.name);
                 skill.digest = files.digest;
@@ -251,15 +252,14 @@ impl Scanner<'_> {
         &self,
         skill: &Skill,
         file: &str,
-        cache: &mut HashCache,
-        folders: &mut Vec<PathBuf>,
+        seen: &mut SeenFiles<'_>,
     ) -> Result<(SkillDefinition, BundleFiles), ConfigError> {
         let whole = |why: &io::Error| ConfigError { file: file.to_owned(), line: 0, message: why.to_string() };
         let text = read_text(&skill.folder, &skill.main, file)?;
         let definition = SkillDefinition::read(&text, file, self.programs)?;
         let single = skill.is_single.then_some(skill.main.as_str());
-        let files = bundle::read(&skill.folder, single, cache).map_err(|error| whole(&error))?;
-        folders.extend(files.folders.iter().cloned());
+        let files = bundle::read(&skill.folder, single, seen.cache).map_err(|error| whole(&error))?;
+        seen.folders.extend(files.folders.iter().cloned());
         Ok((definition, files))
     }
 
