@@ -19,6 +19,7 @@ mod messages;
 mod pauses;
 mod prune;
 mod rest;
+mod skills;
 
 use super::*;
 use crate::{
