@@ -165,7 +165,8 @@ impl Skills {
         self.shared.files.clone()
     }
 
-    async fn rescan(&self) {
+    /// Reads everything again, before somebody reports a change.
+    pub async fn rescan(&self) {
         let skills = self.clone();
         let _ = tokio::task::spawn_blocking(move || skills.read()).await;
     }

@@ -53,6 +53,10 @@ use self::{args::specs, paths::Roots, shell::Scratch, timeout::CallDeadline};
 /// The tool that reads whole results; its own are not kept.
 pub const READ_OUTPUT: &str = "read_output";
 /// What is said of a tool that panicked.
+/// Most skills that a model is offered as tools: providers refuse a request with more than 128 tools.
+const MAX_SKILL_TOOLS: usize = 100;
+/// Longest description of a tool that every provider takes, bytes.
+const MAX_TOOL_DESCRIPTION_BYTES: usize = 1_000;
 const INTERNAL_FAILURE: &str = "the tool failed internally; the daemon's log says why";
 /// What is said of a file system that hangs.
 const NO_RESPONSE: &str = "the file system does not respond";
@@ -267,6 +271,13 @@ impl Toolbox {
         is_changed
     }
 
+    /// Has the files of all skills read again: the next call of the model has them as they are now.
+    async fn rescan_skills(&self) {
+        if let Some(skills) = &self.skills {
+            skills.all.rescan().await;
+        }
+    }
+
     /// The skills that are offered.
     pub fn skills(&self) -> AgentSkills {
         self.skills.as_ref().map(|skills| skills.offered.clone()).unwrap_or_default()
@@ -318,9 +329,9 @@ impl Toolbox {
     pub fn specs(&self) -> Vec<ToolSpec> {
         let built_in = ALL_TOOLS.iter().chain([&LOAD_SKILL]).filter(|name| self.offers(name));
         let offered = self.skills();
-        let skills = offered.tools().map(|skill| ToolSpec {
+        let skills = offered.tools().take(MAX_SKILL_TOOLS).map(|skill| ToolSpec {
             name: skill.name.clone().into(),
-            description: skill.description().to_owned().into(),
+            description: protocol::text::head(skill.description(), MAX_TOOL_DESCRIPTION_BYTES).to_owned().into(),
             parameters: skill.parameters().unwrap_or_default(),
         });
         built_in.filter_map(|name| specs::of(name)).chain(skills).collect()
@@ -372,7 +383,10 @@ impl Toolbox {
         let (kept, most_tokens) = (self.kept_results(), self.caps.of(&name));
         let time = deadline.clone();
         let running = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context).with_readable(&readable).with_protected_paths(protected).with_bounds(bounds);
+            let roots = roots(&context)
+                .with_readable(readable, args["path"].as_str())
+                .with_protected_paths(protected)
+                .with_bounds(bounds);
             match name.as_str() {
                 "read_file" => read::run(&roots, &args, &deadline),
                 READ_OUTPUT => read::output::run(&kept, &args, most_tokens, &deadline),

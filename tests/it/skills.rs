@@ -233,7 +233,8 @@ async fn rules_for_commands_hold_for_scripts_and_what_they_may_not_is_not_run() 
 #[tokio::test]
 async fn a_question_shows_the_script_and_its_values_and_is_about_this_version() {
     let files = [("skills/git/commit.skill.md", GIT_COMMIT)];
-    let script = vec![Reply::call("git-commit", json!({ "message": "It's mended" })), Reply::text("Done.")];
+    let call = || Reply::call("git-commit", json!({ "message": "It's mended" }));
+    let script = vec![call(), call(), Reply::text("Done.")];
     let fixture = with_skills(Engine::Sqlite, "mode: always_ask\nskills: [git-commit]\n", &files, script).await;
     let task = fixture.submit("Commit").await;
     let asked = async |but: &Value| {
@@ -262,7 +263,9 @@ async fn a_question_shows_the_script_and_its_values_and_is_about_this_version() 
     let ended = fixture.ended(&task).await;
     assert_eq!(ended["state"], "completed", "{ended:#}");
     let results = fixture.events_of_kind(&task, "tool-result").await;
-    assert_eq!(results.len(), 1, "what was seen first was not run: {results:#?}");
+    // The space is no repository, which only a script that runs finds out.
+    let ran: Vec<_> = results.iter().map(|result| result["result"]["exitCode"].is_number()).collect();
+    assert_eq!(ran, [false, true], "what was seen first was not run: {results:#?}");
     fixture.board.assert_invariants().await;
 }
 

@@ -16,6 +16,10 @@ use sha2::{Digest, Sha256};
 
 /// Most files of a skill.
 const MAX_FILES: usize = 2_000;
+/// Most entries of a folder in which skills are looked for.
+const MAX_LISTED_ENTRIES: usize = 20_000;
+/// Most files whose hashes are kept.
+const MAX_KNOWN_FILES: usize = 50_000;
 /// Most bytes of a skill.
 const MAX_BUNDLE_BYTES: u64 = 100 * 1024 * 1024;
 /// Folders within folders of a skill.
@@ -51,8 +55,18 @@ struct KnownFile {
 }
 
 /// Hashes by device and inode.
-#[derive(Debug, Default)]
-pub struct HashCache(HashMap<(u64, u64), KnownFile>);
+#[derive(Debug)]
+pub struct HashCache {
+    known: HashMap<(u64, u64), KnownFile>,
+    /// Bytes that may still be hashed.
+    left: u64,
+}
+
+impl Default for HashCache {
+    fn default() -> Self {
+        Self { known: HashMap::new(), left: u64::MAX }
+    }
+}
 
 /// Files while they are read.
 struct Reading<'c> {
@@ -89,7 +103,7 @@ impl Reading<'_> {
             return Err(too_much(&format!("has folders deeper than {MAX_DEPTH} levels")));
         }
         self.found.folders.push(place.to_owned());
-        for (name, kind) in entries(&folder)? {
+        for (name, kind) in entries(&folder, true)? {
             let path = format!("{beneath}{name}");
             match kind {
                 FileType::Directory if beneath.is_empty() && RECORD_FOLDERS.contains(&name.as_str()) => {}
@@ -121,6 +135,11 @@ impl Reading<'_> {
 }
 
 impl HashCache {
+    /// Hashes at most so many more bytes.
+    pub fn bound(&mut self, bytes: u64) {
+        self.left = bytes;
+    }
+
     fn look(&mut self, file: File, stat: &Stat) -> io::Result<&KnownFile> {
         let key = (stat.st_dev, stat.st_ino);
         let stamp = [
@@ -130,11 +149,17 @@ impl HashCache {
             stat.st_ctime,
             i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
         ];
-        if self.0.get(&key).is_none_or(|known| known.stamp != stamp) {
+        if self.known.get(&key).is_none_or(|known| known.stamp != stamp) {
+            let size = u64::try_from(stat.st_size).unwrap_or(0);
+            self.left = self.left.checked_sub(size).ok_or_else(|| too_much("lies in a space with too much to read"))?;
             let (sha256, interpreter) = hash(file)?;
-            self.0.insert(key, KnownFile { stamp, sha256, interpreter });
+            // Files come and go under new numbers.
+            if self.known.len() >= MAX_KNOWN_FILES {
+                self.known.clear();
+            }
+            self.known.insert(key, KnownFile { stamp, sha256, interpreter });
         }
-        self.0.get(&key).ok_or_else(|| io::Error::other("a hash was just kept"))
+        self.known.get(&key).ok_or_else(|| io::Error::other("a hash was just kept"))
     }
 }
 
@@ -167,8 +192,9 @@ fn interpreter(first: &[u8]) -> Option<String> {
     (is_plain && !program.is_empty()).then(|| program.to_owned())
 }
 
-/// The names in a folder, sorted, with what each is.
-pub fn entries(folder: &OwnedFd) -> io::Result<Vec<(String, FileType)>> {
+/// The names in a folder, sorted, with what each is. If `is_whole`, one that cannot be told is an error; else it is left out.
+pub fn entries(folder: &OwnedFd, is_whole: bool) -> io::Result<Vec<(String, FileType)>> {
+    let most = if is_whole { MAX_FILES } else { MAX_LISTED_ENTRIES };
     let mut found = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -176,11 +202,19 @@ pub fn entries(folder: &OwnedFd) -> io::Result<Vec<(String, FileType)>> {
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if found.len() >= MAX_FILES {
-            return Err(too_much(&format!("has more than {MAX_FILES} entries in a folder")));
+        if found.len() >= most {
+            return Err(too_much(&format!("has more than {most} entries in a folder")));
         }
-        let text = name.to_str().map_err(|_| too_much("has a file whose name is not UTF-8"))?;
-        let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let text = match name.to_str() {
+            Ok(text) => text,
+            Err(_) if is_whole => return Err(too_much("has a file whose name is not UTF-8")),
+            Err(_) => continue,
+        };
+        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            // Removed meanwhile.
+            Err(Errno::NOENT) => continue,
+            found => found?,
+        };
         found.push((text.to_owned(), FileType::from_raw_mode(stat.st_mode)));
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));
@@ -308,6 +342,18 @@ mod tests {
         assert_eq!(digest(), first);
         fs::write(folder.path().join("SKILL.md"), "b").expect("written");
         assert_ne!(digest(), first);
+    }
+
+    #[test]
+    fn no_more_is_hashed_than_is_allowed() {
+        let folder = bundle(&[("SKILL.md", "four")]);
+        let mut cache = HashCache::default();
+        cache.bound(3);
+        assert!(read(folder.path(), None, &mut cache).is_err());
+        cache.bound(4);
+        assert!(read(folder.path(), None, &mut cache).is_ok());
+        // What is known is not hashed again.
+        assert!(read(folder.path(), None, &mut cache).is_ok());
     }
 
     #[test]

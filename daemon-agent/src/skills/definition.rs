@@ -238,7 +238,7 @@ fn script_of(body: &str, asked: Option<bool>, programs: &Programs) -> (Option<Sk
         let which = if shells.len() == 1 { "block" } else { "blocks" };
         return (Some(SkillScript { shell, text }), format!("a script: {} {shell} {which} in its text", shells.len()));
     }
-    let whole = || Some(SkillScript { shell: "sh", text: format!("{body}\n") });
+    let whole = || Some(SkillScript { shell: "sh", text: format!("{}\n", body.replace("\r\n", "\n")) });
     if asked == Some(true) {
         return (whole(), "a script: it says `run: script`".to_owned());
     }

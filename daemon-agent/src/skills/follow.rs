@@ -1,9 +1,14 @@
 //! Picks up changed skills without a restart: every folder that holds some is watched, and read again now and then.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use notify::{RecursiveMode, Watcher};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::Skills;
 
@@ -12,6 +17,8 @@ const DEBOUNCE_TIME: Duration = Duration::from_millis(150);
 /// How often everything is read again where the system cannot report changes. A program that was installed meanwhile is
 /// noticed then, too.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// How often folders that appear meanwhile are looked for at once.
+const MAX_WATCH_ROUNDS: u32 = 4;
 
 impl Skills {
     /// Keeps the skills as their files and the configuration say, as long as somebody follows the configuration.
@@ -27,13 +34,15 @@ impl Skills {
             tracing::warn!("changed skills are noticed only every {} s: {error}", POLL_INTERVAL.as_secs())
         })
         .ok();
-        let mut watched = BTreeSet::new();
+        let mut watched = WatchedFolders::new();
         let mut files = self.files();
         loop {
             if let Some(watcher) = watcher.as_mut() {
                 // What was written there before it was watched was not reported.
-                while watch(watcher, &mut watched, &self.now().folders) {
+                let mut rounds = 0;
+                while watch(watcher, &mut watched, &self.now().folders) && rounds < MAX_WATCH_ROUNDS {
                     self.rescan().await;
+                    rounds += 1;
                 }
             }
             tokio::select! {
@@ -44,20 +53,34 @@ impl Skills {
                 changed = files.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
+            let began = Instant::now();
             self.rescan().await;
+            // What agents write in a space may change all the time.
+            tokio::time::sleep(began.elapsed() * 2).await;
         }
     }
 }
 
+/// Folders by their paths, each as it was when it was watched: one that was made anew under its path is watched anew.
+type WatchedFolders = BTreeMap<PathBuf, Option<FolderStamp>>;
+
+/// What tells two folders of one path apart: the inode, which may be used again, and when it was made.
+type FolderStamp = (u64, Option<SystemTime>);
+
+fn stamp(folder: &Path) -> Option<FolderStamp> {
+    let meta = folder.symlink_metadata().ok()?;
+    Some((meta.ino(), meta.created().ok()))
+}
+
 /// Watches these folders and no others. Returns whether one of them was not watched before.
-fn watch(watcher: &mut impl Watcher, watched: &mut BTreeSet<PathBuf>, folders: &[PathBuf]) -> bool {
-    let wanted: BTreeSet<PathBuf> = folders.iter().cloned().collect();
-    for gone in watched.difference(&wanted) {
+fn watch(watcher: &mut impl Watcher, watched: &mut WatchedFolders, folders: &[PathBuf]) -> bool {
+    let wanted: WatchedFolders = folders.iter().map(|folder| (folder.clone(), stamp(folder))).collect();
+    for (gone, _) in watched.iter().filter(|(folder, stamp)| wanted.get(*folder) != Some(*stamp)) {
         let _ = watcher.unwatch(gone);
     }
     let mut is_new = false;
-    for folder in &wanted {
-        if watched.contains(folder) {
+    for (folder, stamp) in &wanted {
+        if watched.get(folder) == Some(stamp) {
             continue;
         }
         match watcher.watch(folder, RecursiveMode::NonRecursive) {
@@ -67,4 +90,24 @@ fn watch(watcher: &mut impl Watcher, watched: &mut BTreeSet<PathBuf>, folders: &
     }
     *watched = wanted;
     is_new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_was_made_anew_is_another_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let skill = folder.path().join("a");
+        std::fs::create_dir(&skill).expect("made");
+        let first = stamp(&skill);
+        assert!(first.is_some() && stamp(&skill) == first);
+        std::fs::write(skill.join("SKILL.md"), "x").expect("written");
+        assert_eq!(stamp(&skill), first, "what is in it changes nothing");
+        std::fs::rename(&skill, folder.path().join("b")).expect("moved");
+        assert_eq!(stamp(&skill), None);
+        std::fs::create_dir(&skill).expect("made");
+        assert_ne!(stamp(&skill), first);
+    }
 }

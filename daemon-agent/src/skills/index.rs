@@ -14,6 +14,10 @@ const MAX_INDEX_CHARS: usize = 8_000;
 const MAX_DESCRIPTION_CHARS: usize = 400;
 /// What a skill's text writes for its folder.
 const FOLDER_WORD: &str = "{baseDir}";
+/// Longest text of a skill that a model is given at once, bytes.
+const MAX_LOADED_TEXT_BYTES: usize = 48 * 1024;
+/// Most bytes of loaded skills that stay in the system prompt.
+const MAX_KEPT_TEXT_BYTES: usize = 96 * 1024;
 /// Most files of a skill that are named with its text.
 const MAX_LISTED_FILES: usize = 50;
 /// Before the index.
@@ -39,10 +43,18 @@ impl SkillsPrompt {
             let index = fenced("skills", "", &format!("{INDEX_INTRODUCTION}\n{}", index(&listed)));
             prompt.push("index", &index);
         }
-        for name in loaded {
-            if let Some(skill) = skills.find(name).filter(|skill| skill.is_instructions()) {
-                prompt.push(name, &loaded_text(skill, &[]));
+        let (mut room, mut kept) = (MAX_KEPT_TEXT_BYTES, Vec::new());
+        // Of too much, what was loaded last stays.
+        for name in loaded.iter().rev() {
+            let Some(skill) = skills.find(name).filter(|skill| skill.is_instructions()) else { continue };
+            let text = loaded_text(skill, &[]);
+            if text.len() <= room {
+                room -= text.len();
+                kept.push((name, text));
             }
+        }
+        for (name, text) in kept.iter().rev() {
+            prompt.push(name, text);
         }
         prompt
     }
@@ -102,7 +114,11 @@ fn line(skill: &Skill, longest: usize) -> String {
 /// The text of a loaded skill, with the names of the files beside it.
 pub fn loaded_text(skill: &Skill, files: &[String]) -> String {
     let folder = skill.folder.display().to_string();
-    let mut text = skill.body().replace(FOLDER_WORD, &folder);
+    let kept = protocol::text::head(skill.body(), MAX_LOADED_TEXT_BYTES);
+    let mut text = kept.replace(FOLDER_WORD, &folder);
+    if kept.len() < skill.body().len() {
+        let _ = write!(text, "\n\n[The rest is left out: it is in {folder}/{}]", skill.main);
+    }
     let beside: Vec<&str> = files.iter().map(String::as_str).filter(|file| *file != skill.main).collect();
     if !beside.is_empty() {
         let _ = write!(text, "\n\nFiles of this skill, in {folder} (load_skill with `path` reads one):\n");
@@ -142,6 +158,20 @@ mod tests {
         let too_many = SkillsPrompt::of(&skills(900, "x"), &[]);
         assert!(too_many.text.contains("more skills are not listed"), "{}", too_many.text);
         assert_eq!(SkillsPrompt::of(&AgentSkills::default(), &["x".to_owned()]), SkillsPrompt::default());
+    }
+
+    #[test]
+    fn however_much_is_loaded_the_prompt_stays_bounded() {
+        let body = "{baseDir} ".repeat(20_000);
+        let many = (0..5).map(|n| instructions(&format!("s{n}"), "Long", &body)).collect();
+        let skills = AgentSkills::of(many);
+        let names: Vec<String> = (0..5).map(|n| format!("s{n}")).collect();
+        let text = loaded_text(skills.find("s0").expect("there"), &[]);
+        assert!(text.contains("[The rest is left out: it is in /skills/s0/SKILL.md]"), "{}", text.len());
+        let prompt = SkillsPrompt::of(&skills, &names);
+        assert!(prompt.text.len() <= MAX_KEPT_TEXT_BYTES + 2 * MAX_INDEX_CHARS, "{}", prompt.text.len());
+        let kept: Vec<&str> = prompt.items.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(kept, ["index", "s4"], "what was loaded last");
     }
 
     #[test]

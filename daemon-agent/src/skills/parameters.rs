@@ -198,16 +198,22 @@ impl SkillParameter {
             schema["description"] = self.description.as_str().into();
         }
         if let Some(choices) = &self.choices {
-            schema["enum"] = choices.clone().into();
+            let typed = choices.iter().filter_map(|choice| Some(self.typed(&self.kind.text_of(choice)?)));
+            schema["enum"] = typed.collect();
         }
         if let Some(default) = &self.default {
-            let typed = match self.kind {
-                ParameterType::String => None,
-                _ => serde_json::from_str(default).ok(),
-            };
-            schema["default"] = typed.unwrap_or_else(|| Value::String(default.clone()));
+            schema["default"] = self.typed(default);
         }
         schema
+    }
+
+    /// A text as the JSON value that it is of this type.
+    fn typed(&self, text: &str) -> Value {
+        let read = match self.kind {
+            ParameterType::String => None,
+            _ => serde_json::from_str(text).ok(),
+        };
+        read.unwrap_or_else(|| Value::String(text.to_owned()))
     }
 }
 
@@ -278,6 +284,8 @@ mod tests {
             "message": { "type": "string", "description": "The words" },
             "mode": { "type": "string", "enum": ["fast", "slow"], "default": "fast" } } });
         assert_eq!(schema(&all), expected);
+        let written = parameters("  n: { type: integer, enum: [\"1\", 2] }\n").expect("good");
+        assert_eq!(schema(&written)["properties"]["n"]["enum"], json!([1, 2]), "of its type, however it is written");
         let variables = variables(&all, &json!({ "message": "a", "dry": "true" })).expect("good");
         let expected = [("depth", "3"), ("dry", "true"), ("message", "a"), ("mode", "fast")];
         assert_eq!(variables, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));

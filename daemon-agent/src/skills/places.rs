@@ -52,7 +52,7 @@ pub fn look(base: &Path, way: &str) -> FoundSkills {
 
 fn look_through(folder: &OwnedFd, place: &Path, level: usize, found: &mut FoundSkills) {
     // A folder that cannot be read, or holds too much, hides no other.
-    let Ok(entries) = bundle::entries(folder) else { return };
+    let Ok(entries) = bundle::entries(folder, false) else { return };
     found.folders.push(place.to_owned());
     let is_file = |name: &str| entries.iter().any(|(known, kind)| known == name && *kind == FileType::RegularFile);
     if let Some(main) = MAIN_FILES.into_iter().find(|name| level > 0 && is_file(name)) {
@@ -114,6 +114,9 @@ mod tests {
             fs::create_dir_all(at(path).parent().expect("a parent")).expect("folders");
             fs::write(at(path), "x").expect("a file");
         }
+        // Nor does a name hide the others that no text can hold.
+        let odd = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff\xfe");
+        fs::write(at("skills").join::<&std::ffi::OsStr>(odd), "x").expect("a file");
         symlink(at("elsewhere"), at("skills/linked")).expect("a link");
         symlink(at("elsewhere"), at("behind")).expect("a link");
         let found = look(folder.path(), "skills");

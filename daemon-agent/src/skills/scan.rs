@@ -30,6 +30,8 @@ const MAX_MAIN_FILE_BYTES: u64 = 256 * 1024;
 const MAX_ORIGIN_BYTES: u64 = 16 * 1024;
 /// Most folders that are watched.
 const MAX_WATCHED_FOLDERS: usize = 4_000;
+/// Most bytes that one scan hashes in a place of a space.
+const MAX_SPACE_BYTES: u64 = 64 * 1024 * 1024;
 /// Places in a space.
 const SPACE_PLACES: [&str; 2] = [".agents/skills", ".claude/skills"];
 
@@ -93,7 +95,11 @@ impl Skill {
     /// The digest of its files as they are now.
     pub fn digest_now(&self) -> io::Result<String> {
         let single = self.is_single.then_some(self.main.as_str());
-        Ok(bundle::read(&self.folder, single, &mut HashCache::default())?.digest)
+        let files = bundle::read(&self.folder, single, &mut HashCache::default())?;
+        if files.has_links && self.script().is_some() {
+            return Err(io::Error::other("it holds links, and what they lead to is no part of what is decided about"));
+        }
+        Ok(files.digest)
     }
 }
 
@@ -179,6 +185,7 @@ impl Scanner<'_> {
         }
         let mut set = SkillSet::default();
         for (place, base, way) in places {
+            cache.bound(if matches!(place, SkillPlace::Space(_)) { MAX_SPACE_BYTES } else { u64::MAX });
             let found = places::look(&base, &way);
             if found.folders.is_empty() {
                 set.folders.extend(awaited_in(&place, &base.join(&way)));
@@ -342,7 +349,12 @@ impl Scanner<'_> {
 /// right above it.
 fn awaited_in(place: &SkillPlace, missing: &Path) -> Option<PathBuf> {
     let levels = if matches!(place, SkillPlace::Space(_)) { 1 } else { 2 };
-    missing.ancestors().skip(1).take(levels).find(|folder| folder.is_dir()).map(Path::to_owned)
+    missing
+        .ancestors()
+        .skip(1)
+        .take(levels)
+        .find(|folder| folder.symlink_metadata().is_ok_and(|meta| meta.is_dir()))
+        .map(Path::to_owned)
 }
 
 /// Of several skills of a place that have the same name, the first keeps it.
@@ -388,7 +400,12 @@ fn fallback_name(folder: &Path, main: &str, is_single: bool) -> String {
     } else {
         folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     };
-    protocol::text::head(&name, 64).to_owned()
+    let is_shown = |c: &char| {
+        let is_unseen =
+            matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+        !c.is_control() && !is_unseen
+    };
+    protocol::text::head(&name.chars().filter(is_shown).collect::<String>(), 64).to_owned()
 }
 
 fn source_word(place: &SkillPlace) -> &'static str {

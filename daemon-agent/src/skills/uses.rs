@@ -43,18 +43,16 @@ impl UseCounts {
 
     /// Counts a use, and writes the counts.
     pub fn count(&self, home: &Home, name: &str, ok: bool, at: Instant) {
-        let text = {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if all.len() >= MAX_COUNTED_SKILLS && !all.contains_key(name) {
-                return;
-            }
-            let uses = all.entry(name.to_owned()).or_default();
-            uses.calls += 1;
-            uses.failures += u64::from(!ok);
-            uses.last_used_at = Some(at);
-            serde_json::to_vec(&*all).unwrap_or_default()
-        };
-        keep(&home.skill_uses(), &text);
+        // Until it is written: an older text must not win.
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_COUNTED_SKILLS && !all.contains_key(name) {
+            return;
+        }
+        let uses = all.entry(name.to_owned()).or_default();
+        uses.calls += 1;
+        uses.failures += u64::from(!ok);
+        uses.last_used_at = Some(at);
+        keep(&home.skill_uses(), &serde_json::to_vec(&*all).unwrap_or_default());
     }
 }
 
@@ -68,6 +66,9 @@ pub fn loaded(home: &Home, session: &SessionId) -> Vec<String> {
 
 /// Remembers that a session has loaded a skill. Of too many, the one that was loaded first is forgotten.
 pub fn remember(home: &Home, session: &SessionId, name: &str) {
+    // A model may load several at once.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut names = loaded(home, session);
     if names.iter().any(|known| known == name) {
         return;
@@ -105,6 +106,14 @@ mod tests {
         }
         let names = loaded(&home, &session);
         assert_eq!((names.len(), names[0].as_str(), names[31].as_str()), (32, "s8", "s39"));
-        assert!(loaded(&home, &SessionId::new(2)).is_empty());
+        let other = SessionId::new(2);
+        assert!(loaded(&home, &other).is_empty());
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let (home, other) = (&home, &other);
+                scope.spawn(move || remember(home, other, &format!("s{n}")));
+            }
+        });
+        assert_eq!(loaded(&home, &other).len(), 8, "several at once");
     }
 }

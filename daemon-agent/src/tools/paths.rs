@@ -51,6 +51,8 @@ pub struct Roots {
     workspace: PathBuf,
     /// What the call that uses them is bound to.
     bounds: Option<CallBounds>,
+    /// Folders in which nothing is written, whatever contains them.
+    read_only: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -127,6 +129,7 @@ impl Roots {
             write_listener: None,
             protected: ProtectedPaths::default(),
             bounds: None,
+            read_only: Vec::new(),
             workspace: workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned()),
         };
         let spaces = spaces.iter().map(|space| (space.as_path(), grants.real(space)));
@@ -144,10 +147,13 @@ impl Roots {
         found
     }
 
-    /// Lets these folders be read, too. Whatever else they lie in, nothing in them is written.
-    pub fn with_readable(mut self, folders: &[PathBuf]) -> Self {
-        let opened = folders.iter().filter_map(|folder| Root::open(folder, folder.canonicalize().ok()?).ok());
+    /// Lets these folders be read, too, if the path that a call names lies in one. Whatever else they lie in, nothing in them is written.
+    pub fn with_readable(mut self, folders: Vec<PathBuf>, named: Option<&str>) -> Self {
+        // Each takes a descriptor, and there may be hundreds: only the one that the call names is opened.
+        let meant = folders.iter().filter(|folder| named.is_some_and(|named| Path::new(named).starts_with(folder)));
+        let opened = meant.filter_map(|folder| Root::open(folder, folder.clone()).ok());
         self.roots.extend(opened.map(|root| Root { is_read_only: true, ..root }));
+        self.read_only = folders;
         self
     }
 
@@ -328,7 +334,7 @@ impl Roots {
 
     /// Whether `path`, without links, may be changed: everything in the roots except a home that a space contains or is.
     fn writable(&self, path: &Path) -> bool {
-        if self.roots.iter().any(|root| root.is_read_only && path.starts_with(&root.path)) {
+        if self.read_only.iter().any(|folder| path.starts_with(folder)) {
             return false;
         }
         let part_of_home = |root: &Root| root.path != self.home && root.path.starts_with(&self.home);

@@ -99,7 +99,7 @@ impl Toolbox {
         let session = self.plan.as_ref().map(|plan| plan.folder().to_owned());
         let (context, tool, args, readable) = (self.context.clone(), tool.to_owned(), args.clone(), self.readable());
         let looking = tokio::task::spawn_blocking(move || {
-            let roots = roots(&context).with_readable(&readable).with_protected_paths(protected);
+            let roots = roots(&context).with_readable(readable, args["path"].as_str()).with_protected_paths(protected);
             look(&roots, session.as_deref(), &tool, &args)
         });
         let bound = Duration::from_secs(self.context.agent.timeouts.default + 5);

@@ -231,7 +231,10 @@ fn prepare(toolbox: &Toolbox, call: ShellCall) -> Result<CommandSpec, String> {
     write.extend([artifacts.clone(), scratch.clone()]);
     let given = &context.config.sandbox;
     write.extend(given.write.iter().cloned());
-    let protect = protection::protect(toolbox, &mut write)?;
+    let mut protect = protection::protect(toolbox, &mut write)?;
+    // A space may contain the folder of a skill.
+    let is_writable = |folder: &PathBuf| write.iter().any(|root| folder.starts_with(root));
+    protect.extend(toolbox.readable().into_iter().filter(is_writable));
     let rules = Rules {
         home: context.home.root().to_owned(),
         write,

@@ -159,3 +159,24 @@ fn where_a_bundle_was_fetched_is_shown() {
     assert_eq!((source.kind.as_str(), source.version.as_deref()), ("clawhub", Some("1.2.0")));
     assert_eq!(info(&skills, "skills/mine").source.kind, "local");
 }
+
+#[test]
+fn a_decision_is_bound_to_no_script_with_links() {
+    let text = "---\nname: run\ndescription: Runs\nparameters: {}\n---\n```sh\nsh \"$SKILL_DIR/x.sh\"\n```\n";
+    let (_folder, home) = home_with(&[("agents/a.yaml", "skills: [\"*\"]\n"), ("skills/run/SKILL.md", text)]);
+    let (skills, _files) = open(&home);
+    let run = skills.now().all[0].clone();
+    assert_eq!(run.digest_now().expect("readable"), run.digest);
+    let link = home.root().join("skills/run/x.sh");
+    std::os::unix::fs::symlink("/tmp/x.sh", &link).expect("a link");
+    let why = run.digest_now().expect_err("it holds a link").to_string();
+    assert!(why.contains("holds links"), "{why}");
+    std::fs::remove_file(&link).expect("removed");
+    assert!(run.digest_now().is_ok());
+}
+
+#[test]
+fn no_name_forges_a_line() {
+    let name = fallback_name(Path::new("/s/x\ndeploy (ready)\u{202e}\u{200b}"), "SKILL.md", false);
+    assert_eq!(name, "xdeploy (ready)");
+}

@@ -28,8 +28,9 @@ pub async fn run_skill(
     };
     if let Some(bounds) = bounds {
         match digest(skill).await {
-            Ok(digest) if bounds.skill.as_ref() == Some(&digest) => {}
+            Ok(digest) if digest.is_some() && bounds.skill == digest => {}
             Ok(_) => {
+                toolbox.rescan_skills().await;
                 let why = "not run: the files of the skill are others by now, which nobody decided about";
                 return ToolOutcome::refused(ToolErrorKind::Permission.because(why));
             }
@@ -42,7 +43,12 @@ pub async fn run_skill(
 /// What the call would run, for a person to decide about. Nothing is started.
 pub async fn propose_skill(toolbox: &Toolbox, skill: &Arc<Skill>, args: &Value) -> Result<CallProposal, ToolFailure> {
     let call = check(toolbox, skill, args)?;
-    let digest = digest(skill).await?;
+    // Whoever decides would see one script and allow another.
+    let Some(digest) = digest(skill).await? else {
+        toolbox.rescan_skills().await;
+        let why = ToolErrorKind::Unknown.because("the files of the skill have just changed");
+        return Err(ToolFailure { suggestion: Some("Call it again."), ..why });
+    };
     let script = skill.script().map(|script| script.text.clone()).unwrap_or_default();
     let mut names = proposed::variable_names(toolbox);
     names.retain(|name| !call.withheld.contains(name));
@@ -83,10 +89,15 @@ fn check(toolbox: &Toolbox, skill: &Skill, args: &Value) -> Result<ShellCall, To
     })
 }
 
-/// The digest of the skill's files as they are now.
-async fn digest(skill: &Arc<Skill>) -> Result<String, ToolFailure> {
-    let skill = skill.clone();
-    let reading = tokio::task::spawn_blocking(move || skill.digest_now());
-    let read = reading.await.map_err(|_| ToolErrorKind::Unknown.because(INTERNAL_FAILURE))?;
-    read.map_err(|error| ToolErrorKind::Unknown.because(format!("the files of the skill cannot be read: {error}")))
+/// The digest of the skill's files as they are now; `None` when its script was read from others. Broken files have the script
+/// of the version before them.
+async fn digest(skill: &Arc<Skill>) -> Result<Option<String>, ToolFailure> {
+    let read = {
+        let skill = skill.clone();
+        let reading = tokio::task::spawn_blocking(move || skill.digest_now());
+        reading.await.map_err(|_| ToolErrorKind::Unknown.because(INTERNAL_FAILURE))?
+    };
+    let digest = read
+        .map_err(|error| ToolErrorKind::Unknown.because(format!("the files of the skill cannot be read: {error}")))?;
+    Ok((skill.error.is_some() || digest == skill.digest).then_some(digest))
 }
