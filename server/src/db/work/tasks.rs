@@ -181,12 +181,13 @@ pub struct EndLeftovers {
 
 /// The query for what the end of a task leaves to do: mostly nothing, and then nothing else is asked.
 pub fn end_leftovers_query(session: &SessionId, task: &TaskId) -> Query<EndLeftovers> {
+    // Each message was made after 0: said, so that SQLite reads those that wait instead of the whole team's.
     let sql = "SELECT CASE WHEN EXISTS (SELECT 1 FROM approvals p WHERE p.team_id = $1 AND p.task_id = $3 \
                AND p.state = 'pending') THEN 1 ELSE 0 END AS questions, CASE WHEN EXISTS (SELECT 1 FROM tasks t \
                WHERE t.team_id = $1 AND t.session_id = $2 AND t.state IN ('pending', 'running') AND t.state = 'pending' \
                AND t.delivery = 'queued') OR EXISTS (SELECT 1 FROM task_messages o WHERE o.team_id = $1 \
-               AND o.session_id = $2 AND o.state IN ('accepted', 'delivered', 'held') AND o.state <> 'held') \
-               THEN 1 ELSE 0 END AS work";
+               AND o.session_id = $2 AND o.state IN ('accepted', 'delivered', 'held') AND o.state <> 'held' \
+               AND o.created_at > 0) THEN 1 ELSE 0 END AS work";
     Query::new(sql, args![session, task], |answer| {
         let row = answer.row().ok_or_else(|| DbError::Broken("nothing was counted".into()))?;
         Ok(EndLeftovers { questions: row.flag("questions")?, work: row.flag("work")? })
