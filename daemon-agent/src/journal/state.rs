@@ -16,7 +16,8 @@ use serde_json::value::RawValue;
 const MAX_KEPT_MESSAGES: usize = 128;
 const MAX_KEPT_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// Most commands to attempts that had begun that are kept, and their bytes. The oldest ones go first.
+/// Most commands to attempts that had begun that are kept, and their bytes. The oldest ones go first: of decisions those
+/// beyond half of that, else the others.
 const MAX_RECENT_COMMANDS: usize = 512;
 const MAX_RECENT_BYTES: usize = 4 * 1024 * 1024;
 
@@ -275,10 +276,19 @@ impl JournalState {
         let numbered = Arc::new(NumberedCommand { cmd_seq, command });
         self.recent.push_back(RecentCommand { numbered, bytes });
         let mut all: usize = self.recent.iter().map(|recent| recent.bytes).sum();
-        while self.recent.len() > MAX_RECENT_COMMANDS || all > MAX_RECENT_BYTES {
-            // A decision lies nowhere else: what people said since, the Board still has.
+        loop {
             let is_decision = |recent: &RecentCommand| matches!(recent.numbered.command, Command::Approval(_));
-            let at = self.recent.iter().position(|recent| !is_decision(recent)).unwrap_or(0);
+            let decisions = self.recent.iter().filter(|recent| is_decision(recent));
+            // A decision lies nowhere else: what people said since, the Board still has. But nothing says when one is done
+            // with, so that they leave room for the others.
+            let decision_leaves = if self.recent.len() > MAX_RECENT_COMMANDS {
+                decisions.count() > MAX_RECENT_COMMANDS / 2
+            } else if all > MAX_RECENT_BYTES {
+                decisions.map(|recent| recent.bytes).sum::<usize>() > MAX_RECENT_BYTES / 2
+            } else {
+                break;
+            };
+            let at = self.recent.iter().position(|recent| is_decision(recent) == decision_leaves).unwrap_or(0);
             let Some(oldest) = self.recent.remove(at) else { break };
             all -= oldest.bytes;
         }

@@ -253,10 +253,49 @@ fn a_decision_leaves_after_everything_else() {
     for _ in 0..2 {
         assert_eq!(decided(&open(&folder)), [1, 2], "also after it was compacted");
     }
-    // Of decisions alone the oldest leave.
+    // Of many decisions the oldest leave.
     let journal = open(&folder);
-    journal.commands((1200..1712).map(decide).collect()).expect("written");
-    assert_eq!(decided(&journal), (1200..1712).collect::<Vec<_>>());
+    journal.commands((1200..1800).map(decide).collect()).expect("written");
+    let kept = decided(&journal);
+    assert!(kept.len() >= 256 && kept == (1800 - kept.len() as u64..1800).collect::<Vec<_>>(), "{kept:?}");
+}
+
+#[test]
+fn many_decisions_leave_room_for_what_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let task = TaskId::new(1);
+    let decide = |cmd_seq: u64, note: &str| {
+        let id = protocol::ApprovalId::new(i64::try_from(cmd_seq).expect("small"));
+        let mut word = protocol::ApprovalResponse::new(id, "d".to_owned(), protocol::Decision::Allow);
+        word.note = Some(note.to_owned());
+        NumberedCommand { cmd_seq, command: Command::Approval(Box::new(word)) }
+    };
+    let pause = |cmd_seq: u64| {
+        let command = Command::Pause { task_id: task.clone(), attempt: 1, at: PausePoint::Step };
+        NumberedCommand { cmd_seq, command }
+    };
+    let say = |cmd_seq: u64| {
+        let message = json!({"taskId": task, "messageId": protocol::MessageId::new(1), "author": "Ada", "content": "c",
+            "injectionMode": "collect"});
+        NumberedCommand { cmd_seq, command: Command::Message(serde_json::from_value(message).expect("a message")) }
+    };
+    let kept = |journal: &Journal| -> Vec<u64> {
+        journal.held().recent.iter().map(|recent| recent.numbered.cmd_seq).collect()
+    };
+    let journal = open(&folder);
+    // More of them, and then more bytes of them, than are kept in all.
+    journal.commands((1..=600).map(|n| decide(n, "")).collect()).expect("written");
+    journal.commands(vec![pause(601), say(602)]).expect("written");
+    journal.commands((603..=640).map(|n| decide(n, "")).collect()).expect("written");
+    assert!([1, 601, 602, 603, 640].map(|n| kept(&journal).contains(&n)) == [false, true, true, true, true]);
+    let note = "n".repeat(8 * 1024);
+    journal.commands((641..=1300).map(|n| decide(n, &note)).collect()).expect("written");
+    journal.commands(vec![pause(1301), say(1302)]).expect("written");
+    drop(journal);
+    for _ in 0..2 {
+        let kept = kept(&open(&folder));
+        assert!([601, 602, 1300, 1301, 1302].iter().all(|n| kept.contains(n)), "also after it was compacted: {kept:?}");
+    }
 }
 
 #[test]
