@@ -10,6 +10,9 @@ crate::on_both_databases!(
     what_is_taken_back_is_not_held,
     many_left_over_messages_become_tasks_a_few_at_a_time,
     what_is_collected_keeps_its_author,
+    a_stop_waits_for_the_attempt_before_as_well,
+    a_stop_is_confirmed_when_the_attempt_before_never_went_out,
+    what_was_said_to_an_attempt_that_is_gone_can_be_sent,
 );
 
 fn form(task: &Value, message: &Value) -> String {
@@ -179,4 +182,75 @@ async fn what_is_collected_keeps_its_author(engine: Engine) {
         fixture.viber.report(&next.task_id, 1, 1, vec![accepted(), started(), completed("done")]).await;
     }
     fixture.board.assert_invariants().await;
+}
+
+/// Starts a task over whose attempt still runs, and stops it before the new attempt is given to the viber.
+async fn stop_its_second_attempt(fixture: &Fixture<FakeDaemon>, task: &Value) {
+    let verb = |verb: &str| format!("/api/v1/tasks/{}/{verb}", id(task, "id"));
+    let again = fixture.operator.post(&verb("retry"), &json!({ "stop": true })).await.expect(200).json();
+    assert_eq!((&again["attempt"], &again["delivery"]), (&json!(2), &json!("queued")));
+    let stopped = fixture.operator.post(&verb("stop"), &json!({})).await.expect(200).json();
+    assert_eq!((&stopped["state"], &stopped["stopConfirmedAt"]), (&json!("stopped"), &Value::Null));
+}
+
+async fn is_confirmed(fixture: &Fixture<FakeDaemon>, task: &Value) {
+    fixture.operator.task_that(id(task, "id"), "confirmed", |task| task["stopConfirmedAt"].is_string()).await;
+}
+
+async fn a_stop_waits_for_the_attempt_before_as_well(engine: Engine) {
+    let (mut fixture, task, submit) = talking(engine).await;
+    let mut told = Vec::new();
+    for content in ["told after all", "send me"] {
+        say(&fixture, &task, content, "followup").await.expect(202);
+        told.push(fixture.viber.told().await);
+    }
+    stop_its_second_attempt(&fixture, &task).await;
+    let all = said(&fixture, &task).await;
+    assert!(all.iter().all(|message| message["state"] == "held"), "{all:?}");
+    let send = json!({ "send": true });
+    let early = fixture.operator.patch(&path(&task, &all[0]), &send).await.expect(409).code();
+    assert_eq!(early, "not_confirmed", "the attempt before may still be told");
+
+    fixture.viber.command().await;
+    let rest = vec![state_of(&told[0], "consumed", Some(2)), stopped()];
+    fixture.viber.report(&submit.task_id, 1, 4, rest).await;
+    is_confirmed(&fixture, &task).await;
+    let all = said(&fixture, &task).await;
+    assert_eq!((&all[0]["state"], &all[1]["state"]), (&json!("consumed"), &json!("held")));
+    fixture.operator.patch(&path(&task, &all[1]), &send).await.expect(200);
+    assert_eq!(fixture.viber.submitted().await.goal, "send me");
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_stop_is_confirmed_when_the_attempt_before_never_went_out(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    fixture.viber.cut();
+    let task = fixture.submit("when you are back").await;
+    stop_its_second_attempt(&fixture, &task).await;
+    fixture.viber.connect().await;
+    is_confirmed(&fixture, &task).await;
+    fixture.board.assert_invariants().await;
+}
+
+async fn what_was_said_to_an_attempt_that_is_gone_can_be_sent(engine: Engine) {
+    for is_back in [true, false] {
+        let (mut fixture, task, _submit) = talking(engine).await;
+        say(&fixture, &task, "and then?", "followup").await.expect(202);
+        fixture.viber.told().await;
+        stop_its_second_attempt(&fixture, &task).await;
+        let message = said(&fixture, &task).await.remove(0);
+        let send = json!({ "send": true });
+        fixture.operator.patch(&path(&task, &message), &send).await.expect(409);
+        fixture.viber.cut();
+        if is_back {
+            // Its daemon was restarted, and lost the attempt.
+            fixture.viber.connect().await;
+            is_confirmed(&fixture, &task).await;
+        } else {
+            // As its lease ends.
+            fixture.board.sql("UPDATE attempts SET outcome = 'lost', ended_at = 1 WHERE outcome IS NULL").await;
+        }
+        let sent = fixture.operator.patch(&path(&task, &message), &send).await.expect(200).json();
+        assert_eq!(sent["state"], "consumed");
+    }
 }

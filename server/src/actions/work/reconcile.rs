@@ -361,6 +361,8 @@ async fn declare(
     db::attempts::end(tx, task, attempt, end).await?;
     if newest {
         db::approvals::expire_all(tx, task).await?;
+    } else if verdict != AttemptVerdict::Lost {
+        db::tasks::confirm_stop_if_over(tx, task).await?;
     }
     dispatch::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
@@ -436,7 +438,7 @@ async fn take_back(
     let superseded = held.newest != attempt;
     let end = db::attempts::AttemptEnd { outcome: "stopped", superseded, report: None };
     db::attempts::end(tx, task, attempt, end).await?;
-    db::tasks::confirm_stop(tx, task, attempt, None).await?;
+    db::tasks::confirm_stop_if_over(tx, task).await?;
     dispatch::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
     Ok(())

@@ -87,7 +87,9 @@ pub(in crate::actions) async fn halt(
     // Read again behind the session's lock: it may have been offered meanwhile, and then its viber must be told.
     let Some(task) = db::tasks::load(tx, &task.id).await? else { return Ok(false) };
     let never_offered = task.delivery == Some(Delivery::Queued);
-    let stop = TaskStop { by, reason, confirmed: never_offered };
+    // The attempt before it may still run.
+    let confirmed = never_offered && !db::attempts::may_run(tx, &task.id).await?;
+    let stop = TaskStop { by, reason, confirmed };
     if !db::tasks::stop(tx, &task.id, task.attempt, stop).await? {
         return Ok(false);
     }

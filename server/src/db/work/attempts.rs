@@ -137,6 +137,21 @@ pub async fn open_of_viber(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<Vec<O
     tx.rows(sql, args![viber]).await?.iter().map(open).collect()
 }
 
+/// Whether an attempt of the task may still run: a viber was given it, and it has not ended.
+pub async fn may_run(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<bool, DbError> {
+    let sql = "SELECT 1 AS n FROM attempts WHERE team_id = $1 AND task_id = $2 AND outcome IS NULL \
+               AND (cmd_seq IS NOT NULL OR last_seq > 0) LIMIT 1";
+    Ok(tx.row(sql, args![task]).await?.is_some())
+}
+
+/// Whether the task was stopped, and all later attempts before a viber was given one.
+pub async fn is_last_of_stopped(tx: &mut TeamTx<'_>, task: &TaskId, number: u32) -> Result<bool, DbError> {
+    let sql = "SELECT 1 AS n FROM tasks t WHERE t.team_id = $1 AND t.task_id = $2 AND t.state = 'stopped' \
+               AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.team_id = $1 AND a.task_id = $2 AND a.attempt > $3 \
+               AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0))";
+    Ok(tx.row(sql, args![task, number]).await?.is_some())
+}
+
 /// Inserts an attempt; `message_seq` is reserved for its answer, and `cmd_seq` is the number of its `task:submit`, if it has
 /// one already.
 pub async fn insert(

@@ -237,6 +237,9 @@ impl Recording<'_, '_> {
             }
             _ => return Ok(()),
         }
+        if !newest {
+            db::tasks::confirm_stop_if_over(self.tx, task).await?;
+        }
         let leaves = self.tx.query(db::tasks::end_leftovers_query(&held.session_id, task)).await?;
         if newest && leaves.questions {
             db::approvals::expire_all(self.tx, task).await?;

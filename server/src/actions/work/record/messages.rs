@@ -25,18 +25,19 @@ struct MessageReport<'a> {
 
 impl Recording<'_, '_> {
     /// Stores what the run asks people and what becomes of it, and moves the task's messages as it says, in the order of the
-    /// events: what somebody steered with denies what was asked before. Reports about messages of other tasks, of an attempt that is not the
-    /// newest, or that come too late, change nothing.
+    /// events: what somebody steered with denies what was asked before. Reports about messages of other tasks, of an attempt
+    /// that a newer one follows, or that come too late, change nothing.
     pub(super) async fn record_talk(&mut self) -> Result<()> {
         let run = self.run;
-        let mut waiting = match self.is_newest() && run.reports.iter().any(|report| progress(report).is_some()) {
-            true => {
-                // What is read behind the session's lock is not old.
-                db::sessions::lock(self.tx, &self.held.session_id).await?;
-                db::tasks::messages::open_of_task(self.tx, self.task).await?
+        let mut waiting = Vec::new();
+        if run.reports.iter().any(|report| progress(report).is_some()) {
+            // What is read behind the session's lock is not old.
+            db::sessions::lock(self.tx, &self.held.session_id).await?;
+            // A newer one is told again what this one was, unless it was stopped before it could be.
+            if self.is_newest() || db::attempts::is_last_of_stopped(self.tx, self.task, self.attempt).await? {
+                waiting = db::tasks::messages::open_of_task(self.tx, self.task).await?;
             }
-            false => Vec::new(),
-        };
+        }
         for report in &run.reports {
             if let Some(told) = progress(report) {
                 self.record_progress(told, &mut waiting).await?;

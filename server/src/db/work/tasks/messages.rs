@@ -18,6 +18,15 @@ const MAX_SHOWN_MESSAGES: u64 = 40;
 /// Messages that are read when a task ends; the rest follows when the next one does.
 const MAX_LEFT_OVER_MESSAGES: u64 = 60;
 
+/// The outcome of a task's newest attempt: not of one that was stopped before a viber was given it, because the attempt
+/// before may still be told.
+macro_rules! last_outcome {
+    () => {
+        "SELECT a.outcome FROM attempts a WHERE a.team_id = t.team_id AND a.task_id = t.task_id AND (a.cmd_seq IS NOT NULL \
+         OR a.last_seq > 0 OR a.outcome <> 'stopped') ORDER BY a.attempt DESC LIMIT 1"
+    };
+}
+
 macro_rules! select {
     ($($rest:tt)+) => { select_with!("m.content", $($rest)+) };
 }
@@ -29,7 +38,9 @@ macro_rules! select_with {
             $content,
             " AS content, m.context, m.attachments, m.mode, m.place, m.rev, m.earlier, m.state, m.withdrawing, m.why, m.next_task_id, \
              m.late_for, m.created_at, m.consumed_at, t.state AS task_state, t.stop_confirmed_at, \
-             (SELECT a.outcome FROM attempts a WHERE a.team_id = t.team_id AND a.task_id = t.task_id AND a.attempt = t.attempt) AS outcome FROM task_messages m \
+             (",
+            last_outcome!(),
+            ") AS outcome FROM task_messages m \
              JOIN tasks t ON t.team_id = m.team_id AND t.task_id = m.task_id \
              JOIN sessions s ON s.team_id = m.team_id AND s.session_id = m.session_id AND s.deleted_at IS NULL ",
             $($rest)+
@@ -134,15 +145,15 @@ pub fn open_query(session: &SessionId) -> Query<Vec<TaskMessage>> {
 pub fn left_over_query(session: &SessionId) -> Query<Vec<TaskMessage>> {
     // Found by the index of those that wait, the newest first, and then by their ids. `|| ''` keeps SQLite from reading the
     // messages of the whole team in the order that is asked for.
-    let sql = select!(
+    let sql = select!(concat!(
         "WHERE m.team_id = $1 AND m.message_id IN (SELECT o.message_id FROM task_messages o WHERE o.team_id = $1 \
          AND o.session_id = $2 AND o.state IN ('accepted', 'delivered', 'held') \
          ORDER BY o.created_at DESC, o.message_id DESC LIMIT 1000) AND m.state IN ('accepted', 'delivered') \
          AND (t.state = 'completed' OR (m.withdrawing = 1 AND t.state IN ('error', 'stopped') \
-         AND (t.stop_confirmed_at IS NOT NULL OR EXISTS (SELECT 1 FROM attempts e WHERE e.team_id = t.team_id \
-         AND e.task_id = t.task_id AND e.attempt = t.attempt AND e.outcome <> 'lost')))) \
-         ORDER BY m.task_id || '', m.place, m.message_id LIMIT $3 + 0"
-    );
+         AND (t.stop_confirmed_at IS NOT NULL OR (",
+        last_outcome!(),
+        ") <> 'lost'))) ORDER BY m.task_id || '', m.place, m.message_id LIMIT $3 + 0"
+    ));
     Query::new(sql, args![session, MAX_LEFT_OVER_MESSAGES], |answer| answer.rows.iter().map(message).collect())
 }
 

@@ -154,6 +154,14 @@ pub async fn confirm_stop(
     Ok(tx.execute(sql, args![id, attempt, tx.now, result]).await? > 0)
 }
 
+/// Records that nothing of a stopped task runs any more, unless an attempt of it may still run.
+pub async fn confirm_stop_if_over(tx: &mut Change<'_>, id: &TaskId) -> Result<(), DbError> {
+    let sql = "UPDATE tasks SET stop_confirmed_at = $3 WHERE team_id = $1 AND task_id = $2 AND state = 'stopped' \
+               AND stop_confirmed_at IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.team_id = $1 AND a.task_id = $2 \
+               AND a.outcome IS NULL AND (a.cmd_seq IS NOT NULL OR a.last_seq > 0))";
+    tx.execute(sql, args![id, tx.now]).await.map(drop)
+}
+
 /// `error | stopped → pending`, as another attempt.
 pub async fn again(tx: &mut Change<'_>, id: &TaskId, attempt: u32, offered: bool) -> Result<bool, DbError> {
     begin_again(tx, (id, attempt), if offered { "offered" } else { "queued" }, None).await
