@@ -8,6 +8,7 @@ crate::on_both_databases!(
     a_message_to_a_queued_task_goes_with_it,
     what_nests_too_deep_is_refused,
     an_order_to_stop_everything_includes_what_was_said_before,
+    an_order_to_stop_everything_includes_what_is_no_task_yet,
 );
 
 fn path(task: &str, message: &Value) -> String {
@@ -87,5 +88,28 @@ async fn an_order_to_stop_everything_includes_what_was_said_before(engine: Engin
     fixture.owner().post_form(&format!("/t/home/vibers/{viber}/stop"), &[]).await.expect(303);
     let stopped = fixture.operator.task_in(id(&next, "id"), "stopped").await;
     assert!(stopped["offeredAt"].is_null(), "{stopped}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn an_order_to_stop_everything_includes_what_is_no_task_yet(engine: Engine) {
+    let (mut fixture, task, submit) = talking(engine).await;
+    for n in 0..8 {
+        say(&fixture, &task, &format!("message {n}"), "followup").await.expect(202);
+        fixture.viber.told().await;
+    }
+    fixture.viber.report(&submit.task_id, 1, 4, vec![completed("done")]).await;
+    let first = fixture.viber.submitted().await;
+    fixture.viber.report(&first.task_id, 1, 1, vec![accepted(), started()]).await;
+    let waiting = said(&fixture, &task).await.into_iter().filter(|one| one["state"] == "accepted").count();
+    assert_eq!(waiting, 3, "no more tasks are made at once");
+    let stop = format!("/api/v1/vibers/{}/stop", fixture.viber_id);
+    let all = fixture.operator.post(&stop, &json!({})).await.expect(200).json();
+    assert_eq!(all["stopped"].as_array().map(Vec::len), Some(8), "{all}");
+    fixture.viber.report(&first.task_id, 1, 3, vec![stopped()]).await;
+    let tasks = fixture.operator.get("/api/v1/tasks").await.expect(200).json();
+    let states: Vec<&str> = tasks["items"].as_array().expect("a list").iter().map(|task| id(task, "state")).collect();
+    assert_eq!(states, [vec!["stopped"; 8], vec!["completed"]].concat(), "nothing begins afterwards");
+    let left = said(&fixture, &task).await;
+    assert!(left.iter().all(|message| message["nextTaskId"].is_string()), "{left:?}");
     fixture.board.assert_invariants().await;
 }

@@ -72,13 +72,7 @@ pub(in crate::actions) async fn next(
         queued
     } else {
         tasks::start_left_over(tx, left).await?;
-        let queued = tx.query(db::tasks::next_queued_query(session)).await?;
-        let stop = match &queued {
-            Some(task) => db::vibers::stop(tx, &task.viber_id).await?,
-            None => None,
-        };
-        // What was said before its viber was ordered to stop everything is stopped with that.
-        queued.filter(|task| stop.is_none_or(|stop| task.created_at > stop.at))
+        tx.query(db::tasks::next_queued_query(session)).await?
     };
     if queued.is_none() || db::tasks::is_busy(tx, session).await? {
         return Ok(false);
@@ -88,9 +82,9 @@ pub(in crate::actions) async fn next(
         QueueFront::Empty => return Ok(false),
         QueueFront::Refused => return Ok(true),
     };
-    // What was queued before its agent was interrupted ends with that.
-    let interrupt = db::vibers::interrupt(tx, &task.viber_id, &task.agent_id).await?;
-    if interrupt.is_some_and(|order| task.created_at <= order.at) {
+    // What was queued, or said, before its viber was ordered to stop everything, or its agent was interrupted, ends with that.
+    let ordered_at = db::vibers::newest_order(tx, &task.viber_id, &task.agent_id).await?;
+    if ordered_at.is_some_and(|at| task.created_at <= at) {
         return Ok(false);
     }
     // One whose request was too long has been made smaller already.

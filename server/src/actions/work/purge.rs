@@ -163,6 +163,8 @@ pub(in crate::actions) async fn stop_viber(board: &Board, team: &TeamId, viber: 
                     if let Some(task) = db::tasks::load(tx, task).await?
                         && tasks::halt(tx, &stop.by, &task, &stop.reason, &mut after).await?
                     {
+                        // What its session's agent was not told is queued, and stopped with the rest.
+                        dispatch::next(tx, &task.session_id, &mut after).await?;
                         halted.push(task.id);
                     }
                     if tx.is_full() {

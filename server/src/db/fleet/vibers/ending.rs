@@ -64,6 +64,14 @@ pub async fn interrupted(tx: &mut TeamTx<'_>, id: &ViberId, agent: &str) -> Resu
     tx.execute(sql, args![id, agent]).await.map(drop)
 }
 
+/// When the newest order to stop what an agent was given was made, of those that are not carried out yet: to it or to its
+/// viber.
+pub async fn newest_order(tx: &mut TeamTx<'_>, id: &ViberId, agent: &str) -> Result<Option<Instant>, DbError> {
+    let sql = "SELECT MAX(o.at) AS at FROM (SELECT stop_at AS at FROM vibers WHERE team_id = $1 AND viber_id = $2 \
+               UNION ALL SELECT ordered_at FROM interrupts WHERE team_id = $1 AND viber_id = $2 AND agent_id = $3) o";
+    tx.row(sql, args![id, agent]).await?.map_or(Ok(None), |row| row.optional_instant("at"))
+}
+
 /// Such orders of any team.
 pub async fn interrupting(tx: &mut Tx) -> Result<Vec<(TeamId, ViberId, String)>, DbError> {
     let sql = "SELECT team_id, viber_id, agent_id FROM interrupts ORDER BY ordered_at LIMIT 100";
