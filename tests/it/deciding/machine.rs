@@ -14,6 +14,7 @@ crate::on_both_databases!(
     an_agent_asks_and_is_answered,
     a_budget_is_granted,
     a_held_task_goes_on,
+    what_is_decided_after_somebody_stepped_in_is_over,
     a_board_that_restarts_asks_the_same,
     what_the_team_decided_holds_for_a_task_of_the_machine,
 );
@@ -206,6 +207,35 @@ async fn a_held_task_goes_on(engine: Engine) {
     fixture.operator.post(&verb("resume"), &json!({})).await.expect(200);
     let done = fixture.ended(&task).await;
     assert_eq!(done["result"]["text"], "Done.", "{done:#}");
+}
+
+async fn what_is_decided_after_somebody_stepped_in_is_over(engine: Engine) {
+    let question = json!({ "question": "Which colour?", "options": [{ "label": "teal" }, { "label": "red" }] });
+    for (call, word) in [
+        (shell("echo one >> ran"), json!({ "decision": "allow" })),
+        (Reply::call("ask_operator", question), json!({ "decision": "answer", "answer": "teal" })),
+    ] {
+        let fixture = asking(engine, vec![call, Reply::text("As you wish.")]).await;
+        let task = fixture.submit("go").await;
+        let asked = waiting(&fixture, 1).await.remove(0);
+        let verb = |verb: &str| format!("/api/v1/tasks/{}/{verb}", id(&task, "id"));
+        fixture.operator.post(&verb("pause"), &json!({})).await.expect(200);
+        let steer = json!({ "content": "Leave it", "injectionMode": "steer" });
+        fixture.operator.post(&verb("messages"), &steer).await.expect(202);
+        // The agent passes the call over, and is held before it is told.
+        eventually("it is held", async || {
+            let states = fixture.events_of_kind(&task, "state-change").await;
+            states.iter().any(|state| state["waiting"]["for"] == "paused").then_some(())
+        })
+        .await;
+        decide(&fixture, &asked, word).await.expect(200);
+        fixture.operator.post(&verb("resume"), &json!({})).await.expect(200);
+        let done = fixture.ended(&task).await;
+        assert_eq!((&done["result"]["text"], lines(&fixture, "ran")), (&json!("As you wish."), 0), "{done:#}");
+        let asked = approval(&fixture, &asked).await;
+        assert_eq!(asked["state"], "expired", "it was not followed: {asked:#}");
+        fixture.board.assert_invariants().await;
+    }
 }
 
 async fn a_board_that_restarts_asks_the_same(engine: Engine) {

@@ -124,7 +124,11 @@ impl AgentLoop {
                 self.pass_to_work(Boundary::Step, None).await?;
                 self.budget.count_step();
                 let said = self.planning.as_mut().map(|planning| std::mem::take(&mut planning.said));
-                self.tell(&said.unwrap_or_default()).await;
+                let said = said.unwrap_or_default();
+                self.tell(&said).await;
+                if !said.is_empty() {
+                    self.settle_overtaken(true).await;
+                }
             }
             DueCall::Again => {
                 // The message waits as long as this does: without another call the agent would never hear it.

@@ -201,7 +201,9 @@ impl AgentLoop {
                     if messages.is_empty() {
                         continue;
                     }
-                    self.overtake(&awaited, &prompt::said(&messages, &self.run.home)).await;
+                    if self.overtake(&awaited, &prompt::said(&messages, &self.run.home)).await {
+                        self.overtaken.push(awaited.approval_id);
+                    }
                     self.asked = None;
                     return Ok(Verdict::Steered(messages));
                 }

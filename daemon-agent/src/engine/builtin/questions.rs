@@ -215,12 +215,14 @@ impl AgentLoop {
         true
     }
 
-    /// What somebody said instead of deciding was told, so that the Board knows that its questions are denied; or it was taken
-    /// back before, and nothing tells the Board but this.
+    /// What somebody said instead of deciding was told: the Board has denied by that what nobody had decided, and what was
+    /// allowed or answered since is over. Or it was taken back before, and nothing tells the Board but this.
     pub(super) async fn settle_overtaken(&mut self, is_told: bool) {
-        for id in std::mem::take(&mut self.overtaken) {
-            if !is_told {
-                self.give_up(&id, STEPPED_IN).await;
+        for approval_id in std::mem::take(&mut self.overtaken) {
+            if is_told {
+                self.emit(AgentStreamEvent::ApprovalExpired { approval_id, reason: STEPPED_IN.to_owned() }).await;
+            } else {
+                self.give_up(&approval_id, STEPPED_IN).await;
             }
         }
     }

@@ -429,8 +429,19 @@ async fn steering_denies_everything_that_is_asked() {
     fixture.inbox.put(message("Write nothing", 1, InjectionPoint::Steer));
     assert_eq!(result(ended(running).await).text, "As you wish.");
     assert!(fixture.results().iter().all(|(_, ok, told)| !ok && told == "not run: Ada stepped in"));
-    let expected =
-        ["call c0", "asks c0", "call c1", "asks c1", "waits for Approval", "result c0 false", "result c1 false"];
+    // Whatever is decided from now on is not followed.
+    let over = "expired: somebody stepped in before it was followed";
+    let expected = [
+        "call c0",
+        "asks c0",
+        "call c1",
+        "asks c1",
+        "waits for Approval",
+        "result c0 false",
+        "result c1 false",
+        over,
+        over,
+    ];
     assert_eq!(fixture.decided(), expected);
     assert_eq!(endpoint.roles(1), ["user", "assistant", "tool", "tool", "user"]);
     let denied = fixture.log().into_iter().filter(|line| line["type"] == "approval" && line["decision"] == "deny");

@@ -377,6 +377,13 @@ async fn steering_denies_a_plan_that_waits_and_is_part_of_the_next() {
         let (role, last) = conversation.last().expect("a message");
         assert!(role == "user" && last.contains("Use b"), "also with the approved plan: {conversation:?}");
     }
+    let is_told = |event: &AgentStreamEvent| {
+        matches!(event, AgentStreamEvent::MessageState { state: MessageProgress::Consumed, .. })
+    };
+    let is_over = |event: &AgentStreamEvent| matches!(event, AgentStreamEvent::ApprovalExpired { .. });
+    let events = fixture.events();
+    let told = events.iter().position(is_told).expect("it was told");
+    assert!(events[told..].iter().any(is_over), "nobody decides about that plan any more");
     assert!(endpoint.conversation(1)[0].1.contains("- [ ] a"), "the refused plan");
     let line = fixture.log().into_iter().find(|line| line["type"] == "approval").expect("in the session's log");
     assert_eq!(line["decision"], "deny");
