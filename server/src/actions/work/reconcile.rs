@@ -97,7 +97,7 @@ async fn begin_epoch(tx: &mut Change<'_>, viber: &ViberId, hello: &Hello, cloned
         db::audit::append(&mut tx.by(&By::board()), raised).await?;
         // This also covers a database that was copied back by hand.
         let now = tx.now;
-        db::settings::set_restored(tx.without_team(), now).await?;
+        db::settings::set_restored(tx.without_team(), Some(viber), now).await?;
     }
     if cloned {
         db::vibers::mark_cloned(tx, viber).await?;
@@ -347,7 +347,7 @@ async fn declare(
     }
     db::sessions::touch(tx, &held.session_id).await?;
     let verdict = match verdict {
-        AttemptVerdict::DaemonRestarted if began_before_restore(tx, one).await? => AttemptVerdict::BoardRestored,
+        AttemptVerdict::DaemonRestarted if began_before_restore(tx, viber, one).await? => AttemptVerdict::BoardRestored,
         other => other,
     };
     let newest = held.newest == attempt;
@@ -369,9 +369,11 @@ async fn declare(
     Ok(())
 }
 
-/// Whether a backup was restored since the attempt was made.
-async fn began_before_restore(tx: &mut TeamTx<'_>, one: &AttemptRef) -> Result<bool> {
-    let Some(restored) = db::settings::restored(tx.without_team()).await? else { return Ok(false) };
+/// Whether a backup was restored since the attempt was made, as the console says or its viber knows.
+async fn began_before_restore(tx: &mut TeamTx<'_>, viber: &ViberId, one: &AttemptRef) -> Result<bool> {
+    let by_console = db::settings::restored(tx.without_team(), None).await?;
+    let by_viber = db::settings::restored(tx.without_team(), Some(viber)).await?;
+    let Some(restored) = by_console.max(by_viber) else { return Ok(false) };
     let attempt = db::attempts::load(tx, &one.task_id, one.attempt).await?;
     Ok(attempt.is_some_and(|attempt| attempt.created_at < restored))
 }

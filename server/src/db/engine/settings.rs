@@ -1,21 +1,28 @@
 //! Settings of this Board as a whole: a table of keys and values; and what the engine says about the database itself.
 
+use protocol::{Instant, ViberId};
+
 use crate::db::{DbError, Tx};
 
 /// The key of the hash of the setup code, while that is still valid.
 pub const SETUP_CODE: &str = "setup_code";
 
-/// The key of the time at which a backup last replaced the database, milliseconds since the epoch.
+/// The key of the time at which a backup last replaced the database, milliseconds since the epoch. What a viber says has its
+/// id behind it.
 const RESTORED_AT: &str = "restored_at";
 
-/// Records that a backup replaced the database, or that this was noticed.
-pub async fn set_restored(tx: &mut Tx, at: protocol::Instant) -> Result<(), DbError> {
-    set(tx, RESTORED_AT, &at.0.to_string()).await
+/// Records that a backup replaced the database. `viber`: it alone says so, by what it remembers, and for itself alone.
+pub async fn set_restored(tx: &mut Tx, viber: Option<&ViberId>, at: Instant) -> Result<(), DbError> {
+    set(tx, &restored_key(viber), &at.0.to_string()).await
 }
 
-/// When a backup last replaced the database.
-pub async fn restored(tx: &mut Tx) -> Result<Option<protocol::Instant>, DbError> {
-    Ok(value(tx, RESTORED_AT).await?.and_then(|at| at.parse().ok()).map(protocol::Instant))
+/// When a backup last replaced the database, as the console or that viber says.
+pub async fn restored(tx: &mut Tx, viber: Option<&ViberId>) -> Result<Option<Instant>, DbError> {
+    Ok(value(tx, &restored_key(viber)).await?.and_then(|at| at.parse().ok()).map(Instant))
+}
+
+fn restored_key(viber: Option<&ViberId>) -> String {
+    viber.map_or_else(|| RESTORED_AT.to_owned(), |viber| format!("{RESTORED_AT}:{viber}"))
 }
 
 /// The value of a setting.
@@ -50,7 +57,7 @@ pub async fn size(tx: &mut Tx) -> Result<u64, DbError> {
 }
 
 /// The newest instant the database knows: its clock's, or where it has none, its audit's.
-pub async fn newest_instant(tx: &mut Tx) -> Result<Option<protocol::Instant>, DbError> {
+pub async fn newest_instant(tx: &mut Tx) -> Result<Option<Instant>, DbError> {
     let sql = if tx.is_sqlite() {
         "SELECT MAX(at) AS at FROM audit"
     } else {

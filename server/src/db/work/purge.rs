@@ -167,6 +167,8 @@ const TEAM_ROWS_SQL: &[&str] = &[
      LIMIT $2 + 0)",
     "DELETE FROM interrupts WHERE team_id = $1 AND (viber_id, agent_id) IN (SELECT viber_id, agent_id FROM interrupts \
      WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM board WHERE key IN (SELECT b.key FROM vibers v JOIN board b ON b.key = 'restored_at:' || v.viber_id \
+     WHERE v.team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM vibers WHERE team_id = $1 AND viber_id IN (SELECT viber_id FROM vibers WHERE team_id = $1 \
      LIMIT $2 + 0)",
     "DELETE FROM idempotency WHERE team_id = $1 AND (actor, key) IN (SELECT actor, key FROM idempotency \

@@ -37,7 +37,7 @@ pub async fn note_restored(draft: &Db, folder: &AuditFolder, from: &str, now: In
     for team in teams(draft).await? {
         note(draft, now, &team.id, RESTORE_ACTION, &format!("from {from}")).await?;
     }
-    draft.write(move |tx| Box::pin(async move { db::settings::set_restored(tx, now).await })).await?;
+    draft.write(move |tx| Box::pin(async move { db::settings::set_restored(tx, None, now).await })).await?;
     Ok(RestoringHeads { at: now.0, heads: heads(draft, now).await? })
 }
 
@@ -80,6 +80,6 @@ pub async fn finish(db: &Db, folder: &AuditFolder) -> Result<RestoreOutcome> {
 
 /// Whether a database is the backup that was about to replace it.
 pub async fn is_in_place(db: &Db, restoring: &RestoringHeads) -> Result<bool, DbError> {
-    let at = db::settings::restored(&mut *db.reader().await?).await?;
+    let at = db::settings::restored(&mut *db.reader().await?, None).await?;
     Ok(at.is_some_and(|at| at.0 == restoring.at))
 }
