@@ -9,7 +9,9 @@ crate::on_both_databases!(
     a_rule_is_written_by_an_admin_for_what_was_asked,
     the_team_says_who_decides,
     two_who_change_the_rules_do_not_undo_each_other,
+    whoever_says_something_with_a_decision_decides_no_more,
     an_owner_alone_lets_lower_roles_decide,
+    while_owners_alone_decide_they_alone_loosen_the_rules,
     a_daemon_that_would_ignore_rules_is_given_no_task,
     what_was_queued_before_the_rules_is_not_given_to_such_a_daemon,
     a_long_queue_that_is_refused_goes_on_by_itself,
@@ -240,6 +242,41 @@ async fn the_team_says_who_decides(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn whoever_says_something_with_a_decision_decides_no_more(engine: Engine) {
+    let (mut fixture, _task, submit) = asking(engine).await;
+    fixture.owner().put(RULES, &json!({ "notRequester": true })).await.expect(200);
+    let asked = named(1);
+    let calls: Vec<_> = ["a", "b", "c", "d"].into_iter().zip([2, 3, 4, 5].map(named)).collect();
+    let mut all = vec![question(&asked)];
+    all.extend(calls.iter().map(|(text, approval)| command(approval, text)));
+    ask(&mut fixture, &submit, 4, &all).await;
+    let [a, b, c, d] = &calls[..] else { panic!("four calls") };
+    let allow = |(text, _): &(&str, ApprovalId)| json!({ "decision": "allow", "digest": format!("digest of {text}") });
+    let with = |mut word: Value, key: &str, value: Value| {
+        word[key] = value;
+        word
+    };
+    let mut people = Vec::new();
+    for _ in 0..3 {
+        people.push(fixture.board.token("home", "operator").await);
+    }
+    let answer = json!({ "decision": "answer", "digest": "q", "answer": "Do all of it" });
+    decide(&people[0], &asked, answer).await.expect(200);
+    decide(&people[0], &a.1, allow(a)).await.expect(403);
+    let deny = json!({ "decision": "deny", "digest": "digest of a", "note": "Do b instead" });
+    decide(&people[1], &a.1, deny).await.expect(200);
+    decide(&people[1], &b.1, allow(b)).await.expect(403);
+    let other = |of| with(allow(of), "args", json!({ "command": "rm -rf build" }));
+    decide(&people[2], &b.1, other(b)).await.expect(403);
+    decide(&people[2], &b.1, with(allow(b), "args", json!({ "command": "b" }))).await.expect(200);
+    let broken = with(other(c), "reason", json!("It burns"));
+    let broken = decide(fixture.owner(), &c.1, broken).await.expect(200).json();
+    assert_eq!((&broken["breakGlass"], &broken["state"]), (&json!("It burns"), &json!("allowed")));
+    decide(fixture.owner(), &d.1, allow(d)).await.expect(403);
+    decide(&people[2], &d.1, allow(d)).await.expect(200);
+    fixture.board.assert_invariants().await;
+}
+
 /// Puts JSON with the version that the author saw.
 async fn put_over(person: &Person, path: &str, version: &str, body: &Value) -> Answer {
     person.send(person.request(reqwest::Method::PUT, path).header("if-match", version).json(body)).await
@@ -296,6 +333,41 @@ async fn an_owner_alone_lets_lower_roles_decide(engine: Engine) {
     owner.put(RULES, &json!({ "minRole": "operator" })).await.expect(200);
     let audit = owner.get("/api/v1/audit").await.expect(200).body;
     assert!(audit.contains("refused"), "{audit}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn while_owners_alone_decide_they_alone_loosen_the_rules(engine: Engine) {
+    let (fixture, _task, _submit) = asking(engine).await;
+    let (admin, owner) = (fixture.board.token("home", "admin").await, fixture.owner());
+    let strict = json!({ "minRole": "owner", "notRequester": true, "deny": ["shell(a)"], "ask": ["shell(b)"],
+        "allow": ["read_file"], "limits": { "steps": 5, "tokens": 100 } });
+    owner.put(RULES, &strict).await.expect(200);
+    let with = |key: &str, value: Value| {
+        let mut changed = strict.clone();
+        changed[key] = value;
+        changed
+    };
+    for (key, value) in [
+        ("minRole", json!("admin")),
+        ("notRequester", json!(false)),
+        ("deny", json!([])),
+        ("ask", json!([])),
+        ("allow", json!(["read_file", "write_file(src/**)"])),
+        ("limits", json!({ "steps": 5, "tokens": 101 })),
+        ("limits", json!({ "tokens": 100 })),
+    ] {
+        admin.put(RULES, &with(key, value.clone())).await.expect(403);
+        assert_eq!(owner.get(RULES).await.expect(200).json()["limits"]["tokens"], 100, "{key}: {value}");
+    }
+    let mut stricter = with("deny", json!(["shell(a)", "shell(b)"]));
+    (stricter["ask"], stricter["allow"]) = (json!([]), json!([]));
+    stricter["limits"] = json!({ "steps": 4, "tokens": 100, "costUsd": 1.5 });
+    admin.put(RULES, &stricter).await.expect(200);
+
+    owner.put(RULES, &json!({ "minRole": "admin", "notRequester": true, "deny": ["shell(a)"] })).await.expect(200);
+    admin.put(RULES, &json!({ "minRole": "admin", "notRequester": true, "allow": ["read_file"] })).await.expect(200);
+    admin.put(RULES, &json!({ "minRole": "admin" })).await.expect(403);
+    owner.put(RULES, &json!({})).await.expect(200);
     fixture.board.assert_invariants().await;
 }
 

@@ -75,7 +75,14 @@ async fn run(tx: &mut Change<'_>, role: Role, id: &ApprovalId, word: &NewDecisio
         db::teams::lock(tx).await?;
     }
     let settings = db::approvals::settings::load(tx).await?;
-    let break_glass = match (objection(tx, role, &asked, &task, &settings).await?, word.break_glass()) {
+    let objection = match objection(tx, role, &asked, &task, &settings).await? {
+        // They would be what one person both wants and allows.
+        None if settings.not_requester && word.changes(&asked) => Some(
+            "whoever wants other arguments does not allow them; deny the call with a note. An owner may, with a reason",
+        ),
+        found => found,
+    };
+    let break_glass = match (objection, word.break_glass()) {
         (None, _) => None,
         (Some(_), Some(reason)) if role == Role::Owner => Some(reason),
         (Some(why), _) => return Err(Error::Forbidden(why)),
@@ -154,11 +161,13 @@ async fn objection(
     })
 }
 
-/// Whether whoever acts gave the task, or said something to it that its agent was told, with whatever token.
+/// Whether whoever acts gave the task, or said something to it that its agent was told, also with a decision, with whatever
+/// token.
 async fn is_requester(tx: &mut Change<'_>, task: &Task) -> Result<bool> {
     let actor = tx.by.actor.id().to_owned();
     let actor = person_behind(tx, &actor).await?;
     let mut authors = db::tasks::messages::authors_told(tx, &task.session_id, &task.id).await?;
+    authors.extend(db::approvals::authors_told(tx, &task.id).await?);
     authors.push(task.created_by.clone());
     for author in authors {
         if person_behind(tx, &author).await? == actor {

@@ -296,6 +296,13 @@ pub async fn expire(
     Ok(tx.execute(sql, args![task, attempt, id, reason, tx.now]).await? > 0)
 }
 
+/// Whose words the agent of a task was told with decisions: answers, notes, and arguments instead of its own.
+pub async fn authors_told(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<String>, DbError> {
+    let sql = "SELECT DISTINCT decided_by FROM approvals WHERE team_id = $1 AND task_id = $2 AND decided_by IS NOT NULL \
+               AND (answer IS NOT NULL OR note IS NOT NULL OR allowed_args IS NOT NULL) LIMIT 100";
+    tx.rows(sql, args![task]).await?.iter().map(|row| row.text("decided_by")).collect()
+}
+
 /// Expires the plan that an attempt asked about, because it asks about another one.
 pub async fn expire_plan(tx: &mut Change<'_>, (task, attempt): (&TaskId, u32)) -> Result<(), DbError> {
     let sql = "UPDATE approvals SET state = 'expired', decided_at = $4 WHERE team_id = $1 AND task_id = $2 \

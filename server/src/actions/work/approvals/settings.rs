@@ -42,8 +42,8 @@ pub async fn change(
             if base.is_some_and(|base| base != before.version) {
                 return Ok(VersionedChange::Stale(before));
             }
-            if settings.min_role < before.min_role && role < Role::Owner {
-                return Err(Error::Forbidden("an owner alone may let lower roles decide"));
+            if let Some(why) = loosens(&before, &settings).filter(|_| role < Role::Owner) {
+                return Err(Error::Forbidden(why));
             }
             Ok(VersionedChange::Made(store(tx, &before, settings).await?))
         })
@@ -59,6 +59,23 @@ pub async fn change(
             }
             done
         }
+    }
+}
+
+/// Why a change is an owner's alone: somebody whom the settings keep from deciding would decide by it.
+fn loosens(before: &ApprovalSettings, now: &ApprovalSettings) -> Option<&'static str> {
+    let (old, new) = (&before.rules, &now.rules);
+    let is_freer = new.allow.iter().any(|rule| !old.allow.contains(rule))
+        || old.deny.iter().any(|rule| !new.deny.contains(rule))
+        || old.ask.iter().any(|rule| !new.ask.contains(rule) && !new.deny.contains(rule));
+    if now.min_role < before.min_role {
+        Some("an owner alone may let lower roles decide")
+    } else if before.not_requester && !now.not_requester {
+        Some("an owner alone may let whoever gave a task decide what it asks")
+    } else if before.min_role == Role::Owner && (is_freer || before.limits.smallest(&now.limits) != now.limits) {
+        Some("while owners alone decide, they alone allow more, deny or ask less, and raise limits")
+    } else {
+        None
     }
 }
 

@@ -122,6 +122,12 @@ impl NewDecision {
         said(self.reason.as_ref())
     }
 
+    /// Whether it allows a call with other arguments than `asked` has.
+    pub(super) fn changes(&self, asked: &Approval) -> bool {
+        // The same arguments again are no others.
+        asked.kind == ApprovalKind::Tool && self.args.as_ref().is_some_and(|args| *args != asked.args)
+    }
+
     /// What it means for `asked`; refused when it does not fit.
     pub(super) fn about(&self, asked: &Approval) -> Result<Outcome<'_>> {
         let is_question = asked.kind == ApprovalKind::Question;
@@ -142,8 +148,7 @@ impl NewDecision {
         if asked.kind != ApprovalKind::Tool && (is_wide || self.args.is_some()) {
             return no("not_a_tool", "other arguments and a scope beyond once are for calls of tools");
         }
-        // The same arguments again are no others.
-        let args = self.args.as_ref().filter(|args| **args != asked.args);
+        let args = self.args.as_ref().filter(|_| self.changes(asked));
         Ok(Outcome {
             state,
             scope: self.scope,
