@@ -116,13 +116,17 @@ pub(super) fn inline(command: InlineCommand) -> NumberedCommand {
     NumberedCommand { cmd_seq: command.cmd_seq, command: Command::Submit(Box::new(fit(whole))) }
 }
 
-/// An edit of a file. One that has ended before it is sent (a daemon that lost its journal gets it again) is sent without
-/// its content and is therefore refused: it must not be applied, even if the file is again what the author saw.
+/// An edit of a file. One that has ended before it is sent (a daemon that lost its journal gets it again), or is not even
+/// kept any more, is sent without its content and is therefore refused: it must not be applied, even if the file is again
+/// what the author saw.
 async fn write(tx: &mut TeamTx<'_>, body: &Value) -> Result<WorkspaceWrite> {
     let id: Option<EditId> = body["editId"].as_str().and_then(|id| id.parse().ok());
     let id = id.ok_or_else(|| Error::Internal("a workspace:write names no edit".into()))?;
-    let edit = db::edits::load(tx, &id).await?;
-    let edit = edit.ok_or_else(|| Error::Internal(format!("{id} is not there any more")))?;
+    let Some(edit) = db::edits::load(tx, &id).await? else {
+        let path = body["path"].as_str().unwrap_or_default().to_owned();
+        let (op, base_hash, content) = (WriteOp::Put, None, None);
+        return Ok(WorkspaceWrite { edit_id: id, path, base_hash, op, content, content_url: None, to: None });
+    };
     let open = edit.state == EditState::Queued;
     let content = edit.content.filter(|_| open);
     let fits = content

@@ -15,6 +15,7 @@ crate::on_both_databases!(
     a_task_for_an_absent_viber_waits_and_says_so,
     a_command_is_replayed_until_it_is_acknowledged,
     a_daemon_without_its_disk_is_told_from_the_oldest_open_command_on,
+    a_change_that_is_forgotten_holds_up_no_command,
     one_task_at_a_time_in_a_session,
     history_goes_along_with_the_next_task,
     a_large_goal_is_fetched,
@@ -84,6 +85,22 @@ async fn a_daemon_without_its_disk_is_told_from_the_oldest_open_command_on(engin
     viber.last_cmd = 0;
     assert_eq!(viber.connect().await.cmds_from, told.cmd_seq + 1, "nothing is open");
     fixture.board.assert_invariants().await;
+}
+
+async fn a_change_that_is_forgotten_holds_up_no_command(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    let viber_id = fixture.viber_id.clone();
+    fixture.viber.cut();
+    let path = format!("/api/v1/vibers/{viber_id}/workspace/notes.md");
+    let request = fixture.operator.request(reqwest::Method::PUT, &path).header("if-none-match", "*");
+    fixture.operator.send(request.body("new")).await.expect(200);
+    fixture.operator.submit(&viber_id, "and then this").await;
+    // As retention does with an edit that has ended: a daemon which has lost its journal is sent its command again.
+    fixture.board.sql("DELETE FROM edits").await;
+    fixture.viber.connect().await;
+    let Command::Write(write) = fixture.viber.command().await else { panic!("the change comes first") };
+    assert_eq!((write.path.as_str(), write.content, write.content_url), ("notes.md", None, None), "it is refused");
+    assert_eq!(fixture.viber.submitted().await.goal, "and then this");
 }
 
 async fn one_task_at_a_time_in_a_session(engine: Engine) {

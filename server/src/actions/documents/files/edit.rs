@@ -178,7 +178,7 @@ async fn store(tx: &mut Change<'_>, mut edit: Edit, settles: Option<&EditId>) ->
         edit.base = known.filter(|text| Some(&text.hash) == edit.base_hash.as_ref()).map(|text| text.content);
     }
     db::edits::insert(tx, &edit).await?;
-    let body = json!({ "editId": edit.id }).to_string();
+    let body = json!({ "editId": edit.id, "path": edit.path }).to_string();
     let command = db::commands::NewCommand { kind: "workspace:write", attempt: None, body };
     db::commands::enqueue(tx, &edit.viber_id, command).await?.map(drop).ok_or(Error::NotFound)
 }
