@@ -13,6 +13,7 @@ use super::{NOW, after, session, stories, task, team, viber};
 stories!(
     sessions_are_listed_by_any_filter,
     tasks_are_listed_by_any_filter,
+    completed_tasks_are_found_behind_a_great_many_others,
     messages_are_read_in_bounded_pages,
     vibers_that_are_ready_are_found,
     vibers_are_listed_by_any_filter,
@@ -99,10 +100,11 @@ async fn tasks_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
                 let mut found: Vec<TaskId> = Vec::new();
                 loop {
                     let page = tasks::list(&mut tx.of(&home), &filter, found.last(), 3).await?;
-                    if page.is_empty() {
+                    assert_eq!(page.goes_on_behind, None, "few are looked at");
+                    if page.tasks.is_empty() {
                         break;
                     }
-                    found.extend(page.into_iter().map(|task| task.id));
+                    found.extend(page.tasks.into_iter().map(|task| task.id));
                 }
                 let fits = |task: &&Task| {
                     state.is_none_or(|state| state == task.state)
@@ -114,6 +116,37 @@ async fn tasks_are_listed_by_any_filter(tx: &mut Tx) -> Result<(), DbError> {
             }
         }
     }
+    Ok(())
+}
+
+async fn completed_tasks_are_found_behind_a_great_many_others(tx: &mut Tx) -> Result<(), DbError> {
+    let home = team(tx, "home").await?.id;
+    let lab = viber(tx, &home, "lab").await?;
+    let talk = session(tx, &home, &lab, "talk", NOW).await?;
+    let hex = if tx.is_sqlite() { "printf('%032x', i)" } else { "lpad(to_hex(i), 32, '0')" };
+    // The oldest one is completed; all that came after it failed.
+    let many = format!(
+        "INSERT INTO tasks (team_id, task_id, session_id, viber_id, agent_id, message_id, message_seq, goal, state, attempt, \
+         created_by, created_at) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9000) \
+         SELECT '{home}', 'task_' || {hex}, '{talk}', '{lab}', 'default', 'msg_' || {hex}, i, 'goal', \
+         CASE WHEN i = 1 THEN 'completed' ELSE 'error' END, 1, 'op', 1 FROM n"
+    );
+    tx.execute(Box::leak(many.into_boxed_str()), &[]).await?;
+    let filter =
+        tasks::TaskFilter { state: Some(TaskState::Completed), viber: Some(lab.clone()), ..Default::default() };
+    let (mut cursor, mut pages) = (None, 0);
+    let found = loop {
+        let page = tasks::list(&mut tx.of(&home), &filter, cursor.as_ref(), 3).await?;
+        pages += 1;
+        match page.goes_on_behind {
+            Some(behind) => {
+                assert!(page.tasks.is_empty() && cursor.is_none_or(|cursor| behind < cursor), "{behind}");
+                cursor = Some(behind);
+            }
+            None => break page.tasks,
+        }
+    };
+    assert_eq!((found.len(), pages), (1, 3), "each page looks at some thousands");
     Ok(())
 }
 

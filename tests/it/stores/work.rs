@@ -239,10 +239,11 @@ async fn tasks_move_by_compare_and_set(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!(tasks::of_messages(&mut tx.of(&home), &talk, 1, 2).await?.len(), 1);
     let running =
         tasks::TaskFilter { state: Some(TaskState::Running), session: Some(talk.clone()), viber: Some(lab.clone()) };
-    assert_eq!(tasks::list(&mut tx.of(&home), &running, None, 10).await?.len(), 1);
-    let newest = tasks::list(&mut tx.of(&home), &tasks::TaskFilter::default(), None, 1).await?.remove(0);
-    assert_eq!(tasks::list(&mut tx.of(&home), &tasks::TaskFilter::default(), Some(&newest.id), 10).await?.len(), 1);
-    assert!(tasks::list(&mut tx.of(&far), &tasks::TaskFilter::default(), None, 10).await?.is_empty());
+    assert_eq!(tasks::list(&mut tx.of(&home), &running, None, 10).await?.tasks.len(), 1);
+    let newest = tasks::list(&mut tx.of(&home), &tasks::TaskFilter::default(), None, 1).await?.tasks.remove(0);
+    let older = tasks::list(&mut tx.of(&home), &tasks::TaskFilter::default(), Some(&newest.id), 10).await?;
+    assert_eq!(older.tasks.len(), 1);
+    assert!(tasks::list(&mut tx.of(&far), &tasks::TaskFilter::default(), None, 10).await?.tasks.is_empty());
 
     let error =
         TaskError { code: ErrorCode::Lost, message: "silent".into(), retryable: true, suggestion: None, details: None };

@@ -48,14 +48,26 @@ pub fn load_query(id: &TaskId) -> Query<Option<Task>> {
     Query::new(sql, args![id], |answer| answer.row().map(task).transpose())
 }
 
+/// Tasks of a viber that one page of its completed ones looks at: no index has these.
+const MAX_TASKS_LOOKED_AT: u64 = 4_000;
+
+/// A page of tasks.
+#[derive(Debug)]
+pub struct TaskPage {
+    pub tasks: Vec<Task>,
+    /// The page has fewer than its limit, and there may be more behind this task.
+    pub goes_on_behind: Option<TaskId>,
+}
+
 /// Tasks, newest first, after `cursor`.
 pub async fn list(
     tx: &mut TeamTx<'_>,
     filter: &TaskFilter,
     cursor: Option<&TaskId>,
     limit: u64,
-) -> Result<Vec<Task>, DbError> {
-    // Each filter has an index that ends in the order of the list: a page without a hit is found as soon as a full one.
+) -> Result<TaskPage, DbError> {
+    // Each filter has an index that ends in the order of the list, so that a page without a hit is found as soon as a full
+    // one: all but that for a viber's completed tasks, which are most of its tasks.
     macro_rules! of_team {
         ($filter:literal) => {
             select!(concat!(
@@ -83,7 +95,10 @@ pub async fn list(
         (Some(_), None, Some(_)) if is_open => of_session!("AND t.state IN ('pending', 'running') AND t.state = $5"),
         (Some(_), None, Some(_)) => of_session!("AND t.state = $5"),
         (Some(_), Some(_), Some(_)) => of_session!("AND s.viber_id = $5 AND t.state = $6"),
-        (None, Some(_), Some(TaskState::Completed)) => of_team!("AND t.viber_id = $4 AND t.state = $5"),
+        (None, Some(_), Some(TaskState::Completed)) => of_team!(
+            "AND t.viber_id = $4 AND t.state = $5 AND t.task_id >= COALESCE((SELECT b.task_id FROM tasks b \
+             WHERE b.team_id = $1 AND b.viber_id = $4 AND b.task_id < $2 ORDER BY b.task_id DESC LIMIT 1 OFFSET $6 + 0), '')"
+        ),
         (None, Some(_), Some(_)) => of_team!("AND t.viber_id = $4 AND t.state <> 'completed' AND t.state = $5"),
         (None, Some(_), None) => of_team!("AND t.viber_id = $4"),
         (None, None, Some(TaskState::Completed)) => of_team!("AND t.state = $4"),
@@ -95,7 +110,32 @@ pub async fn list(
     args.extend(filter.session.as_ref().map(Arg::from));
     args.extend(filter.viber.as_ref().map(Arg::from));
     args.extend(filter.state.map(Arg::from));
-    tx.rows(sql, &args).await?.iter().map(task).collect()
+    let is_bounded = is_completed_of_viber(filter);
+    if is_bounded {
+        args.push(Arg::from(MAX_TASKS_LOOKED_AT - 1));
+    }
+    let tasks: Vec<Task> = tx.rows(sql, &args).await?.iter().map(task).collect::<Result<_, _>>()?;
+    let goes_on_behind = match &filter.viber {
+        Some(viber) if is_bounded && (tasks.len() as u64) < limit => last_looked_at(tx, viber, cursor).await?,
+        _ => None,
+    };
+    Ok(TaskPage { tasks, goes_on_behind })
+}
+
+fn is_completed_of_viber(filter: &TaskFilter) -> bool {
+    filter.session.is_none() && filter.viber.is_some() && filter.state == Some(TaskState::Completed)
+}
+
+/// The last task that a page of a viber's completed ones looks at, if the page does not look at all.
+async fn last_looked_at(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    cursor: Option<&TaskId>,
+) -> Result<Option<TaskId>, DbError> {
+    let sql = "SELECT task_id FROM tasks WHERE team_id = $1 AND viber_id = $2 AND task_id < $3 \
+               ORDER BY task_id DESC LIMIT 1 OFFSET $4 + 0";
+    let args = args![viber, cursor.map_or("task_g", TaskId::as_str), MAX_TASKS_LOOKED_AT - 1];
+    tx.row(sql, args).await?.map(|row| row.parse("task_id")).transpose()
 }
 
 /// The query for the unfinished tasks of a session, to be sent together with others. The first one is the active one.

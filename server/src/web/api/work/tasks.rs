@@ -25,7 +25,7 @@ use crate::{
     web::api::{
         Answers, PREFIX,
         json::{JsonBody, OptionalJsonBody},
-        page::Page,
+        page::{Page, cursor},
         plan::SentPlan,
         query::StrictQuery,
         shapes::{self, EmptyBody, Labels, List},
@@ -160,6 +160,8 @@ pub struct ListTasksQuery {
     cursor: Option<String>,
     #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
     limit: Option<String>,
+    /// With `viberId` and `completed`, a page may hold fewer items than its limit, or none, and still have a `next`: a request
+    /// looks at some thousands of tasks at most.
     state: Option<TaskState>,
     session_id: Option<SessionId>,
     viber_id: Option<ViberId>,
@@ -177,8 +179,10 @@ async fn list(
     let after = page.after_id::<TaskId>("tasks")?;
     let filter = db::tasks::TaskFilter { state: which.state, session: which.session_id, viber: which.viber_id };
     let team = &caller.team.id;
-    let rows = db::tasks::list(&mut board.db.reader_of(team).await?, &filter, after.as_ref(), page.fetch()).await?;
-    Ok(Json(page.list("tasks", rows, |task| vec![task.id.to_string()])))
+    let found = db::tasks::list(&mut board.db.reader_of(team).await?, &filter, after.as_ref(), page.fetch()).await?;
+    let List { items, next } = page.list("tasks", found.tasks, |task| vec![task.id.to_string()]);
+    let behind = found.goes_on_behind.map(|id| cursor("tasks", &[id.to_string()]));
+    Ok(Json(List { items, next: next.or(behind) }))
 }
 
 /// One task.

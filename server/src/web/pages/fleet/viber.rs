@@ -149,7 +149,7 @@ pub(super) async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let viber = db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
         let filter = db::tasks::TaskFilter { viber: Some(id.clone()), ..Default::default() };
-        (viber, db::tasks::list(&mut tx, &filter, None, MAX_LISTED_TASKS).await?)
+        (viber, db::tasks::list(&mut tx, &filter, None, MAX_LISTED_TASKS).await?.tasks)
     };
     let slug = caller.team.slug.clone();
     let may_act = caller.role >= Role::Operator;
