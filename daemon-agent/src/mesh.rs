@@ -6,6 +6,7 @@
 
 mod attempts;
 mod edits;
+mod kept_results;
 mod late_repairs;
 mod local;
 mod messages;
@@ -346,6 +347,7 @@ impl Mesh {
         self.add_daily_log_entry(task_summary).await;
         self.settle(attempt).await;
         self.remove_record(attempt).await;
+        self.forget_results(attempt).await;
         {
             let mut state = self.state();
             state.running.remove(attempt);

@@ -52,11 +52,11 @@ use self::{args::specs, paths::Roots, shell::Scratch, timeout::CallDeadline};
 
 /// The tool that reads whole results; its own are not kept.
 pub const READ_OUTPUT: &str = "read_output";
-/// What is said of a tool that panicked.
 /// Most skills that a model is offered as tools: providers refuse a request with more than 128 tools.
 const MAX_SKILL_TOOLS: usize = 100;
 /// Longest description of a tool that every provider takes, bytes.
 const MAX_TOOL_DESCRIPTION_BYTES: usize = 1_000;
+/// What is said of a tool that panicked.
 const INTERNAL_FAILURE: &str = "the tool failed internally; the daemon's log says why";
 /// What is said of a file system that hangs.
 const NO_RESPONSE: &str = "the file system does not respond";
@@ -196,6 +196,7 @@ pub struct Toolbox {
     skills: Option<SkillAccess>,
     /// Most tokens of a result.
     caps: ResultCaps,
+    kept: KeptResults,
 }
 
 /// What an attempt uses skills with.
@@ -221,7 +222,8 @@ impl Toolbox {
     pub fn new(context: ToolContext) -> Self {
         let (hold, scratch, ended) = (crate::hold::own_program(), Mutex::new(None), OnceLock::new());
         let caps = context.agent.results.clone();
-        Self { context, hold, scratch, ended, plan: None, memory: None, skills: None, caps }
+        let kept = KeptResults::of(context.home.artifacts(context.task_id.as_str()), context.attempt);
+        Self { context, hold, scratch, ended, plan: None, memory: None, skills: None, caps, kept }
     }
 
     /// Uses `program` as the supervisor of commands instead of the running program.
@@ -299,8 +301,7 @@ impl Toolbox {
 
     /// Whole results of this attempt's calls, for `read_output`.
     pub fn kept_results(&self) -> KeptResults {
-        let ToolContext { home, task_id, attempt, .. } = &self.context;
-        KeptResults::of(home.artifacts(task_id.as_str()), *attempt)
+        self.kept.clone()
     }
 
     /// The calls from now on end with `stop`: a child of the task's own, so that they can be ended by themselves.

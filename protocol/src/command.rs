@@ -134,7 +134,8 @@ pub struct CompactRequest {
     pub instructions: Option<String>,
     /// Tokens of what the summary takes the place of: it must be shorter.
     pub replaced_tokens: u64,
-    /// Most tokens of the summary.
+    /// Most tokens of the summary. Below [`MIN_SUMMARY_TOKENS`](crate::context::MIN_SUMMARY_TOKENS) no request has room for
+    /// one, and it is written for people.
     pub max_tokens: u64,
 }
 

@@ -13,13 +13,15 @@ pub fn tail(text: &str, max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
 }
 
+/// What [`head_and_tail`] keeps of `text`: its head and its tail; `None` when it keeps all of it.
+pub fn kept_ends(text: &str, max: usize) -> Option<(&str, &str)> {
+    let room = max.saturating_sub(64);
+    (text.len() > max).then(|| (head(text, room / 2), tail(text, room - room / 2)))
+}
+
 /// `text` when it fits `max` bytes, else its head and tail around a line that says how many bytes were left out.
 pub fn head_and_tail(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return text.to_owned();
-    }
-    let room = max.saturating_sub(64);
-    let (first, last) = (head(text, room / 2), tail(text, room - room / 2));
+    let Some((first, last)) = kept_ends(text, max) else { return text.to_owned() };
     let omitted = text.len() - first.len() - last.len();
     format!("{first}\n[… {omitted} bytes omitted …]\n{last}")
 }
@@ -115,6 +117,9 @@ mod tests {
         let text = "äöü".repeat(1000);
         let cut = head_and_tail(&text, 301);
         assert!(cut.len() <= 301 && cut.contains("bytes omitted"));
+        let (first, last) = kept_ends(&text, 301).expect("a cut");
+        assert!(cut.starts_with(&format!("{first}\n[… ")) && cut.ends_with(&format!(" bytes omitted …]\n{last}")));
+        assert_eq!((kept_ends("äöü", 6), head_and_tail("äöü", 6)), (None, "äöü".to_owned()));
         assert_eq!(head("日本", 4), "日");
         assert_eq!(tail("日本", 4), "本");
     }

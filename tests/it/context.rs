@@ -1,5 +1,6 @@
 //! What fills a window and what the next request carries: told by the API, shown beside the conversation, sent to the viber.
 
+mod afresh;
 pub mod compact;
 mod kill;
 mod long_session;

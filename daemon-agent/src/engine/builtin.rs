@@ -158,6 +158,8 @@ struct AgentLoop {
     step: u32,
     /// Ids of calls in the conversation: providers refuse an id that occurs twice.
     ids: HashSet<String>,
+    /// Calls of which the model has a part of the result, and all of it is kept nowhere.
+    lost_results: HashSet<String>,
     killed: u32,
     failed_calls: FailedCalls,
     /// Number of the turn, from 1: people may ask for more while the task runs.
@@ -258,6 +260,7 @@ impl AgentLoop {
             usage: Usage::default(),
             step: 0,
             ids: HashSet::new(),
+            lost_results: HashSet::new(),
             killed: 0,
             failed_calls: FailedCalls::default(),
             turn: 1,

@@ -105,6 +105,7 @@ impl Mesh {
                 }
             }
         }
+        self.forget_results_before();
         self.ring();
         self.pump();
     }

@@ -2,7 +2,8 @@
 
 use protocol::{
     TaskSubmit,
-    text::{fenced, head_and_tail, tame},
+    text::{fenced, head_and_tail, kept_ends, tame},
+    tokens::estimate,
 };
 use serde_json::Value;
 
@@ -19,8 +20,16 @@ const MAX_PART_BYTES: usize = 16 * 1024;
 pub(super) struct ContextPart {
     pub tag: &'static str,
     pub text: String,
-    /// Its pieces by name.
-    pub pieces: Vec<(String, String)>,
+    pub pieces: Vec<ContextPiece>,
+}
+
+/// A named piece of a part.
+pub(super) struct ContextPiece {
+    pub name: String,
+    /// Of what is sent of it.
+    pub tokens: u64,
+    /// Tokens of all of it, if that is more.
+    pub of: Option<u64>,
 }
 
 /// The message; `None` if there is nothing to say.
@@ -54,8 +63,29 @@ pub(super) fn parts(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Co
 fn listed(tag: &'static str, pieces: impl IntoIterator<Item = (String, String)>) -> Option<ContextPart> {
     let pieces: Vec<(String, String)> = pieces.into_iter().collect();
     let text = pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
-    let says = !matches!(text.trim(), "" | "null" | "{}" | "[]");
-    says.then(|| ContextPart { tag, text: fenced(tag, "", &head_and_tail(text.trim(), MAX_PART_BYTES)), pieces })
+    let whole = text.trim();
+    if matches!(whole, "" | "null" | "{}" | "[]") {
+        return None;
+    }
+    let (start, mut next) = (text.len() - text.trim_start().len(), 0);
+    let pieces = pieces.into_iter().map(|(name, piece)| {
+        let place = [next, next + piece.len()].map(|at| at.saturating_sub(start).min(whole.len()));
+        next += piece.len() + 1;
+        sent(name, whole, place)
+    });
+    Some(ContextPart { tag, pieces: pieces.collect(), text: fenced(tag, "", &head_and_tail(whole, MAX_PART_BYTES)) })
+}
+
+/// How much is sent of the piece between two places of a part's whole text.
+fn sent(name: String, whole: &str, [from, to]: [usize; 2]) -> ContextPiece {
+    let all = estimate(&whole[from..to]);
+    let Some((first, last)) = kept_ends(whole, MAX_PART_BYTES) else {
+        return ContextPiece { name, tokens: all, of: None };
+    };
+    let (end, begin) = (first.len(), whole.len() - last.len());
+    let kept = [&whole[from.min(end)..to.min(end)], &whole[from.max(begin)..to.max(begin)]];
+    let is_cut = kept.map(str::len).iter().sum::<usize>() < to - from;
+    ContextPiece { name, tokens: kept.map(estimate).iter().sum(), of: is_cut.then_some(all) }
 }
 
 /// Each excerpt in tags of its own that say where it comes from.
@@ -66,8 +96,11 @@ fn memory(recall: &Recall) -> Option<ContextPart> {
         let text = tame(&excerpt.text, "memory");
         (excerpt.path.clone(), fenced("excerpt", &format!("from={}{title}", quoted(&excerpt.path)), &text))
     };
-    let pieces: Vec<(String, String)> = recall.0.iter().map(piece).collect();
-    let text = pieces.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let texts: Vec<(String, String)> = recall.0.iter().map(piece).collect();
+    let text = texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n");
+    let known = recall.0.iter().zip(texts);
+    let pieces = known.map(|(item, (name, text))| ContextPiece { name, tokens: estimate(&text), of: item.of });
+    let pieces: Vec<ContextPiece> = pieces.collect();
     (!pieces.is_empty()).then(|| ContextPart { tag: "memory", text: format!("<memory>\n{text}\n</memory>"), pieces })
 }
 

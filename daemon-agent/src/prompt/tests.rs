@@ -282,6 +282,48 @@ async fn every_layer_of_a_request_is_measured() {
     assert!(serde_json::to_string(&sent_excerpts(&strange)).expect("JSON").len() <= 17 * 1024);
 }
 
+#[tokio::test]
+async fn what_is_sent_in_part_takes_no_more_than_its_layer_and_says_so() {
+    let (_folder, home) = home_with(&[]);
+    let system = super::system(&agent(), &home, &place(), false).await;
+    let artifact = |n: usize| protocol::ArtifactRef {
+        id: format!("report-{n}"),
+        reference: Some(format!("artifacts/{}", "a folder/".repeat(40))),
+        ..Default::default()
+    };
+    let (plan, context) = ("- [ ] look further\n".repeat(2_000), "be careful ".repeat(4_000));
+    let with = TaskSubmit {
+        plan: Some(json!(plan)),
+        context: Some(json!(format!("\n  {context}"))),
+        artifacts: (0..60).map(artifact).collect(),
+        ..submit("go", vec![])
+    };
+    let recall = Recall::default();
+    let asked = PromptParts { system: &system, submit: &with, recall: &recall, plan: "task.md" };
+    let request = request(super::messages(&with, &home, &recall));
+    let window = ContextWindow { tokens: 100_000, source: WindowSource::Table, at: None };
+    let mut layers = RequestLayers::new(&asked, &home, &[]);
+    let shown = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
+    let layer = |name: &str| {
+        let found = shown["layers"].as_array().expect("layers").iter().find(|layer| layer["layer"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {shown:#}"))
+    };
+    for (name, whole) in [("plan", &plan), ("files", &context)] {
+        let item = &layer(name)["items"][0];
+        assert_eq!(item["truncated"], json!({ "kept": item["tokens"], "of": estimate(whole.trim()) }), "{item}");
+    }
+    for name in ["plan", "artifacts", "files"] {
+        let items = layer(name)["items"].as_array().expect("items");
+        let sum: u64 = items.iter().filter_map(|item| item["tokens"].as_u64()).sum();
+        let all = layer(name)["tokens"].as_u64().expect("tokens");
+        assert!(sum <= all && sum > all * 9 / 10, "{name}: {sum} of {all}");
+    }
+    let of = |item: &Value| (item["truncated"]["kept"].as_u64(), item["truncated"]["of"].as_u64());
+    let items = &layer("artifacts")["items"];
+    assert_eq!((of(&items[0]), of(&items[59])), ((None, None), (None, None)), "both ends are whole");
+    assert!(of(&items[30]).0 == Some(0) && of(&items[30]).1 > Some(50), "{}", items[30]);
+}
+
 fn request(messages: Vec<Message>) -> ModelRequest {
     let (model, system) = ("m1".to_owned(), String::new());
     let (temperature, max_tokens, context_window) = (None, None, 20_000);

@@ -77,7 +77,7 @@ struct PromptLayer {
 struct LayerItem {
     name: String,
     tokens: u64,
-    /// Tokens of all of it, where only its beginning is sent.
+    /// Tokens of all of it, where only a part is sent.
     of: Option<u64>,
 }
 
@@ -93,22 +93,22 @@ impl RequestLayers {
             vec![PromptLayer { layer: Layer::System, tokens: system, items: Vec::new() }, tool_layer(tools), personal];
         let mut within = 0;
         for part in context_block::parts(asked.submit, home, asked.recall) {
+            let tokens = estimate(&part.text);
+            let pieces = part.pieces.iter();
             let (layer, items) = match part.tag {
                 "plan" => {
                     let name = format!("workspace/{}", asked.plan);
-                    (Layer::Plan, vec![item(&name, estimate(&part.text), None)])
-                }
-                "memory" => {
-                    let pairs = asked.recall.0.iter().zip(&part.pieces);
-                    let items = pairs.map(|(known, (name, text))| item(name, estimate(text), known.of));
-                    (Layer::Memory, items.collect())
+                    (Layer::Plan, pieces.map(|piece| item(&name, tokens, piece.of)).collect())
                 }
                 tag => {
-                    let layer = if tag == "artifacts" { Layer::Artifacts } else { Layer::Files };
-                    (layer, part.pieces.iter().map(|(name, text)| item(name, estimate(text), None)).collect())
+                    let layer = match tag {
+                        "memory" => Layer::Memory,
+                        "artifacts" => Layer::Artifacts,
+                        _ => Layer::Files,
+                    };
+                    (layer, pieces.map(|piece| item(&piece.name, piece.tokens, piece.of)).collect())
                 }
             };
-            let tokens = estimate(&part.text);
             within += tokens;
             add(&mut beside, PromptLayer { layer, tokens, items });
         }

@@ -24,7 +24,7 @@ use crate::{
         ApprovalSettings, Connection, Delivery, EditState, OverflowRung, Policies, Task, TaskKind, TeamPrices,
         context::{
             Exchange, ModelLimits, Past, PlanSettings,
-            compaction::{self, Carried, MAX_COMPACTED_WINDOWS},
+            compaction::{self, Carried},
             plan,
         },
     },
@@ -184,10 +184,7 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
     if task.kind != TaskKind::Work {
         return conversation(tx, task, &agents, stored.created_at).await;
     }
-    // The window is that of the agent's own model.
-    let agent = agents.iter().find(|agent| agent.id == task.agent_id);
-    let agent = agent.filter(|agent| task.model_asked().is_none_or(|model| model == agent.model));
-    let messages = carried(tx, &task, ModelLimits::of(agent), (earlier, stored.created_at)).await?;
+    let messages = carried(tx, &task, &agents, (earlier, stored.created_at)).await?;
     let SentWithTask { policies, mut plan, continues } =
         db::plans::sent(tx, &task.session_id).await?.unwrap_or_default();
     let earlier_session = |what| continues.as_ref().filter(|(_, carries)| carries.contains(&what)).map(|(id, _)| id);
@@ -210,7 +207,7 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
 async fn carried(
     tx: &mut TeamTx<'_>,
     task: &Task,
-    model: ModelLimits,
+    agents: &[AgentInfo],
     (newest, until): (Vec<Exchange>, Instant),
 ) -> Result<Vec<Turn>> {
     // What the attempts did that it goes on from is part of its past.
@@ -224,6 +221,7 @@ async fn carried(
             summaries::standing_query(session, task.message_seq, until),
         )
         .await?;
+    let model = ModelLimits::asked(agents, &task.agent_id, task.model_asked(), reported.as_ref());
     let settings = PlanSettings { asked: tokens::estimate(&task.goal), ..PlanSettings::of(&model, reported.as_ref()) };
     let settings = match task.rung_of(task.attempt) {
         Some(how) => settings.smaller(how, reported.as_ref().map_or(0, |reported| reported.report().left_out_files())),
@@ -246,7 +244,7 @@ async fn conversation(tx: &mut TeamTx<'_>, task: Task, agents: &[AgentInfo], unt
     let (newest, pins, prices) =
         tx.query_three(past::newest_query(range), pins::load_query(session), db::prices::load_query()).await?;
     let base = compact::base_of(tx, session, compaction.base.as_ref()).await?;
-    let mut found = Past::new(model.window.tokens.saturating_mul(MAX_COMPACTED_WINDOWS), pins, base);
+    let mut found = Past::new(compaction::readable(model.window.tokens), pins, base);
     past::read(tx, range, newest, &mut found).await?;
     let request = compaction.request(task.kind != TaskKind::Flush);
     let messages = compaction::conversation(&found, compaction.notes_after);

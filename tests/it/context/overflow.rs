@@ -4,7 +4,7 @@ use board_tests::{
     Engine, FakeDaemon, Fixture,
     fake_daemon::{accepted, completed, progress, started, stopped, text},
 };
-use protocol::{BudgetProgress, Command, EventBody, TaskLimits, TaskSubmit, TurnPart};
+use protocol::{BootId, BudgetProgress, Command, EventBody, TaskLimits, TaskSubmit, TurnPart};
 use serde_json::{Value, json};
 
 use super::{
@@ -220,7 +220,76 @@ async fn a_task_that_is_stopped_meanwhile_stays_stopped(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+/// A question in the fixture's session that is too long in every way, and whose first attempt took 148,900 tokens and $1.84: its
+/// task when it has failed.
+async fn overflows(fixture: &mut Fixture<FakeDaemon>, limits: &Value) -> Value {
+    let session = fixture.session().to_owned();
+    let body = json!({ "sessionId": session, "limits": limits, "context": { "currentFile": "src/rain.rs" } });
+    let task = fixture.submit_with("Look into the rain", body).await["id"].as_str().expect("an id").to_owned();
+    let (mut spends, mut attempt) = (vec![super::spent()], 0);
+    while attempt < 4 {
+        let submit = fixture.viber.submitted().await;
+        if submit.compact.is_some() {
+            summarizes(fixture, &submit).await;
+            continue;
+        }
+        attempt = submit.attempt;
+        let mut events = vec![accepted(), started()];
+        events.append(&mut spends);
+        events.extend(call("a", "read_file", &json!({ "path": "a" }), &json!("a line\n".repeat(300))));
+        events.push(too_long(None));
+        fixture.viber.report(&submit.task_id, attempt, 1, events).await;
+        let is_done = |task: &Value| task["state"] == "error" || task["attempt"] != json!(attempt);
+        if fixture.operator.task_that(&task, "goes on", is_done).await["state"] == "error" {
+            break;
+        }
+    }
+    self::task(fixture, &task).await
+}
+
+fn suggestion(task: &Value) -> &str {
+    task["error"]["suggestion"].as_str().expect("a suggestion")
+}
+
+async fn a_moved_question_may_spend_what_is_left(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let failed = overflows(&mut fixture, &json!({ "tokens": 200_000, "costUsd": 2.0, "toolCalls": 90 })).await;
+    assert!(suggestion(&failed).contains("asked again in a new session with a summary"), "{failed:#}");
+    let transfer = fixture.viber.submitted().await;
+    summarizes(&mut fixture, &transfer).await;
+    let moved = fixture.viber.submitted().await;
+    assert_eq!(moved.limits.tokens, Some(51_100));
+    assert!(moved.limits.cost_usd.is_some_and(|cost| (0.159..0.161).contains(&cost)), "{:?}", moved.limits);
+    assert!(moved.limits.tool_calls.is_some_and(|calls| calls < 90), "{:?}", moved.limits);
+    end(&mut fixture, &moved, "It rains.").await;
+
+    let failed = overflows(&mut fixture, &json!({ "tokens": 148_900 })).await;
+    let said = suggestion(&failed);
+    assert!(said.contains("not asked again in a new session, because its budget is used up. Shorten"), "{said}");
+    assert!(is_idle(&fixture).await, "no session begins for it");
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_question_whose_summary_was_lost_is_not_said_to_move(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let failed = overflows(&mut fixture, &json!({})).await;
+    assert!(suggestion(&failed).contains("asked again in a new session with a summary"), "{failed:#}");
+    let transfer = fixture.viber.submitted().await;
+    fixture.viber.report(&transfer.task_id, 1, 1, vec![accepted(), started()]).await;
+    fixture.viber.cut();
+    fixture.viber.boot = BootId::new(3);
+    fixture.viber.connect().await;
+    let lost = fixture.operator.task_in(transfer.task_id.as_str(), "error").await;
+    assert_eq!(lost["error"]["code"], "daemon_restarted");
+    let failed = task(&fixture, failed["id"].as_str().expect("an id")).await;
+    assert!(suggestion(&failed).ends_with("choose a model with a larger window."), "{failed:#}");
+    assert!(!suggestion(&failed).contains("new session"), "{failed:#}");
+    fixture.board.assert_invariants().await;
+}
+
 on_both_databases!(
+    a_moved_question_may_spend_what_is_left,
+    a_question_whose_summary_was_lost_is_not_said_to_move,
     each_way_is_tried_once_and_goes_on_from_what_was_done,
     what_a_task_did_before_its_request_was_smaller_is_remembered,
     a_first_message_that_is_too_long_says_what_it_consists_of,

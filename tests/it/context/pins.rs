@@ -9,7 +9,7 @@ use board_tests::{
 use protocol::{Command, TaskSubmit, TurnPart};
 use serde_json::{Value, json};
 
-use super::call;
+use super::{call, compact::failed};
 
 /// Turns that keep their results without a pin.
 const KEPT_TURNS: usize = 6;
@@ -179,7 +179,40 @@ async fn pins_are_of_this_session_alone_and_bounded(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
-on_both_databases!(a_pin_keeps_what_is_old, pins_are_of_this_session_alone_and_bounded);
+async fn what_an_answer_had_pinned_goes_when_it_is_started_over(engine: Engine) {
+    let mut fixture = Fixture::on(engine).owner().with_fake().await;
+    fixture.begin("Look at it").await;
+    let mut events = call("a", "read_file", &json!({ "path": "a" }), &json!("a begins"));
+    events.extend([text("I looked."), failed("no luck")]);
+    fixture.tell(events).await;
+    let task = fixture.task().clone();
+    fixture.operator.task_in(task.as_str(), "error").await;
+    let (pins, answer) = (pins_of(&fixture), first_answer(&fixture).await);
+    let question = fixture.operator.get(&format!("/api/v1/tasks/{task}")).await.expect(200).json()["messageId"].clone();
+    let whole = json!({ "messageId": answer, "pinned": true });
+    let called = json!({ "messageId": answer, "callId": "a", "pinned": true });
+    for pin in [&json!({ "messageId": question, "pinned": true }), &whole, &called] {
+        fixture.operator.post(&pins, pin).await.expect(200);
+    }
+    fixture.operator.post(&format!("/api/v1/tasks/{task}/retry"), &json!({})).await.expect(200);
+    let kept = fixture.operator.get(&pins).await.expect(200).json()["items"].clone();
+    assert_eq!(kept, json!([{ "messageId": question }]), "what was asked is asked again");
+    fixture.operator.post(&pins, &whole).await.expect(404);
+    let again = json!({ "messageId": answer, "pinned": false });
+    fixture.operator.post(&pins, &again).await.expect(200);
+    let admin = fixture.board.token(HOME, "admin").await;
+    let audit = admin.get("/api/v1/audit?limit=200").await.expect(200).json();
+    let entries = audit["items"].as_array().expect("entries");
+    let unpinned: Vec<&Value> = entries.iter().filter(|entry| entry["action"] == "context.unpin").collect();
+    assert!(unpinned.len() == 1 && unpinned[0].to_string().contains(", 2 of the answer"), "{unpinned:?}");
+    fixture.board.assert_invariants().await;
+}
+
+on_both_databases!(
+    a_pin_keeps_what_is_old,
+    pins_are_of_this_session_alone_and_bounded,
+    what_an_answer_had_pinned_goes_when_it_is_started_over,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_is_pinned_beside_the_conversation() {

@@ -5,9 +5,9 @@ use board_tests::{
     fake_daemon::{accepted, completed, started, text},
 };
 use protocol::{TaskId, TaskSubmit};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::compact::{SUMMARY, asks, carried, end, failed, long, next, sums_up};
+use super::compact::{SUMMARY, asks, carried, end, failed, long, next, sums_up, work};
 
 /// A turn that fails, and one after it.
 async fn fails(fixture: &mut Fixture<FakeDaemon>, goal: &str) -> TaskId {
@@ -71,4 +71,51 @@ async fn a_task_that_is_started_over_meanwhile_keeps_its_answer(engine: Engine) 
     fixture.board.assert_invariants().await;
 }
 
-on_both_databases!(a_task_that_is_started_over_meanwhile_keeps_its_answer);
+/// Asks for something of the session that fails: its task.
+async fn fails_at(fixture: &mut Fixture<FakeDaemon>, verb: &str, body: &Value) -> TaskId {
+    let path = format!("/api/v1/sessions/{}/{verb}", fixture.session());
+    let (operator, viber) = (&fixture.operator, &mut fixture.viber);
+    let breaks = async {
+        let submit = viber.submitted().await;
+        viber.report(&submit.task_id, 1, 1, vec![accepted(), started(), failed("no luck")]).await;
+        submit.task_id
+    };
+    let (answered, task) = tokio::join!(operator.post(&path, body), breaks);
+    assert_eq!(answered.expect(409).code(), "compaction_failed");
+    task
+}
+
+async fn what_the_session_went_on_from_is_not_started_over(engine: Engine) {
+    let mut fixture = long(engine, 4).await;
+    let retry = |task: &TaskId| format!("/api/v1/tasks/{task}/retry");
+    let reset = fails_at(&mut fixture, "reset", &json!({})).await;
+    let flush = fails_at(&mut fixture, "flush", &json!({})).await;
+    let compact = fails_at(&mut fixture, "compact", &json!({ "keep": 2 })).await;
+    // Nothing was said since: each may be tried again.
+    for task in [&reset, &flush, &compact] {
+        fixture.operator.post(&retry(task), &json!({})).await.expect(200);
+        let again = fixture.viber.submitted().await;
+        assert_eq!((&again.task_id, again.attempt), (task, 2));
+        fixture.viber.report(task, 2, 1, vec![accepted(), started(), failed("no luck")]).await;
+        fixture.operator.task_in(task.as_str(), "error").await;
+    }
+    work(&mut fixture, 4).await;
+    let refused = fixture.operator.post(&retry(&reset), &json!({})).await.expect(409);
+    assert_eq!(refused.code(), "went_on", "the newest turn would be missing");
+    let (noted, _) = asks(&mut fixture, "flush", &json!({}), "2 notes for MEMORY.md.").await;
+    noted.expect(200);
+    for (task, why) in [(&flush, "the same would be noted twice"), (&compact, "the same")] {
+        assert_eq!(fixture.operator.post(&retry(task), &json!({})).await.expect(409).code(), "went_on", "{why}");
+    }
+    // A summary that was made meanwhile is not in one that was decided before it.
+    let older = fails_at(&mut fixture, "compact", &json!({ "keep": 3 })).await;
+    let (made, _) = asks(&mut fixture, "compact", &json!({ "keep": 2 }), SUMMARY).await;
+    made.expect(200);
+    assert_eq!(fixture.operator.post(&retry(&older), &json!({})).await.expect(409).code(), "went_on");
+    fixture.board.assert_invariants().await;
+}
+
+on_both_databases!(
+    a_task_that_is_started_over_meanwhile_keeps_its_answer,
+    what_the_session_went_on_from_is_not_started_over,
+);

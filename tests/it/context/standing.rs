@@ -6,7 +6,7 @@ use board_tests::{
     eventually,
     fake_daemon::{accepted, completed, started, text},
 };
-use protocol::{EventBody, FromDaemon};
+use protocol::{AgentInfo, EventBody, FromDaemon, ProviderInfo};
 use serde_json::json;
 
 use super::compact::{SUMMARY, asks, carried, end, failed, has, long, next, sums_up, told, work};
@@ -18,6 +18,7 @@ crate::on_both_databases!(
     what_differs_from_the_one_that_runs_is_refused,
     the_transcript_shows_the_summary_that_is_sent,
     a_window_that_became_smaller_is_noticed,
+    a_model_that_is_asked_for_has_its_own_window,
 );
 
 /// The session's agent has this window from now on.
@@ -56,6 +57,40 @@ async fn a_window_that_became_smaller_is_noticed(engine: Engine) {
     let work = fixture.viber.submitted().await;
     assert_eq!(json!(work.task_id), waits["id"]);
     assert!(sums_up(&work, SUMMARY) && !has(&work, 0) && has(&work, 8));
+    fixture.board.assert_invariants().await;
+}
+
+/// What is shown is what is sent, for the model that was chosen.
+async fn a_model_that_is_asked_for_has_its_own_window(engine: Engine) {
+    let mut fixture = long(engine, 9).await;
+    let mut state = fixture.viber.hello_frame().state;
+    let agents = state.agents.as_mut().expect("agents");
+    let large = AgentInfo {
+        id: "large".into(),
+        model: "demo/large".into(),
+        context_window: Some(400_000),
+        ..agents[0].clone()
+    };
+    agents.push(large);
+    let provider =
+        ProviderInfo { id: "demo".into(), models: vec!["tour".into(), "large".into()], ..ProviderInfo::default() };
+    state.providers = Some(vec![provider]);
+    fixture.viber.send(&FromDaemon::State(Box::new(state))).await;
+    let viber = format!("/api/v1/vibers/{}", fixture.viber_id);
+    eventually("its model is known", async || {
+        fixture.operator.get(&viber).await.expect(200).body.contains("\"contextWindow\":400000").then_some(())
+    })
+    .await;
+    let own = next(&mut fixture, "Go on").await;
+    assert!(!has(&own, 0), "its agent's own model has a small window");
+    end(&mut fixture, &own, "Done.").await;
+    let body = json!({ "sessionId": fixture.session(), "model": "demo/large" });
+    fixture.submit_with("Go on with all of it", body).await;
+    let large = fixture.viber.submitted().await;
+    assert!(large.model.as_deref() == Some("demo/large") && has(&large, 0), "there is room for all of it");
+    end(&mut fixture, &large, "Done.").await;
+    let now = told(&fixture).await;
+    assert_eq!((&now["window"], &now["next"]["plan"]["reason"]), (&json!(400_000), &json!("fits")), "{now:#}");
     fixture.board.assert_invariants().await;
 }
 

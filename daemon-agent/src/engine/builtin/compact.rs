@@ -4,7 +4,7 @@
 mod text;
 
 use protocol::{
-    CompactRequest, ErrorCode, TaskError, TaskResult,
+    CompactRequest, ErrorCode, NoticeLevel, TaskError, TaskResult, Turn,
     context::{SUMMARY_HEADING, reserve},
     suggestion::without_suggestions,
     tokens,
@@ -27,23 +27,44 @@ const MAX_REFUSED_BYTES: usize = 8 * 1024;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Folding {
-    /// The summary of the turns before `from`.
+    /// The summary of the parts before `from`.
     so_far: Option<String>,
-    /// The turns that are summarized now.
+    /// The parts of turns that are summarized now.
     from: usize,
     to: usize,
+    /// `from` and `to` count parts. In records of earlier versions they count turns.
+    #[serde(default)]
+    counts_parts: bool,
+    /// How many parts the model is shown in part: of those that are summarized now, and before.
+    #[serde(default)]
+    cut: usize,
+    #[serde(default)]
+    cut_before: usize,
     halvings: u32,
     /// Why the last answer was refused.
     refused: Option<String>,
+}
+
+impl Folding {
+    /// Makes `from` and `to` count parts.
+    fn count_parts(&mut self, turns: &[Turn]) {
+        if !std::mem::replace(&mut self.counts_parts, true) {
+            let parts = |count: usize| text::parts(&turns[..count.min(turns.len())]);
+            (self.from, self.to) = (parts(self.from), parts(self.to));
+        }
+    }
 }
 
 impl AgentLoop {
     /// Summarizes the turns that came with the task.
     pub(super) async fn compact(&mut self, asked: &CompactRequest) -> Result<TaskResult, Halt> {
         self.request.tools.clear();
-        if self.folding.is_none() {
-            self.folding = Some(Folding::default());
-            self.take_piece(asked);
+        match &mut self.folding {
+            Some(folding) => folding.count_parts(&self.run.submit.messages),
+            None => {
+                self.folding = Some(Folding { counts_parts: true, ..Folding::default() });
+                self.take_piece(asked);
+            }
         }
         loop {
             let due = match self.stage {
@@ -75,12 +96,12 @@ impl AgentLoop {
         self.folding.get_or_insert_with(Folding::default)
     }
 
-    /// Whether the turns that are summarized now are the last ones.
+    /// Whether the parts that are summarized now are the last ones.
     fn is_last_piece(&self) -> bool {
-        self.folding.as_ref().is_none_or(|folding| folding.to >= self.run.submit.messages.len())
+        self.folding.as_ref().is_none_or(|folding| folding.to >= text::parts(&self.run.submit.messages))
     }
 
-    /// Prepares the call for the next turns, as many as may go into one.
+    /// Prepares the call for the next parts, as many as may go into one.
     fn take_piece(&mut self, asked: &CompactRequest) {
         let folding = self.folding.clone().unwrap_or_default();
         let turns = &self.run.submit.messages;
@@ -90,12 +111,12 @@ impl AgentLoop {
         let room =
             (window * MAX_PIECE_PERCENT / 100).min(window.saturating_sub(reserve(window, self.run.agent.max_tokens)));
         let room = (room.saturating_sub(beside) >> folding.halvings).max(MIN_PIECE_TOKENS);
-        let (said, to) = text::turns(turns, folding.from, room);
-        let is_last = to >= turns.len();
+        let piece = text::piece(turns, folding.from, room);
+        let is_last = piece.to >= text::parts(turns);
         self.request.system = text::instructions(asked, is_last);
-        self.request.messages = vec![Message::User(text::conversation(folding.so_far.as_deref(), &said))];
+        self.request.messages = vec![Message::User(text::conversation(folding.so_far.as_deref(), &piece.text))];
         let folding = self.folding();
-        (folding.to, folding.refused) = (to, None);
+        (folding.to, folding.cut, folding.refused) = (piece.to, piece.cut, None);
     }
 
     /// Takes an answer of the model: the result with the last one.
@@ -125,11 +146,16 @@ impl AgentLoop {
         if !is_last {
             let folding = self.folding();
             folding.from = folding.to;
+            folding.cut_before += folding.cut;
             folding.so_far = Some(summary);
             self.take_piece(asked);
             return Ok(None);
         }
         let taken = if asked.notes { self.take_suggestions(&answer.message.text).await } else { 0 };
+        let folding = self.folding();
+        if let Some(text) = cut_notice(folding.cut_before + folding.cut) {
+            self.notice(NoticeLevel::Warning, text).await;
+        }
         let said = if asked.summary { summary } else { noted(taken) };
         self.report(Delta::Text(said.clone())).await;
         let first = said.lines().find_map(|line| line.strip_prefix("- ")).unwrap_or(&said);
@@ -167,11 +193,22 @@ fn check(asked: &CompactRequest, answer: &Answer, is_last: bool) -> Result<Strin
     if asked.summary && is_last && length >= asked.replaced_tokens {
         return Err(format!("it takes {length} tokens, more than what it replaces ({})", asked.replaced_tokens));
     }
-    let longest = asked.max_tokens.max(text::MIN_NOTES_TOKENS);
+    let longest = text::longest(asked, is_last);
     if length > longest {
-        return Err(format!("it takes {length} tokens; at most {longest} are allowed"));
+        let words = text::words(longest);
+        return Err(format!("it takes {length} tokens; at most {longest} are allowed, about {words} words"));
     }
     Ok(summary)
+}
+
+/// That some parts were too long for a call, in words.
+fn cut_notice(cut: usize) -> Option<String> {
+    let (count, their) = match cut {
+        0 => return None,
+        1 => ("1 part of the conversation was".to_owned(), "its beginning and its end"),
+        more => (format!("{more} parts of the conversation were"), "their beginnings and their ends"),
+    };
+    Some(format!("{count} too long for the model's window: {their} alone were read."))
 }
 
 /// What became of the notes, in words.
@@ -192,5 +229,46 @@ fn refused(asked: &CompactRequest, before: &str, now: &str) -> TaskError {
         retryable: true,
         suggestion: Some("Try again, with another model or other instructions.".to_owned()),
         details: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::{TurnPart, TurnRole};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_record_that_counts_turns_goes_on_at_the_same_place() {
+        let part = || TurnPart::Text { text: "x".to_owned() };
+        let turns = [3, 1, 2].map(|parts| Turn { role: TurnRole::User, parts: (0..parts).map(|_| part()).collect() });
+        let old = json!({ "soFar": "- It began.", "from": 1, "to": 2, "halvings": 0, "refused": null });
+        let mut folding: Folding = serde_json::from_value(old).expect("a record");
+        folding.count_parts(&turns);
+        assert_eq!((folding.from, folding.to), (3, 4));
+        let mut again: Folding = serde_json::from_value(json!(folding)).expect("a record");
+        again.count_parts(&turns);
+        assert_eq!((again.from, again.to, again.cut), (3, 4, 0));
+    }
+
+    #[test]
+    fn only_the_summary_that_a_request_carries_is_bounded_by_what_it_carries() {
+        let asked = CompactRequest {
+            summary: true,
+            notes: false,
+            instructions: None,
+            replaced_tokens: 10_000,
+            max_tokens: 400,
+        };
+        let text = format!("{SUMMARY_HEADING}\n- {}", "word ".repeat(500));
+        let message = crate::model::AssistantMessage { text, ..Default::default() };
+        let answer = Answer { message, finish: FinishReason::Stop, usage: protocol::Usage::default() };
+        assert!(check(&asked, &answer, false).is_ok());
+        assert!(check(&asked, &answer, true).is_err_and(|why| why.contains("at most 400 are allowed")));
+        for tokens in [600, 1] {
+            // Of one token: no request has room for a summary, whatever it says.
+            assert!(check(&CompactRequest { max_tokens: tokens, ..asked.clone() }, &answer, true).is_ok(), "{tokens}");
+        }
     }
 }

@@ -208,7 +208,7 @@ impl AgentLoop {
     }
 
     /// A result as the model reads it: cut to its cap, and then kept whole. `file` has all that a command put out.
-    async fn within_cap(&self, call: &ToolCall, content: String, file: Option<&str>) -> String {
+    async fn within_cap(&mut self, call: &ToolCall, content: String, file: Option<&str>) -> String {
         let cap = self.result_caps().of(&call.name);
         if call.name == READ_OUTPUT || (tokens::estimate(&content) <= cap && file.is_none()) {
             return tokens::head_and_tail(&content, cap);
@@ -223,6 +223,7 @@ impl AgentLoop {
             Ok(()) => tools::cut(&content, &call.id, cap),
             Err(error) => {
                 tracing::warn!(task.id = %self.run.submit.task_id, "a result cannot be kept whole: {error}");
+                self.lost_results.insert(call.id.clone());
                 tokens::head_and_tail(&content, cap)
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     engine::waiting::WaitingRecord,
     model::scripted::{ScriptedProvider, ScriptedReply},
     report::Place,
+    tools::KeptResults,
 };
 
 fn progress(body: &EventBody) -> Option<&AgentStreamEvent> {
@@ -330,4 +331,30 @@ async fn an_order_to_stop_reaches_a_task_of_this_machine_in_the_next_process_unl
         fixture.idle().await;
         assert_eq!(fixture.mesh.shared.context.journal.held().recent.len(), 0, "nothing is kept of what is over");
     }
+}
+
+#[tokio::test]
+async fn results_are_kept_until_their_attempt_is_over() {
+    let endpoint = ScriptedProvider::start(vec![writes("a.txt"), says("Done.")]).await;
+    let mut fixture = Fixture::asking(&endpoint, 2).await;
+    let attempt = fixture.submit_to("careful", "go", json!({})).await;
+    let asked = fixture.question(&attempt).await;
+    let folder = fixture.mesh.home().root().join("artifacts");
+    // The other one was over before results were removed, or the process was killed before that.
+    let other = TaskId::new(fixture.mesh.clock().now().millis() + 1);
+    for (task, attempt) in [(&attempt.task_id, 1), (&other, 3)] {
+        KeptResults::of(folder.join(task.as_str()), attempt).keep("c", "all of it").expect("kept");
+    }
+    let left = || KeptResults::attempts(&folder).into_iter().map(|(task, _)| task).collect::<Vec<_>>();
+    let until = async |count: usize| {
+        while left().len() > count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let mut fixture = fixture.killed().welcomed(&[]).await;
+    tokio::time::timeout(Duration::from_secs(10), until(1)).await.expect("the other one goes");
+    assert_eq!(left(), [attempt.task_id.to_string()]);
+    fixture.command(Fixture::decision(&asked)).await;
+    assert_eq!(fixture.completed(&attempt).await, "Done.");
+    tokio::time::timeout(Duration::from_secs(10), until(0)).await.expect("its results go with it");
 }

@@ -4,10 +4,12 @@
 //! attempt are found; an id is hashed and never a path.
 
 use std::{
-    fs::{self, OpenOptions},
+    collections::BTreeSet,
+    fs::{self, DirEntry, OpenOptions},
     io::{self, BufRead, BufReader, ErrorKind, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use protocol::{
@@ -35,32 +37,94 @@ const ROUNDING_SHARE: u64 = 50;
 const MIN_CUT_TOKENS: u64 = 48;
 /// Longest id that a failure repeats, bytes.
 const MAX_SHOWN_ID_BYTES: usize = 80;
+/// Most that is written of one attempt's results, bytes. Whole outputs of commands have a bound of their own.
+const MAX_WRITTEN_BYTES: u64 = 256 * 1024 * 1024;
+/// What the names of kept results begin with.
+const NAME_START: &str = ".result-";
 
 /// Whole results of one attempt's calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct KeptResults {
     folder: PathBuf,
     attempt: u32,
+    /// Bytes that were written; `None` until the folder was looked at.
+    written: Arc<Mutex<Option<u64>>>,
 }
 
 impl KeptResults {
     /// Results in the task's folder of artifacts.
     pub fn of(folder: PathBuf, attempt: u32) -> Self {
-        Self { folder, attempt }
+        Self { folder, attempt, written: Arc::default() }
     }
 
     /// Keeps what the model was to read of a call. What is kept already stays: it is the whole. Blocks.
     pub fn keep(&self, call_id: &str, text: &str) -> io::Result<()> {
         private_folder(&self.folder)?;
         let path = self.path(call_id);
-        let mut file = match OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
-            opened => opened?,
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if fs::symlink_metadata(&path).is_ok() {
+            return Ok(());
+        }
+        let before = match *written {
+            Some(bytes) => bytes,
+            None => self.bytes_on_disk()?,
         };
+        let after = before.saturating_add(text.len() as u64);
+        if after > MAX_WRITTEN_BYTES {
+            let why = format!("{} MiB of results are kept already", MAX_WRITTEN_BYTES >> 20);
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, why));
+        }
+        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
         file.write_all(text.as_bytes()).inspect_err(|_| {
             // A part of it would be taken for the whole.
             let _ = fs::remove_file(&path);
-        })
+        })?;
+        *written = Some(after);
+        Ok(())
+    }
+
+    /// Keeps results by the ids of their calls, each that can be kept. Returns the ids of the others, and why. Blocks.
+    pub fn keep_all(&self, results: &[(String, String)]) -> Vec<(String, io::Error)> {
+        let failed = |(id, text): &(String, String)| Some((id.clone(), self.keep(id, text).err()?));
+        results.iter().filter_map(failed).collect()
+    }
+
+    /// Removes what is kept: the attempt is over. Blocks.
+    pub fn forget(&self) -> io::Result<()> {
+        let mut removed = Ok(());
+        for entry in self.entries()? {
+            match fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => removed = Err(error),
+                _ => {}
+            }
+        }
+        removed
+    }
+
+    /// The attempts of which results are kept below `artifacts`, each with the name of its task's folder. Blocks.
+    pub fn attempts(artifacts: &Path) -> BTreeSet<(String, u32)> {
+        let mut all = BTreeSet::new();
+        for folder in fs::read_dir(artifacts).into_iter().flatten().flatten().filter(is_folder) {
+            let name = folder.file_name().to_string_lossy().into_owned();
+            let files = fs::read_dir(folder.path()).into_iter().flatten().flatten().filter(|file| !is_folder(file));
+            all.extend(files.filter_map(|file| Some((name.clone(), attempt_of(&file)?))));
+        }
+        all
+    }
+
+    /// Bytes of the results that have no other name: outputs of commands have one.
+    fn bytes_on_disk(&self) -> io::Result<u64> {
+        let found = self.entries()?.into_iter().filter_map(|entry| entry.metadata().ok());
+        Ok(found.filter(|found| found.nlink() == 1).map(|found| found.len()).sum())
+    }
+
+    fn entries(&self) -> io::Result<Vec<DirEntry>> {
+        let folder = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            read => read?,
+        };
+        let is_ours = |entry: &DirEntry| attempt_of(entry) == Some(self.attempt) && !is_folder(entry);
+        Ok(folder.flatten().filter(is_ours).collect())
     }
 
     /// Keeps a file of the task's folder as the result of a call: all that a command put out. Blocks.
@@ -86,8 +150,18 @@ impl KeptResults {
     }
 
     fn path(&self, call_id: &str) -> PathBuf {
-        self.folder.join(format!(".result-{}-{}.txt", self.attempt, hex(call_id.as_bytes())))
+        self.folder.join(format!("{NAME_START}{}-{}.txt", self.attempt, hex(call_id.as_bytes())))
     }
+}
+
+/// The attempt whose result a file is, by its name.
+fn attempt_of(file: &DirEntry) -> Option<u32> {
+    let name = file.file_name();
+    name.to_str()?.strip_prefix(NAME_START)?.split_once('-')?.0.parse().ok()
+}
+
+fn is_folder(entry: &DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_dir())
 }
 
 /// What follows a result that was cut: how to read the rest.
@@ -256,6 +330,46 @@ mod tests {
         kept.keep_file("c2", &whole).expect("kept");
         assert_eq!(read(&kept, json!({ "callId": "c2" }), 8_000).expect("kept"), "all of it");
         kept.keep_file("c3", &folder.path().join("nothing")).expect_err("no file");
+    }
+
+    #[test]
+    fn beyond_the_bound_only_small_results_are_kept() {
+        let (_folder, kept) = kept();
+        kept.keep("first", "a").expect("kept");
+        // As if a former process had written them.
+        let others = OpenOptions::new().write(true).create_new(true).open(kept.path("others")).expect("a file");
+        others.set_len(MAX_WRITTEN_BYTES - 11).expect("a sparse file");
+        let other = OpenOptions::new().write(true).create_new(true).open(kept.folder.join(".output-1.log"));
+        other.expect("a file").set_len(MAX_WRITTEN_BYTES).expect("a sparse file");
+        let kept = KeptResults::of(kept.folder.clone(), 1);
+        kept.keep_file("output", &kept.folder.join(".output-1.log")).expect("kept");
+        let results = [("long", "eleven char"), ("first", "eleven char"), ("short", "ten chars."), ("last", "b")];
+        let failed = kept.keep_all(&results.map(|(id, text)| (id.to_owned(), text.to_owned())));
+        let ids: Vec<&str> = failed.iter().map(|(id, _)| id.as_str()).collect();
+        assert_eq!((ids, failed[0].1.kind()), (vec!["long", "last"], ErrorKind::QuotaExceeded));
+        assert_eq!(failed[1].1.to_string(), "256 MiB of results are kept already");
+        assert_eq!(read(&kept, json!({ "callId": "short" }), 8_000).expect("kept"), "ten chars.");
+        KeptResults::of(kept.folder.clone(), 2).keep("long", "eleven char").expect("another attempt has its own bound");
+    }
+
+    #[test]
+    fn an_attempts_results_go_and_nothing_else() {
+        let (folder, kept) = kept();
+        let other = KeptResults::of(kept.folder.clone(), 11);
+        kept.keep("a", "1").expect("kept");
+        other.keep("a", "11").expect("kept");
+        for name in [".output-1.log", "report.md", ".result-x-1.txt"] {
+            std::fs::write(kept.folder.join(name), "x").expect("written");
+        }
+        std::fs::create_dir(kept.path("folder")).expect("a folder of the agent's");
+        kept.keep_file("b", &kept.folder.join(".output-1.log")).expect("kept");
+        let task = || "task".to_owned();
+        let artifacts = folder.path().join("artifacts");
+        assert_eq!(KeptResults::attempts(&artifacts), BTreeSet::from([(task(), 1), (task(), 11)]));
+        kept.forget().expect("removed");
+        assert_eq!(KeptResults::attempts(&artifacts), BTreeSet::from([(task(), 11)]));
+        assert_eq!(std::fs::read_dir(&kept.folder).expect("the folder").count(), 5);
+        KeptResults::of(folder.path().join("nowhere"), 1).forget().expect("nothing is there");
     }
 
     #[test]

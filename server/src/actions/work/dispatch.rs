@@ -89,7 +89,8 @@ pub(in crate::actions) async fn next(
     }
     // One whose request was too long has been made smaller already.
     let may_compact = task.kind == TaskKind::Work && task.goes_on_from.is_none();
-    if may_compact && tasks::compact_first(tx, session, (&task.goal, task.message_seq), after).await? {
+    let coming = tasks::ComingTask { goal: &task.goal, model: task.model_asked(), below: task.message_seq };
+    if may_compact && tasks::compact_first(tx, session, coming, None, after).await? {
         return Ok(false);
     }
     if command(tx, &task, task.attempt, after).await? {
@@ -143,6 +144,9 @@ async fn keeping_rules(
         db::tasks::fail(tx, &task.id, task.attempt, &error, false).await?;
         let end = db::attempts::AttemptEnd { outcome: "error", superseded: false, report: None };
         db::attempts::end(tx, &task.id, task.attempt, end).await?;
+        if task.kind == TaskKind::Transfer {
+            tasks::transfer_failed(tx, &task.id, after).await?;
+        }
         after.task(session, &task.id);
         queued = tx.query(db::tasks::next_queued_query(session)).await?;
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     actions::{AfterCommit, dispatch, tasks},
     db::{self, Change, DbError, change_limits::DELETE_BATCH_ROWS},
-    domain::{By, Team},
+    domain::{By, TaskKind, Team},
     error::{Error, Result},
     state::Board,
 };
@@ -381,6 +381,9 @@ async fn lose(tx: &mut Change<'_>, session: &SessionId, task: &TaskId, after: &m
     let end = db::attempts::AttemptEnd { outcome: "lost", superseded: false, report: None };
     db::attempts::end(tx, task, found.attempt, end).await?;
     db::approvals::expire_all(tx, task).await?;
+    if found.kind == TaskKind::Transfer {
+        tasks::transfer_failed(tx, task, after).await?;
+    }
     after.task(session, task);
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::{collections::HashSet, sync::Arc};
 use protocol::{Acked, AttemptRef, ErrorCode, Fence, Hello, TaskError, TaskId, TeamId, TeamRules, ViberId, ViberState};
 
 use crate::{
-    actions::{AfterCommit, dispatch, team_rules},
+    actions::{AfterCommit, dispatch, tasks, team_rules},
     db::{self, Change, TeamTx, attempts::OpenAttempt, audit::Entry, vibers::CommandCounters},
-    domain::{By, Connection, TaskState},
+    domain::{By, Connection, TaskKind, TaskState},
     error::{Error, Result},
     state::Board,
 };
@@ -361,6 +361,9 @@ async fn declare(
     db::attempts::end(tx, task, attempt, end).await?;
     if newest {
         db::approvals::expire_all(tx, task).await?;
+        if held.kind == TaskKind::Transfer {
+            tasks::transfer_failed(tx, task, after).await?;
+        }
     } else if verdict != AttemptVerdict::Lost {
         db::tasks::confirm_stop_if_over(tx, task).await?;
     }
@@ -441,6 +444,9 @@ async fn take_back(
     let end = db::attempts::AttemptEnd { outcome: "stopped", superseded, report: None };
     db::attempts::end(tx, task, attempt, end).await?;
     db::tasks::confirm_stop_if_over(tx, task).await?;
+    if !superseded && held.kind == TaskKind::Transfer {
+        tasks::transfer_failed(tx, task, after).await?;
+    }
     dispatch::next(tx, &held.session_id, after).await?;
     after.task(&held.session_id, task);
     Ok(())

@@ -21,7 +21,7 @@ use crate::{
     state::Board,
 };
 
-pub(in crate::actions) use compact::{compact_first, compaction_ended, transfer_failed};
+pub(in crate::actions) use compact::{ComingTask, compact_first, compaction_ended, transfer_failed};
 pub(in crate::actions) use hold::hold_again;
 pub use hold::{pause, resume};
 pub(in crate::actions) use overflow::try_smaller;
@@ -97,6 +97,9 @@ pub(in crate::actions) async fn halt(
     if never_offered {
         let end = db::attempts::AttemptEnd { outcome: "stopped", superseded: false, report: None };
         db::attempts::end(tx, &task.id, task.attempt, end).await?;
+        if task.kind == TaskKind::Transfer {
+            transfer_failed(tx, &task.id, after).await?;
+        }
     } else {
         let body = json!({ "reason": reason }).to_string();
         let new = db::commands::NewCommand { kind: "task:stop", attempt: Some((&task.id, task.attempt)), body };
@@ -145,6 +148,9 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                 placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
                 // The session's row is the lock on its order.
                 let seq = db::sessions::reserve_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
+                if task.kind != TaskKind::Work && matches!(task.state, TaskState::Error | TaskState::Stopped) {
+                    compact::check_stands(tx, &task).await?;
+                }
                 let busy = db::tasks::is_busy(tx, &task.session_id).await?;
                 if !db::tasks::again(tx, id, task.attempt, !busy).await? {
                     return Err(not_over(task.state));
@@ -159,6 +165,7 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                     db::audit::append(tx, entry).await?;
                     after.task(&task.session_id, &summary.task);
                 }
+                unpin_answers(tx, &task, &mut after).await?;
                 let attempt = task.attempt + 1;
                 db::attempts::insert(tx, (id, attempt), &task.viber_id, seq, None).await?;
                 if !busy && !dispatch::command(tx, &task, attempt, &mut after).await? {
@@ -174,6 +181,17 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
         .await?;
     after.publish(board, team);
     Ok(task)
+}
+
+/// What a task answered before it is started over is sent no more: what people pinned of that is not pinned any more.
+async fn unpin_answers(tx: &mut Change<'_>, task: &Task, after: &mut AfterCommit) -> Result<()> {
+    let unpinned = db::messages::pins::remove_of_answers(tx, &task.session_id, &task.id).await?;
+    if unpinned > 0 {
+        let detail = format!("{}, {unpinned} of the answer before it was started over", task.session_id);
+        db::audit::append(tx, Entry::new("context.unpin", task.id.as_str()).detail(&detail)).await?;
+        after.session(&task.session_id);
+    }
+    Ok(())
 }
 
 fn not_over(state: TaskState) -> Error {

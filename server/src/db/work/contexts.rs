@@ -1,6 +1,6 @@
 //! What a session's newest request contained, and what its next one carries.
 
-use protocol::{AgentInfo, Instant, SessionId, TaskId, Usage};
+use protocol::{AgentInfo, Instant, SessionId, TaskId, Usage, context::WindowSource};
 use serde_json::Value;
 
 use crate::{
@@ -8,15 +8,11 @@ use crate::{
     db::{
         DbError, Query, TeamTx,
         messages::{past, pins, summaries},
-        vibers,
+        tasks, vibers,
     },
     domain::{
-        Session,
-        context::{
-            ModelLimits, Past, PlanSettings, SessionPast,
-            compaction::MAX_COMPACTED_WINDOWS,
-            overview::{ContextOverview, TaskTokens},
-        },
+        Session, Task,
+        context::{ModelLimits, Past, PlanSettings, SessionPast, compaction, overview::TaskTokens},
         memory::RequestContext,
     },
 };
@@ -65,11 +61,12 @@ pub fn load_query(session: &SessionId) -> Query<Option<RequestContext>> {
     })
 }
 
-/// What fills a session's window now, and what its next request carries.
-pub async fn overview(tx: &mut TeamTx<'_>, session: &Session) -> Result<ContextOverview, DbError> {
-    let now = session_past(tx, session, PastExtent::Plan, ALL_SEQS).await?;
-    let tasks = tx.query(tasks_query(&session.id)).await?;
-    Ok(ContextOverview::of(&now, tasks))
+/// What an overview of a session's context is made of, with the model that its newest task asked for: its next one asks for
+/// the same unless people say otherwise.
+pub async fn overview(tx: &mut TeamTx<'_>, session: &Session) -> Result<(SessionPast, Vec<TaskTokens>), DbError> {
+    let (newest, told) = tx.query_two(tasks::newest_of_session_query(&session.id), tasks_query(&session.id)).await?;
+    let model = newest.as_ref().and_then(Task::model_asked);
+    Ok((session_past(tx, session, (PastExtent::Plan, ALL_SEQS), model).await?, told))
 }
 
 /// How much of a session's past is read.
@@ -81,12 +78,13 @@ pub enum PastExtent {
     Compaction,
 }
 
-/// A session's past before the message `below`, and how its next request carries it. What is queued behind that is no past.
+/// A session's past before the message `below`, and how its next request carries it, for its agent's own model where no other
+/// is asked for. What is queued behind that is no past.
 pub async fn session_past(
     tx: &mut TeamTx<'_>,
     session: &Session,
-    extent: PastExtent,
-    below: u64,
+    (extent, below): (PastExtent, u64),
+    model: Option<&str>,
 ) -> Result<SessionPast, DbError> {
     let (agents, reported, pins) = tx
         .query_three(vibers::agents_query(&session.viber_id), load_query(&session.id), pins::load_query(&session.id))
@@ -99,12 +97,14 @@ pub async fn session_past(
             summaries::percent_query(&session.id),
         )
         .await?;
-    let model = ModelLimits::of(agents.iter().find(|agent| agent.id == session.agent_id));
+    let model = ModelLimits::asked(&agents, &session.agent_id, model, reported.as_ref());
     let settings = PlanSettings::of(&model, reported.as_ref());
     let room = match extent {
         PastExtent::Plan => settings.estimated_room(),
         PastExtent::Compaction => {
-            settings.estimated_room().max(model.window.tokens.saturating_mul(MAX_COMPACTED_WINDOWS))
+            // The agent's own model summarizes.
+            let own = ModelLimits::asked(&agents, &session.agent_id, None, None);
+            settings.estimated_room().max(compaction::readable(own.window.tokens))
         }
     };
     let mut found = Past::new(room, pins, standing.clone().map(|standing| standing.summary));
@@ -113,9 +113,13 @@ pub async fn session_past(
 }
 
 /// Whether a session's newest request with `asked` tokens more is so large that it may have to be compacted, for the window that
-/// its agent has now, and something was done since the last compaction and since people undid one. After two in a row that
-/// failed people have to ask for the next.
-pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId, asked: u64) -> Result<bool, DbError> {
+/// its agent has now with `model`, and something was done since the last compaction and since people undid one. After two in a
+/// row that failed people have to ask for the next.
+pub async fn may_need_compaction(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    (asked, model): (u64, Option<&str>),
+) -> Result<bool, DbError> {
     let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, s.agent_id, \
                (SELECT v.agents FROM vibers v WHERE v.team_id = $1 AND v.viber_id = s.viber_id) AS agents, \
                (SELECT w.ended_at FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
@@ -138,9 +142,11 @@ pub async fn may_need_compaction(tx: &mut TeamTx<'_>, session: &SessionId, asked
         return Ok(false);
     }
     let (agent, agents): (String, Option<Vec<AgentInfo>>) = (row.text("agent_id")?, row.optional_json("agents")?);
-    let agent = agents.iter().flatten().find(|known| known.id == agent);
-    let now = i128::from(ModelLimits::of(agent).window.tokens);
-    let window = row.optional_int("window_tokens")?.map_or(now, |reported| now.min(i128::from(reported)));
+    let limits = ModelLimits::asked(&agents.unwrap_or_default(), &agent, model, None);
+    let (now, reported) = (i128::from(limits.window.tokens), row.optional_int("window_tokens")?.map(i128::from));
+    // What is only assumed of a model that was asked for says less than any report.
+    let is_assumed = model.is_some() && limits.window.source == WindowSource::Assumed;
+    let window = reported.map_or(now, |reported| if is_assumed { reported } else { now.min(reported) });
     // A plan keeps below the threshold: from half of it on it may have had to leave something out.
     Ok((i128::from(used) + i128::from(asked)) * 200 >= window * i128::from(percent))
 }

@@ -153,6 +153,13 @@ pub fn newest_of_session_query(session: &SessionId) -> Query<Option<Task>> {
     Query::new(sql, args![session], |answer| answer.row().map(task).transpose())
 }
 
+/// The seq of the newest question of a session that asked for work.
+pub async fn newest_asked(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<u64>, DbError> {
+    let sql = "SELECT message_seq FROM tasks WHERE team_id = $1 AND session_id = $2 AND kind = 'work' \
+               ORDER BY message_seq DESC LIMIT 1";
+    tx.row(sql, args![session]).await?.map(|row| row.count("message_seq")).transpose()
+}
+
 /// The tasks of a session with messages between two seqs, in order.
 pub async fn of_messages(tx: &mut TeamTx<'_>, session: &SessionId, from: u64, to: u64) -> Result<Vec<Task>, DbError> {
     // `|| ''` keeps both databases from reading all tasks of the session.

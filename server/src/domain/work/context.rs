@@ -26,7 +26,7 @@ use utoipa::ToSchema;
 
 use crate::domain::{MessageRole, OverflowRung, Part, SmallerAttempt, TaskState, memory::RequestContext};
 
-pub use past::Past;
+pub use past::{Past, TakenBytes};
 pub use pins::{Pin, Pins};
 pub use plan::plan;
 
@@ -186,8 +186,26 @@ impl ModelLimits {
         // Whatever a viber says: so much of a session's past may be read.
         let tokens = known.unwrap_or(limits::DEFAULT_CONTEXT_WINDOW_TOKENS).min(MAX_WINDOW_TOKENS);
         let window = ContextWindow { tokens, source, at: None };
-        let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default().at_most(tokens);
-        Self { name: agent.map(|agent| agent.model.clone()), window, reserve: reserve(tokens, None), caps }
+        Self::with(agent, agent.map(|agent| agent.model.clone()), window)
+    }
+
+    /// Of the model that an agent uses when `model` is asked for; its own when none is. The window of another one is what an
+    /// agent with that model says, else what the session's newest request told of it.
+    pub fn asked(agents: &[AgentInfo], agent: &str, model: Option<&str>, reported: Option<&RequestContext>) -> Self {
+        let agent = agents.iter().find(|known| known.id == agent);
+        let Some(asked) = model.filter(|asked| agent.is_none_or(|agent| agent.model != *asked)) else {
+            return Self::of(agent);
+        };
+        let has_window = |other: &&AgentInfo| other.context_window.is_some_and(|tokens| tokens > 0);
+        let other = agents.iter().filter(|other| other.model == asked).find(has_window);
+        let told = || reported.and_then(|reported| reported.report().window_of(asked));
+        let window = other.map(|other| Self::of(Some(other)).window).or_else(told);
+        Self::with(agent, Some(asked.to_owned()), window.unwrap_or_else(|| Self::of(None).window))
+    }
+
+    fn with(agent: Option<&AgentInfo>, name: Option<String>, window: ContextWindow) -> Self {
+        let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default().at_most(window.tokens);
+        Self { name, reserve: reserve(window.tokens, None), window, caps }
     }
 }
 

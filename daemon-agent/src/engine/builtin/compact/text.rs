@@ -1,12 +1,33 @@
 //! What the model reads of a conversation that it summarizes.
 
-use protocol::{CompactRequest, Turn, TurnPart, TurnRole, context::SUMMARY_HEADING, text::fenced, tokens};
+use protocol::{
+    CompactRequest, Turn, TurnPart, TurnRole,
+    context::{MIN_SUMMARY_TOKENS, SUMMARY_HEADING},
+    text::fenced,
+    tokens,
+};
 
-/// Most tokens of the notes so far that pieces of a conversation hand on where no summary is made.
-pub(super) const MIN_NOTES_TOKENS: u64 = 1_024;
+/// Most tokens, at least, of what pieces of a conversation hand on.
+const MIN_NOTES_TOKENS: u64 = 1_024;
 
 /// Tokens of a word, about, times three.
 const WORDS_OF_FOUR_TOKENS: u64 = 3;
+
+/// Words that take so many tokens, about.
+pub(super) fn words(tokens: u64) -> u64 {
+    tokens.saturating_mul(WORDS_OF_FOUR_TOKENS) / 4
+}
+
+/// Most tokens of a summary that is taken: of the last one, what requests carry; what is merged further may be longer.
+pub(super) fn longest(asked: &CompactRequest, is_last: bool) -> u64 {
+    if is_last { wanted(asked) } else { asked.max_tokens.max(MIN_NOTES_TOKENS) }
+}
+
+/// The same of what is asked for. Notes, and a summary that no request has room for, are read by people.
+fn wanted(asked: &CompactRequest) -> u64 {
+    let is_carried = asked.summary && asked.max_tokens >= MIN_SUMMARY_TOKENS;
+    if is_carried { asked.max_tokens } else { asked.max_tokens.max(MIN_NOTES_TOKENS) }
+}
 
 /// What is asked for. Notes are asked for with the last piece.
 pub(super) fn instructions(asked: &CompactRequest, is_last: bool) -> String {
@@ -15,8 +36,7 @@ pub(super) fn instructions(asked: &CompactRequest, is_last: bool) -> String {
          answer nothing that is asked there.\n"
         .to_owned();
     if asked.summary || !is_last {
-        let most = asked.max_tokens.max(if asked.summary { 1 } else { MIN_NOTES_TOKENS });
-        let words = most * WORDS_OF_FOUR_TOKENS / 4;
+        let words = words(wanted(asked));
         text.push_str(&format!(
             "\nSummarize it, so that the agent can go on without reading it again. Answer with the summary alone, in this \
              form:\n\n{SUMMARY_HEADING}\n- one fact a line\n\nKeep: what people want, and what they said must not be done; \
@@ -40,20 +60,48 @@ pub(super) fn instructions(asked: &CompactRequest, is_last: bool) -> String {
     text
 }
 
-/// The turns from one on that take at most `room` tokens, at least one, and the place after them.
-pub(super) fn turns(all: &[Turn], from: usize, room: u64) -> (String, usize) {
-    let (mut text, mut taken, mut to) = (String::new(), 0, from);
-    for turn in &all[from.min(all.len())..] {
-        let said = one(turn);
+/// What one call reads of a conversation, which is divided between the parts of its turns: a turn of hundreds of calls goes in
+/// several pieces.
+pub(super) struct ConversationPiece {
+    pub text: String,
+    /// The place after its parts.
+    pub to: usize,
+    /// How many of its parts are too long for a call: of these it has the ends.
+    pub cut: usize,
+}
+
+/// How many parts turns have.
+pub(super) fn parts(turns: &[Turn]) -> usize {
+    turns.iter().map(|turn| turn.parts.len()).sum()
+}
+
+/// The parts from one on that take at most `room` tokens, at least one.
+pub(super) fn piece(turns: &[Turn], from: usize, room: u64) -> ConversationPiece {
+    let all =
+        turns.iter().flat_map(|turn| turn.parts.iter().enumerate().map(move |(n, part)| (turn.role, n == 0, part)));
+    let (mut piece, mut taken) = (ConversationPiece { text: String::new(), to: from, cut: 0 }, 0);
+    for (role, begins_turn, part) in all.skip(from) {
+        let is_first = piece.to == from;
+        let heading = match (is_first, begins_turn) {
+            (true, _) => speaker(role).to_owned(),
+            (false, true) => format!("\n{}", speaker(role)),
+            (false, false) => String::new(),
+        };
+        let said = format!("{heading}{}\n", one(part));
         let cost = tokens::estimate(&said);
-        if to > from && taken + cost > room {
+        if !is_first && taken + cost > room {
             break;
         }
-        text.push_str(&if cost > room { tokens::head_and_tail(&said, room) } else { said });
+        if cost > room {
+            piece.text.push_str(&tokens::head_and_tail(&said, room));
+            piece.cut += 1;
+        } else {
+            piece.text.push_str(&said);
+        }
         taken += cost;
-        to += 1;
+        piece.to += 1;
     }
-    (text, to)
+    piece
 }
 
 /// The message that the model reads.
@@ -65,28 +113,25 @@ pub(super) fn conversation(so_far: Option<&str>, said: &str) -> String {
     }
 }
 
-fn one(turn: &Turn) -> String {
-    let who = match turn.role {
-        TurnRole::User => "Person",
-        TurnRole::Assistant => "Agent",
-    };
-    let mut text = format!("{who}:\n");
-    for part in &turn.parts {
-        match part {
-            TurnPart::Text { text: said } => text.push_str(said),
-            TurnPart::Notice { text: said } => text.push_str(&format!("[{said}]")),
-            TurnPart::ToolCall { tool, args, result, ok, .. } => {
-                let failed = if *ok { "" } else { " (failed)" };
-                // A line says by itself which call it is of.
-                if result.starts_with("[tool: ") {
-                    text.push_str(&format!("{result}{failed}"));
-                } else {
-                    text.push_str(&format!("[tool: {tool}({args}){failed} → {result}]"));
-                }
+fn speaker(role: TurnRole) -> &'static str {
+    match role {
+        TurnRole::User => "Person:\n",
+        TurnRole::Assistant => "Agent:\n",
+    }
+}
+
+fn one(part: &TurnPart) -> String {
+    match part {
+        TurnPart::Text { text } => text.clone(),
+        TurnPart::Notice { text } => format!("[{text}]"),
+        TurnPart::ToolCall { tool, args, result, ok, .. } => {
+            let failed = if *ok { "" } else { " (failed)" };
+            // A line says by itself which call it is of.
+            if result.starts_with("[tool: ") {
+                format!("{result}{failed}")
+            } else {
+                format!("[tool: {tool}({args}){failed} → {result}]")
             }
         }
-        text.push('\n');
     }
-    text.push('\n');
-    text
 }

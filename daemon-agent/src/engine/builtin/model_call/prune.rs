@@ -3,7 +3,7 @@
 
 mod plan;
 
-use std::io;
+use std::{collections::HashSet, io};
 
 use protocol::{
     NoticeLevel,
@@ -16,7 +16,7 @@ use crate::{
     model::{Message, ModelError},
     prompt::{conversation_tokens, pinned_calls},
 };
-use plan::{ConversationRoom, PrunedConversation};
+use plan::{CallMarks, ConversationRoom, PrunedConversation};
 
 /// What is taken after a step: half of the threshold, percent of what conversation and files may take.
 const GOAL_PERCENT: u64 = DEFAULT_THRESHOLD_PERCENT / 2;
@@ -60,24 +60,44 @@ impl AgentLoop {
             Message::Tool { call_id, tool, .. } if tool == LOAD_SKILL => Some(call_id.clone()),
             _ => None,
         }));
-        let Some(pruned) = plan::prune(&self.request.messages, &self.result_caps(), room, &pinned) else { return };
-        let least = budget.available() / 100 * MIN_FREED_PERCENT;
-        if pruned.freed < least && used <= budget.threshold(NEARLY_FULL_PERCENT) {
-            return;
-        }
-        let text = notice(&pruned);
-        let (kept, shortened) = (self.tools.kept_results(), pruned.shortened);
-        let keeping = tokio::task::spawn_blocking(move || {
-            shortened.iter().try_for_each(|(call_id, whole)| kept.keep(call_id, whole))
-        });
-        if let Err(error) = keeping.await.map_err(io::Error::other).flatten() {
-            tracing::warn!(task.id = %self.run.submit.task_id, "results cannot be kept whole: {error}");
+        let mut marks = CallMarks { pinned, lost: self.lost_results.clone() };
+        let (caps, least) = (self.result_caps(), budget.available() / 100 * MIN_FREED_PERCENT);
+        let mut why = String::new();
+        let pruned = loop {
+            let Some(pruned) = plan::prune(&self.request.messages, &caps, room, &marks) else { return };
+            if pruned.freed < least && used <= budget.threshold(NEARLY_FULL_PERCENT) {
+                return;
+            }
+            let failed = self.keep_whole(&pruned.shortened, &marks.lost).await;
+            let Some((_, error)) = failed.last() else { break pruned };
+            why = error.to_string();
+            marks.lost.extend(failed.into_iter().map(|(call_id, _)| call_id));
+        };
+        let lost = pruned.shortened.iter().map(|(call_id, _)| call_id).filter(|call_id| marks.lost.contains(*call_id));
+        let lost = lost.filter(|call_id| self.lost_results.insert((*call_id).clone())).count();
+        let mut text = notice(&pruned);
+        if lost > 0 {
+            tracing::warn!(task.id = %self.run.submit.task_id, "{lost} results cannot be kept whole: {why}");
+            text.push_str(&format!(" {} of these results cannot be read again: {why}.", grouped(lost as u64)));
         }
         self.request.messages = pruned.messages;
         if let Some(layers) = &mut self.layers {
             layers.begin_again();
         }
-        self.notice(NoticeLevel::Info, text).await;
+        self.notice(if lost > 0 { NoticeLevel::Warning } else { NoticeLevel::Info }, text).await;
+    }
+
+    /// Keeps results for `read_output`, but those of the calls in `lost`. Returns the ids of calls whose results cannot be
+    /// kept, and why.
+    async fn keep_whole(&self, results: &[(String, String)], lost: &HashSet<String>) -> Vec<(String, io::Error)> {
+        let results: Vec<_> = results.iter().filter(|(call_id, _)| !lost.contains(call_id)).cloned().collect();
+        let ids: Vec<String> = results.iter().map(|(call_id, _)| call_id.clone()).collect();
+        let kept = self.tools.kept_results();
+        let keeping = tokio::task::spawn_blocking(move || kept.keep_all(&results)).await;
+        keeping.unwrap_or_else(|error| {
+            let why = error.to_string();
+            ids.into_iter().map(|call_id| (call_id, io::Error::other(why.clone()))).collect()
+        })
     }
 }
 

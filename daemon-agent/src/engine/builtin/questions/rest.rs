@@ -48,6 +48,8 @@ pub struct LoopRecord {
     usage: Usage,
     step: u32,
     ids: HashSet<String>,
+    #[serde(default)]
+    lost_results: HashSet<String>,
     killed: u32,
     failed_calls: FailedCalls,
     turn: u32,
@@ -219,6 +221,7 @@ impl AgentLoop {
                 usage: self.usage.clone(),
                 step: self.step,
                 ids: self.ids.clone(),
+                lost_results: self.lost_results.clone(),
                 killed: self.killed,
                 failed_calls: self.failed_calls.clone(),
                 turn: self.turn,
@@ -246,6 +249,7 @@ impl AgentLoop {
         self.folding = task.folding;
         self.budget = task.budget.resumed(self.run.active_time.clone());
         (self.usage, self.step, self.ids, self.killed) = (task.usage, task.step, task.ids, task.killed);
+        self.lost_results = task.lost_results;
         (self.failed_calls, self.turn, self.tries) = (task.failed_calls, task.turn, task.tries);
         (self.said_while_planning, self.overtaken) = (task.said_while_planning, task.overtaken);
         self.plan.go_on_from(task.proposed_plan);

@@ -85,6 +85,17 @@ async fn a_refused_summary_is_tried_once_more_and_then_nothing_is_changed() {
 }
 
 #[tokio::test]
+async fn a_summary_that_no_request_would_carry_whole_is_refused() {
+    let long = format!("{SUMMARY_HEADING}\n- {}", "word ".repeat(500));
+    let endpoint = ScriptedProvider::start(vec![says(&long), says("- Better.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    let better = result(run(compaction(&fixture, asked(), vec![turn(TurnRole::User, "Hello")])).await);
+    assert_eq!(better.text, "## Session Summary (compacted)\n- Better.");
+    let again = endpoint.seen()[1].body["messages"][3]["content"].clone();
+    assert!(again.as_str().is_some_and(|text| text.contains("at most 400 are allowed, about 300 words")), "{again}");
+}
+
+#[tokio::test]
 async fn what_was_cut_calls_tools_or_saves_nothing_is_no_summary() {
     let cut = ScriptedReply::chunks(&[delta(json!({ "content": "- a" })), ends("length")]);
     let endpoint =
@@ -127,6 +138,57 @@ async fn a_conversation_larger_than_the_window_is_folded_in_pieces() {
     assert_eq!(turns, (0..24).collect::<Vec<_>>(), "each turn is read once, in order");
     assert_eq!(said(&fixture), std::slice::from_ref(&result.text));
     assert!(result.text.ends_with(&format!("- Fact {}.", seen.len() - 2)), "{}", result.text);
+}
+
+fn too_long(fixture: &Fixture) -> Vec<String> {
+    let notices = fixture.events().into_iter().filter_map(|event| match event {
+        AgentStreamEvent::Notice { level: NoticeLevel::Warning, text } => Some(text),
+        _ => None,
+    });
+    notices.collect()
+}
+
+#[tokio::test]
+async fn a_turn_of_many_calls_is_read_to_its_end() {
+    let endpoint = ScriptedProvider::start((0..40).map(|n| says(&format!("- Fact {n}."))).collect()).await;
+    let mut fixture = Fixture::new(&endpoint);
+    (fixture.agent.context_window, fixture.agent.max_steps) = (Some(8_192), 100);
+    let call = |n: usize| TurnPart::ToolCall {
+        call_id: format!("c{n}"),
+        tool: "shell".into(),
+        args: json!({ "command": "make" }),
+        result: format!("result {n}: {}", "some words of it ".repeat(60)),
+        ok: true,
+        pinned: false,
+    };
+    let long = protocol::Turn { role: TurnRole::Assistant, parts: (0..100).map(call).collect() };
+    let messages = vec![turn(TurnRole::User, "Build it"), long, turn(TurnRole::User, "And now?")];
+    result(run(compaction(&fixture, asked(), messages)).await);
+    let mut calls = Vec::new();
+    for n in 0..endpoint.seen().len() {
+        let (system, conversation) = sent(&endpoint, n);
+        let taken = protocol::tokens::estimate(&system) + protocol::tokens::estimate(&conversation);
+        assert!(taken <= 8_192 * 60 / 100, "{taken}");
+        assert!(conversation.contains("Agent:\n") && !conversation.contains("omitted]"), "{conversation}");
+        calls.extend((0..100).filter(|call| conversation.contains(&format!("result {call}: "))));
+    }
+    assert_eq!(calls, (0..100).collect::<Vec<_>>(), "each call is read once, in order");
+    assert!(sent(&endpoint, endpoint.seen().len() - 1).1.contains("\n\nPerson:\nAnd now?"));
+    assert_eq!(too_long(&fixture), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn people_are_told_of_what_was_read_in_part() {
+    let endpoint = ScriptedProvider::start((0..9).map(|n| says(&format!("- Fact {n}."))).collect()).await;
+    let mut fixture = Fixture::new(&endpoint);
+    (fixture.agent.context_window, fixture.agent.max_steps) = (Some(8_192), 100);
+    let long = "some words of it ".repeat(2_000);
+    let messages = vec![turn(TurnRole::User, &long), turn(TurnRole::Assistant, "Hm."), turn(TurnRole::User, &long)];
+    result(run(compaction(&fixture, asked(), messages)).await);
+    assert!(sent(&endpoint, 0).1.contains(" tokens omitted]\n"));
+    let text = "2 parts of the conversation were too long for the model's window: their beginnings and their ends alone were \
+                read.";
+    assert_eq!(too_long(&fixture), [text]);
 }
 
 #[tokio::test]

@@ -137,6 +137,38 @@ async fn a_pruned_result_is_read_again() {
 }
 
 #[tokio::test]
+async fn what_could_not_be_kept_is_not_offered_again() {
+    let reads = |n: usize| calls(&[("read_file", &json!({ "path": format!("{n}.txt"), "limit": 200 }).to_string())]);
+    let again = calls(&[("read_output", r#"{"callId":"c0","offset":2,"limit":1}"#)]);
+    let endpoint = ScriptedProvider::start((0..14).map(reads).chain([again, says("Done.")]).collect()).await;
+    let mut fixture = Fixture::new(&endpoint);
+    (fixture.agent.context_window, fixture.agent.max_steps) = (Some(40_000), 60);
+    with_files(&fixture, 14);
+    // So much was kept that there is room for two of these results.
+    let folder = fixture.home.artifacts(fixture.task.as_str());
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let kept = std::fs::File::create(folder.join(".result-1-others.txt")).expect("a file");
+    kept.set_len((256 << 20) - 25_000).expect("a sparse file");
+    result(run(fixture.run("x")).await);
+    let sent = messages(&endpoint, 14);
+    let lines =
+        sent.iter().filter(|message| message["role"] == "tool").filter_map(|message| message["content"].as_str());
+    let lines: Vec<&str> = lines.filter(|text| text.starts_with("[tool: read_file(")).collect();
+    let named: Vec<&str> = lines.iter().filter(|line| line.contains("callId ")).copied().collect();
+    assert!(lines.len() > 5 && named.len() == 2 && named[..] == lines[..2], "{lines:#?}");
+    assert!(!json!(sent).to_string().contains("reads all of it"), "{sent:#?}");
+    let results = fixture.results();
+    assert!(results[14].1 && results[14].2.starts_with("     2\tfile 0, line 1,"), "{:?}", results[14]);
+    let told = fixture.events().into_iter().find_map(|event| match event {
+        AgentStreamEvent::Notice { level: NoticeLevel::Warning, text } => Some(text),
+        _ => None,
+    });
+    let told = told.expect("people are told");
+    let end = " of these results cannot be read again: 256 MiB of results are kept already.";
+    assert!(told.contains(" results became lines") && told.ends_with(end), "{told}");
+}
+
+#[tokio::test]
 async fn a_task_goes_on_after_a_restart_with_what_was_left() {
     let endpoint = ScriptedProvider::start((0..8).map(reads).chain([says("Done.")]).collect()).await;
     let mut fixture = Fixture::new(&endpoint);

@@ -21,7 +21,7 @@ pub struct PinChange {
 
 /// Pins a message or a call, or takes the pin away. What is so already stays as it is.
 pub async fn set(board: &Board, team: &TeamId, by: &By, session: &SessionId, change: PinChange) -> Result<()> {
-    {
+    if change.pinned {
         // Looked up before the change: a message may have many calls, and what it has stays.
         let mut tx = board.db.reader_of(team).await?;
         if !pins::is_there(&mut tx, session, (&change.message, change.call.as_deref())).await? {

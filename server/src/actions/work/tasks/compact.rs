@@ -1,6 +1,7 @@
 //! Compaction: a task that is no work has its viber's model summarize a session's older turns, note what should be kept for
 //! long, or write what another session begins with. The Board applies the summary; people can undo it.
 
+mod ahead;
 mod ended;
 mod percent;
 
@@ -9,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use protocol::{Capability, SessionId, TaskId, TeamId, tokens};
 use serde_json::json;
 
+use self::ahead::{DecidedAhead, PastBasis};
 use super::submit::NewTask;
 use crate::{
     actions::{AfterCommit, dispatch},
@@ -21,7 +23,7 @@ use crate::{
     domain::{
         By, Session, Task, TaskKind,
         context::{
-            PlanReason, PlanSettings, SessionPast, Summary,
+            PlanSettings, SessionPast, Summary,
             compaction::{self, Carried, Compaction, RestOfRequest, StandingTurns},
             plan,
         },
@@ -31,6 +33,8 @@ use crate::{
     state::Board,
 };
 
+pub(in crate::actions) use ahead::{ComingTask, Foreseen, compact_first, foresee};
+pub(super) use ended::check_stands;
 pub use ended::{Applied, apply_edited, outcome, undo};
 pub(in crate::actions) use ended::{compaction_ended, transfer_failed};
 pub use percent::{set_percent, set_team_percent};
@@ -86,6 +90,17 @@ pub enum Compacting {
     Task(Box<Task>),
 }
 
+/// What is to be done for somebody who wants something done with a conversation.
+#[derive(Clone, Debug)]
+enum StartDecision {
+    /// Nothing was said.
+    Empty,
+    Nothing {
+        tokens: u64,
+    },
+    Do(Box<Compaction>),
+}
+
 /// What a compaction has come to.
 #[derive(Clone, Debug)]
 pub enum CompactionOutcome {
@@ -109,7 +124,7 @@ pub enum CompactionOutcome {
     },
 }
 
-/// Starts it. While one of its kind runs there is no second one: its task is returned.
+/// Starts it. While one of its kind runs there is no second one: its task is returned, also where it has ended just now.
 pub async fn start(
     board: &Board,
     team: &TeamId,
@@ -124,11 +139,17 @@ pub async fn start(
     if asked.keep.is_some_and(|keep| !(1..=MAX_STANDING_TURNS).contains(&keep)) {
         return Err(bad("keep is 1 to 1,000 turns"));
     }
-    let asked = Arc::new((session.clone(), asked));
+    let newest = board.db.reader_of(team).await?.query(db::tasks::newest_of_session_query(session)).await?;
+    // The first that may have been asked for at the same time.
+    let since = newest.as_ref().map_or(0, |task| task.message_seq + u64::from(task.state.is_final()));
+    let (decides, model) = (asked.clone(), newest.as_ref().and_then(Task::model_asked).map(str::to_owned));
+    let decide = move |now: &SessionPast, noted| decides.decided(now, noted);
+    let decided = ahead::look(board, team, session, model, decide).await?;
+    let asked = Arc::new((session.clone(), asked, (decided, since)));
     let (made, after) = board
         .change(team, by, move |tx| {
             let asked = asked.clone();
-            Box::pin(async move { asked.1.run(tx, &asked.0).await })
+            Box::pin(async move { asked.1.run(tx, &asked.0, &asked.2).await })
         })
         .await?;
     after.publish(board, team);
@@ -145,7 +166,7 @@ pub async fn start_and_wait(
 ) -> Result<Compacting> {
     let mut news = board.hub.subscribe(team);
     let task = match start(board, team, by, session, asked).await? {
-        Compacting::Task(task) if board.hub.is_connected(&task.viber_id) => task,
+        Compacting::Task(task) if !task.state.is_final() && board.hub.is_connected(&task.viber_id) => task,
         made => return Ok(made),
     };
     let ended = async {
@@ -168,7 +189,12 @@ pub async fn start_and_wait(
 }
 
 impl NewCompaction {
-    async fn run(&self, tx: &mut Change<'_>, id: &SessionId) -> Result<(Compacting, AfterCommit)> {
+    async fn run(
+        &self,
+        tx: &mut Change<'_>,
+        id: &SessionId,
+        (decided, since): &(Option<DecidedAhead<StartDecision>>, u64),
+    ) -> Result<(Compacting, AfterCommit)> {
         let mut after = AfterCommit::default();
         // Behind the session's lock no task begins meanwhile.
         if !db::sessions::lock(tx, id).await? {
@@ -191,18 +217,44 @@ impl NewCompaction {
         if !open.is_empty() || db::tasks::is_busy(tx, id).await? {
             return Err(Error::conflict("running", "a task of the session has not ended: wait for it, or stop it"));
         }
-        can_compact(tx, &session).await?;
-        let now = db::contexts::session_past(tx, &session, PastExtent::Compaction, ALL_SEQS).await?;
-        if now.past.is_empty() {
-            return Err(Error::conflict("empty", "nothing was said in this session yet"));
+        let newest = tx.query(db::tasks::newest_of_session_query(id)).await?;
+        if let Some(other) = newest.as_ref().filter(|task| task.message_seq >= *since && task.kind == self.kind)
+            && self.is_like(&of_task(other)?)
+        {
+            return Ok((Compacting::Task(Box::new(other.clone())), after));
         }
-        let tokens = now.settings.budget.fixed + plan(&now.past, &now.settings).total;
-        let noted = summaries::noted(tx, id).await?;
-        let Some(compaction) = self.decide(&now, &now.settings, noted) else {
-            return Ok((Compacting::Nothing { tokens }, after));
+        can_compact(tx, &session).await?;
+        let basis = PastBasis::of(tx, &session).await?;
+        let decided = match decided.as_ref().and_then(|decided| decided.on(&basis)) {
+            Some(decided) => decided,
+            None => {
+                let model = newest.as_ref().and_then(Task::model_asked);
+                let extent = (PastExtent::Compaction, ALL_SEQS);
+                let now = db::contexts::session_past(tx, &session, extent, model).await?;
+                self.decided(&now, basis.noted)
+            }
         };
-        let task = insert(tx, id, (self.kind, self.goal()), &compaction, &mut after).await?;
-        Ok((Compacting::Task(Box::new(task)), after))
+        match decided {
+            StartDecision::Empty => Err(Error::conflict("empty", "nothing was said in this session yet")),
+            StartDecision::Nothing { tokens } => Ok((Compacting::Nothing { tokens }, after)),
+            StartDecision::Do(compaction) => {
+                let task = insert(tx, id, (self.kind, self.goal()), &compaction, &mut after).await?;
+                Ok((Compacting::Task(Box::new(task)), after))
+            }
+        }
+    }
+
+    fn decided(&self, now: &SessionPast, noted: u64) -> StartDecision {
+        if now.past.newest().is_none() {
+            return StartDecision::Empty;
+        }
+        match self.decide(now, &now.settings, noted) {
+            Some(compaction) => StartDecision::Do(Box::new(compaction)),
+            None => {
+                let tokens = now.settings.budget.fixed + plan(&now.past, &now.settings).total;
+                StartDecision::Nothing { tokens }
+            }
+        }
     }
 
     /// Whether one that runs does what is asked for.
@@ -230,17 +282,28 @@ impl NewCompaction {
             resubmits: self.resubmits.clone(),
             replaced: compaction::tokens_of_all(&now.past),
             longest: compaction::LONGEST_TRANSFER_TOKENS.min(settings.summary_room()).max(1),
+            carried: Some(settings.summary_room()),
+            pinned: None,
             before: settings.budget.fixed + plan(&now.past, settings).total,
             rest: RestOfRequest::bare(settings),
         };
         match self.kind {
             TaskKind::Flush => (newest > noted).then_some(all),
-            TaskKind::Transfer => Some(Compaction {
-                notes_after: (newest > noted).then_some(noted),
-                // It stands for nothing that would be sent beside it, however short the conversation was.
-                replaced: all.replaced.max(2 * compaction::LONGEST_TRANSFER_TOKENS),
-                ..all
-            }),
+            TaskKind::Transfer => {
+                let pinned = compaction::pinned(&now.past, all.longest / 2);
+                let taken = pinned.as_ref().map_or(0, |pinned| tokens::estimate(pinned));
+                // Where a request has no room for any summary, it may be as long as any.
+                let room = all.carried.filter(|room| *room > 0).unwrap_or(compaction::LONGEST_TRANSFER_TOKENS);
+                Some(Compaction {
+                    notes_after: (newest > noted).then_some(noted),
+                    // It stands for nothing that would be sent beside it, however short the conversation was.
+                    replaced: all.replaced.max(2 * compaction::LONGEST_TRANSFER_TOKENS),
+                    longest: all.longest.saturating_sub(taken).max(1),
+                    carried: Some(room.saturating_sub(taken)),
+                    pinned,
+                    ..all
+                })
+            }
             TaskKind::Work | TaskKind::Compact => {
                 let standing = self.keep.map_or(StandingTurns::Enough, StandingTurns::Exactly);
                 let range = compaction::range(&now.past, settings, standing)?;
@@ -301,51 +364,6 @@ pub(super) async fn insert(
     db::audit::append(tx, Entry::new(verb, task.id.as_str()).detail(&detail)).await?;
     after.task(session, &task.id);
     Ok(task)
-}
-
-/// Compacts a session in which nothing runs when what is to be sent next with a goal does not fit as it should: what was said
-/// before the message `below`. `true`: the task has to wait for that.
-pub(in crate::actions) async fn compact_first(
-    tx: &mut Change<'_>,
-    id: &SessionId,
-    (goal, below): (&str, u64),
-    after: &mut AfterCommit,
-) -> Result<bool> {
-    let asked = tokens::estimate(goal);
-    if !db::contexts::may_need_compaction(tx, id, asked).await? || !db::sessions::lock(tx, id).await? {
-        return Ok(false);
-    }
-    let Some(session) = db::sessions::load(tx, id).await? else { return Ok(false) };
-    if db::tasks::is_busy(tx, id).await? || can_compact(tx, &session).await.is_err() {
-        return Ok(false);
-    }
-    let mut now = db::contexts::session_past(tx, &session, PastExtent::Compaction, below).await?;
-    now.settings.threshold_percent = now.percent;
-    now.settings.asked = asked;
-    if matches!(plan(&now.past, &now.settings).why, PlanReason::Fits { .. }) {
-        return Ok(false);
-    }
-    let Some(range) = compaction::range(&now.past, &now.settings, StandingTurns::OnlyEnough) else { return Ok(false) };
-    let noted = summaries::noted(tx, id).await?;
-    let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
-    let compaction = Compaction {
-        up_to,
-        base: now.standing.as_ref().map(|standing| standing.task.clone()),
-        instructions: None,
-        keep: None,
-        notes_after: (up_to > noted).then_some(noted),
-        applies: true,
-        automatic: true,
-        carries: Vec::new(),
-        resubmits: None,
-        replaced,
-        longest,
-        before,
-        rest,
-    };
-    let mut board = tx.by(&By::board());
-    insert(&mut board, id, (TaskKind::Compact, "Compact the conversation"), &compaction, after).await?;
-    Ok(true)
 }
 
 /// What a compaction's viber is sent of the conversation.

@@ -3,7 +3,7 @@
 //!
 //! Each step is an attempt of its own, once, and goes on from what the attempts before it did.
 
-use protocol::{BudgetProgress, TaskError, TaskId, Usage, tokens};
+use protocol::{BudgetProgress, TaskError, TaskId, TaskLimits, Usage, tokens};
 use serde_json::json;
 
 use super::{
@@ -30,6 +30,8 @@ const MAX_SMALLER_ATTEMPTS: usize = 16;
 /// What is said of a question that is about to be asked in another session.
 const WILL_MOVE: &str = "It is asked again in a new session with a summary of this one, as soon as that is written.";
 
+/// What is said of one whose task has nothing left to spend there.
+const USED_UP: &str = "It is not asked again in a new session, because its budget is used up. ";
 const SHORTEN: &str = "Shorten the largest part, or choose a model with a larger window.";
 
 /// Tries a task once more whose attempt has just failed because its request was too long. Where nothing is left to be tried,
@@ -47,7 +49,8 @@ pub(in crate::actions) async fn try_smaller(
     }
     let Some(session) = db::sessions::load(tx, &task.session_id).await? else { return Ok(()) };
     let below = task.message_seq + 1;
-    let now = db::contexts::session_past(tx, &session, PastExtent::Compaction, below).await?;
+    let extent = (PastExtent::Compaction, below);
+    let now = db::contexts::session_past(tx, &session, extent, task.model_asked()).await?;
     let can_compact = compact::can_compact(tx, &session).await.is_ok();
     let (window, budget) = (told_window(error), told_budget(error));
     let failed = FailedRequest { task, session, now, window, budget, can_compact };
@@ -131,13 +134,16 @@ impl FailedRequest {
 
     /// Moves the question to a new session where that leaves something behind, and says what the request consists of.
     async fn give_up(&self, tx: &mut Change<'_>, error: &TaskError, after: &mut AfterCommit) -> Result<()> {
-        let moves = self.can_compact && self.now.past.has_earlier_turns() && self.ask_elsewhere(tx, after).await?;
+        let may_move = self.can_compact && self.now.past.has_earlier_turns();
+        let has_budget = !may_move || limits_left(tx, &self.task, self.budget.as_ref()).await?.is_some();
+        let moves = may_move && has_budget && self.ask_elsewhere(tx, after).await?;
         let reported = self.now.reported.as_ref().filter(|reported| reported.task_id == self.task.id);
         let largest = reported.map(|reported| reported.report().largest(tokens::estimate(&self.task.goal)));
         let largest = largest.filter(|parts| !parts.is_empty()).map(|parts| format!("Its largest parts: {parts}. "));
         let next = match moves {
-            true => WILL_MOVE,
-            false => SHORTEN,
+            true => WILL_MOVE.to_owned(),
+            false if !has_budget => format!("{USED_UP}{SHORTEN}"),
+            false => SHORTEN.to_owned(),
         };
         let suggestion = Some(format!("{}{next}", largest.unwrap_or_default()));
         let told = TaskError { suggestion, ..error.clone() };
@@ -165,16 +171,47 @@ pub(in crate::actions) async fn not_moved(tx: &mut Change<'_>, transfer: &Task, 
     let Some(task) = db::tasks::load(tx, &asked).await?.filter(|task| task.state == TaskState::Error) else {
         return Ok(());
     };
-    let Some(error) =
-        task.error.as_ref().filter(|error| error.suggestion.as_ref().is_some_and(|s| s.contains(WILL_MOVE)))
-    else {
-        return Ok(());
-    };
-    let suggestion = error.suggestion.as_ref().map(|said| said.replace(WILL_MOVE, SHORTEN));
-    let told = TaskError { suggestion, ..error.clone() };
+    explain(tx, &task, SHORTEN, after).await
+}
+
+/// Says what became of a question that was about to be asked in another session, or that was said not to be.
+async fn explain(tx: &mut Change<'_>, task: &Task, became: &str, after: &mut AfterCommit) -> Result<()> {
+    let Some(error) = &task.error else { return Ok(()) };
+    let said = error.suggestion.as_deref().unwrap_or_default();
+    let Some((largest, _)) = said.split_once(WILL_MOVE).or_else(|| said.split_once(SHORTEN)) else { return Ok(()) };
+    let told = TaskError { suggestion: Some(format!("{largest}{became}")), ..error.clone() };
     db::tasks::explain(tx, &task.id, task.attempt, &told).await?;
     after.task(&task.session_id, &task.id);
     Ok(())
+}
+
+/// What a task may still spend of its limits and its team's where its question is asked again; `None`: of one of them nothing
+/// is left.
+async fn limits_left(tx: &mut Change<'_>, task: &Task, budget: Option<&BudgetProgress>) -> Result<Option<TaskLimits>> {
+    let limits = task.limits.smallest(&db::approvals::settings::load(tx).await?.limits);
+    // Of an attempt that does not say, as far as those before it had come.
+    let before = task.smaller.last().and_then(|smaller| smaller.budget.as_ref());
+    Ok(rest_of(limits, &budget.or(before).cloned().unwrap_or_default(), &task.usage))
+}
+
+fn rest_of(limits: TaskLimits, budget: &BudgetProgress, spent: &Usage) -> Option<TaskLimits> {
+    let granted = &budget.granted;
+    let count = |limit: Option<u32>, granted: Option<u32>, spent: u32| {
+        limit.map(|limit| limit.saturating_add(granted.unwrap_or(0)).saturating_sub(spent))
+    };
+    let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
+    let rest = TaskLimits {
+        steps: count(limits.steps, granted.steps, spent.model_calls),
+        tool_calls: count(limits.tool_calls, granted.tool_calls, spent.tool_calls),
+        minutes: count(limits.minutes, granted.minutes, budget.worked_seconds / 60),
+        tokens: limits.tokens.map(|limit| limit.saturating_add(granted.tokens.unwrap_or(0)).saturating_sub(tokens)),
+        cost_usd: limits.cost_usd.map(|limit| limit + granted.cost_usd.unwrap_or(0.0) - spent.cost_usd.unwrap_or(0.0)),
+        on_limit: limits.on_limit,
+    };
+    let is_left = ![rest.steps, rest.tool_calls, rest.minutes].contains(&Some(0))
+        && rest.tokens != Some(0)
+        && rest.cost_usd.is_none_or(|cost| cost > 0.0);
+    is_left.then_some(rest)
 }
 
 /// Asks what a task was asked in the session that goes on from its own.
@@ -187,6 +224,10 @@ pub(super) async fn ask_again(
     let Some(task) = db::tasks::load(tx, asked).await?.filter(|task| task.state == TaskState::Error) else {
         return Ok(());
     };
+    let budget = task.error.as_ref().and_then(told_budget);
+    let Some(limits) = limits_left(tx, &task, budget.as_ref()).await? else {
+        return explain(tx, &task, &format!("{USED_UP}{SHORTEN}"), after).await;
+    };
     // Its files stay with the question that they came with; the viber has them.
     let attachments = task.payload.get("attachments").cloned().unwrap_or_else(|| json!([]));
     let new = NewTask {
@@ -195,7 +236,7 @@ pub(super) async fn ask_again(
         model: task.model_asked().map(str::to_owned),
         stream: task.stream,
         mode: task.mode,
-        limits: task.limits.clone(),
+        limits,
         leash: task.leash(),
         payload: Some(json!({ "attachments": attachments })),
         ..NewTask::default()
@@ -203,13 +244,58 @@ pub(super) async fn ask_again(
     let queued = QueuedAs { author: &task.created_by, agent: &task.agent_id, said_at: tx.now };
     let new = new.queue(tx, queued).await?;
     after.task(&session.id, &new.id);
-    if let Some(error) = &task.error {
-        let moved = format!("It was asked again in the session “{}”.", session.title);
-        let suggestion = error.suggestion.as_ref().map(|said| said.replace(WILL_MOVE, &moved));
-        let told = TaskError { suggestion, ..error.clone() };
-        db::tasks::explain(tx, &task.id, task.attempt, &told).await?;
-        after.task(&task.session_id, &task.id);
-    }
+    explain(tx, &task, &format!("It was asked again in the session “{}”.", session.title), after).await?;
     dispatch::next(tx, &session.id, after).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_spent_is_taken_from_the_limits_and_what_people_granted_is_added() {
+        let limits = TaskLimits {
+            steps: Some(5),
+            tool_calls: Some(9),
+            tokens: Some(1_000),
+            cost_usd: Some(2.0),
+            minutes: Some(3),
+            on_limit: None,
+        };
+        let granted = TaskLimits { steps: Some(2), cost_usd: Some(1.0), ..TaskLimits::default() };
+        let budget = BudgetProgress { worked_seconds: 130, granted, ..BudgetProgress::default() };
+        let spent = Usage {
+            input_tokens: 600,
+            output_tokens: 100,
+            cost_usd: Some(2.5),
+            model_calls: 6,
+            tool_calls: 4,
+            ..Usage::default()
+        };
+        let rest = TaskLimits {
+            steps: Some(1),
+            tool_calls: Some(5),
+            tokens: Some(300),
+            cost_usd: Some(0.5),
+            minutes: Some(1),
+            on_limit: None,
+        };
+        assert_eq!(rest_of(limits.clone(), &budget, &spent), Some(rest));
+        assert_eq!(
+            rest_of(TaskLimits::default(), &budget, &spent),
+            Some(TaskLimits::default()),
+            "what is absent stays so"
+        );
+        for used_up in [
+            Usage { model_calls: 7, ..spent.clone() },
+            Usage { tool_calls: 9, ..spent.clone() },
+            Usage { input_tokens: u64::MAX, ..spent.clone() },
+            Usage { cost_usd: Some(3.0), ..spent.clone() },
+        ] {
+            assert_eq!(rest_of(limits.clone(), &budget, &used_up), None, "{used_up:?}");
+        }
+        let late = BudgetProgress { worked_seconds: 180, ..budget };
+        assert_eq!(rest_of(limits, &late, &spent), None);
+    }
 }

@@ -8,7 +8,10 @@ use protocol::{
 };
 use serde_json::{Value, json};
 
-use super::{compact_first, placement};
+use super::{
+    compact::{ComingTask, Foreseen, compact_first, foresee},
+    placement,
+};
 use crate::{
     actions::{
         AfterCommit, artifacts, comments,
@@ -65,11 +68,13 @@ pub struct NewTask {
 
 /// Submits a task. `Ok` means that it is durable, whatever happens to the Board or the viber.
 pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: NewTask) -> Result<Task> {
-    let submit = Arc::new(check(submit)?);
+    let submit = check(submit)?;
+    let foreseen = submit.foresee(board, team).await?;
+    let submit = Arc::new((submit, foreseen));
     let (task, after) = board
         .change(team, by, move |tx| {
             let submit = submit.clone();
-            Box::pin(async move { submit.run(tx).await })
+            Box::pin(async move { submit.0.run(tx, submit.1.as_ref()).await })
         })
         .await?;
     crate::fault::at("submit::before_wake");
@@ -121,8 +126,14 @@ pub(super) struct QueuedAs<'a> {
 }
 
 impl NewTask {
+    /// Finds out, before that change, whether its session has to be compacted first.
+    pub(super) async fn foresee(&self, board: &Board, team: &TeamId) -> Result<Option<Foreseen>> {
+        let Some(session) = &self.session else { return Ok(None) };
+        foresee(board, team, session, (&self.goal, self.model.as_deref())).await.map(Some)
+    }
+
     /// Stores it in a change of the caller's.
-    pub(super) async fn run(&self, tx: &mut Change<'_>) -> Result<(Task, AfterCommit)> {
+    pub(super) async fn run(&self, tx: &mut Change<'_>, foreseen: Option<&Foreseen>) -> Result<(Task, AfterCommit)> {
         if let Some(task) = self.answered_before(tx).await? {
             return Ok((task, AfterCommit::default()));
         }
@@ -131,7 +142,8 @@ impl NewTask {
         }
         let mut after = AfterCommit::default();
         if let Some(session) = &self.session {
-            compact_first(tx, session, (&self.goal, db::contexts::ALL_SEQS), &mut after).await?;
+            let coming = ComingTask { goal: &self.goal, model: self.model.as_deref(), below: db::contexts::ALL_SEQS };
+            compact_first(tx, session, coming, foreseen, &mut after).await?;
         }
         let (session, seq, busy, rules) = match &self.session {
             Some(id) => {

@@ -10,6 +10,7 @@ use protocol::{Attachment, Capability, InjectionPoint, MessageId, TaskId, TeamId
 use serde_json::{Value, json};
 
 use super::{
+    compact::Foreseen,
     hold,
     submit::{NewTask, named_files},
 };
@@ -106,11 +107,13 @@ pub async fn say(board: &Board, team: &TeamId, by: &By, said: NewMessage) -> Res
     if said.context.as_ref().is_some_and(|context| !super::submit::is_within(context, MAX_CONTEXT_LEVELS)) {
         return Err(Error::unacceptable("too_deep", "context nests deeper than 32 levels"));
     }
-    let said = Arc::new(NewMessage { task: super::submit::check(said.task)?, ..said });
+    let said = NewMessage { task: super::submit::check(said.task)?, ..said };
+    let foreseen = said.task.foresee(board, team).await?;
+    let said = Arc::new((said, foreseen));
     let (outcome, after) = board
         .change(team, by, move |tx| {
             let said = said.clone();
-            Box::pin(async move { said.run(tx).await })
+            Box::pin(async move { said.0.run(tx, said.1.as_ref()).await })
         })
         .await?;
     after.publish(board, team);
@@ -118,7 +121,7 @@ pub async fn say(board: &Board, team: &TeamId, by: &By, said: NewMessage) -> Res
 }
 
 impl NewMessage {
-    async fn run(&self, tx: &mut Change<'_>) -> Result<(Said, AfterCommit)> {
+    async fn run(&self, tx: &mut Change<'_>, foreseen: Option<&Foreseen>) -> Result<(Said, AfterCommit)> {
         let session = self.task.session.as_ref().ok_or(Error::NotFound)?;
         if let Some(said) = self.said_before(tx).await? {
             return Ok((said, AfterCommit::default()));
@@ -153,7 +156,7 @@ impl NewMessage {
                 }
             }
         };
-        let (next, mut after) = self.task.run(tx).await?;
+        let (next, mut after) = self.task.run(tx, foreseen).await?;
         if let Some(task) = &running {
             let can = capabilities(tx, task).await?;
             self.go_on(tx, task, &can, &mut after).await?;

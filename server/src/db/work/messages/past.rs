@@ -7,14 +7,15 @@ use crate::{
     db::{DbError, Query, Row, TeamTx},
     domain::{
         MessageRole, Part, TaskState,
-        context::{Exchange, Past, PastMessage, pins::MAX_PINS},
+        context::{Exchange, Past, PastMessage, TakenBytes, pins::MAX_PINS},
     },
 };
 
 /// Text that is read at once: more than any window holds of it.
 const MAX_TEXT_BYTES: u64 = 4 * 1024 * 1024;
-/// Bytes of all that is read at once: of calls and results behind so much newer ones nothing is read.
-const MAX_BYTES: u64 = 32 * 1024 * 1024;
+/// Bytes of all that is read at once, and in all: of calls and results behind so much newer ones nothing is read.
+const MAX_PAGE_BYTES: u64 = 32 * 1024 * 1024;
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// Turns that are read at first, and at a time after that.
 const FIRST_TURNS: u64 = 16;
 const MORE_TURNS: u64 = 64;
@@ -47,11 +48,11 @@ pub async fn read(
             break;
         };
         wanted = MORE_TURNS;
-        page = tx.query(query(ANY, PastRange { below, ..range }, wanted)).await?;
+        page = tx.query(query(ANY, PastRange { below, ..range }, wanted, past.taken())).await?;
     }
     // Those that were taken already are not older.
     if let Some(below) = past.pinned_before().into_iter().max().map(|place| place.saturating_add(1)) {
-        let pinned = tx.query(query(PINNED, PastRange { below, ..range }, MAX_PINS)).await?;
+        let pinned = tx.query(query(PINNED, PastRange { below, ..range }, MAX_PINS, TakenBytes::default())).await?;
         pinned.into_iter().for_each(|turn| past.take_pinned(turn));
     }
     Ok(())
@@ -59,7 +60,7 @@ pub async fn read(
 
 /// The query for the newest page, to be sent together with others.
 pub fn newest_query(range: PastRange<'_>) -> Query<Vec<Exchange>> {
-    query(ANY, range, FIRST_TURNS)
+    query(ANY, range, FIRST_TURNS, TakenBytes::default())
 }
 
 // An attempt that goes on from others, three at most, is one answer with them; a question belongs to attempt 0. Asked for one
@@ -95,10 +96,11 @@ const PINNED: &str = turns!(
      AND k.message_id = q.message_id WHERE q.team_id = $1 AND q.session_id = $2) "
 );
 
-/// The newest turns of a range with the answers of their newest attempts, newest first.
-fn query(sql: &'static str, range: PastRange<'_>, turns: u64) -> Query<Vec<Exchange>> {
+/// The newest turns of a range with the answers of their newest attempts, newest first. `taken`: what was read before them.
+fn query(sql: &'static str, range: PastRange<'_>, turns: u64, taken: TakenBytes) -> Query<Vec<Exchange>> {
     let PastRange { session, below, until } = range;
-    Query::new(sql, args![session, below, until, turns, MAX_TEXT_BYTES, MAX_BYTES], |answer| exchanges(&answer.rows))
+    let all = MAX_PAGE_BYTES.min(MAX_BYTES.saturating_sub(taken.words + taken.calls));
+    Query::new(sql, args![session, below, until, turns, MAX_TEXT_BYTES, all], |answer| exchanges(&answer.rows))
 }
 
 /// Groups rows of parts into turns.

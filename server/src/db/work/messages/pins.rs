@@ -1,6 +1,6 @@
 //! Messages and calls that people pinned: they stay in their session's requests.
 
-use protocol::{Instant, MessageId, SessionId};
+use protocol::{Instant, MessageId, SessionId, TaskId};
 
 use crate::{
     args,
@@ -29,13 +29,16 @@ pub async fn list(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Pin>, 
     tx.rows(LIST, args![session, MAX_PINS]).await?.iter().map(pin).collect()
 }
 
-/// Whether a session has this message, or a message with this call.
+/// Whether a session's requests may carry this message, or a message with this call: of what is no work, and of attempts that
+/// were started over, they carry nothing.
 pub async fn is_there(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
     (message, call): (&MessageId, Option<&str>),
 ) -> Result<bool, DbError> {
-    let known = "SELECT 1 AS found FROM messages WHERE team_id = $1 AND session_id = $2 AND message_id = $3";
+    let known = "SELECT 1 AS found FROM messages m JOIN tasks t ON t.team_id = m.team_id AND t.task_id = m.task_id \
+                 WHERE m.team_id = $1 AND m.session_id = $2 AND m.message_id = $3 AND t.kind = 'work' \
+                 AND (m.attempt = 0 OR m.attempt >= COALESCE(t.goes_on_from, t.attempt))";
     if tx.row(known, args![session, message]).await?.is_none() {
         return Ok(false);
     }
@@ -82,6 +85,13 @@ pub async fn remove(
 ) -> Result<bool, DbError> {
     let sql = "DELETE FROM pins WHERE team_id = $1 AND session_id = $2 AND message_id = $3 AND call_id = $4";
     Ok(tx.execute(sql, args![session, message, call.unwrap_or_default()]).await? > 0)
+}
+
+/// Takes away the pins of everything that the attempts of a task answered. Returns how many there were.
+pub async fn remove_of_answers(tx: &mut TeamTx<'_>, session: &SessionId, task: &TaskId) -> Result<u64, DbError> {
+    let sql = "DELETE FROM pins WHERE team_id = $1 AND session_id = $2 AND message_id IN (SELECT m.message_id \
+               FROM messages m WHERE m.team_id = $1 AND m.session_id = $2 AND m.task_id = $3 AND m.attempt > 0)";
+    tx.execute(sql, args![session, task]).await
 }
 
 fn pin(row: &Row) -> Result<Pin, DbError> {

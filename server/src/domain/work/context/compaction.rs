@@ -1,13 +1,18 @@
 //! Compaction: which of a session's older turns a summary takes the place of, and what is told to whoever writes it. The turns
 //! themselves stay.
 
-use protocol::{CompactRequest, TaskId, Turn, TurnPart, TurnRole, context::marked_summary, prune::ResultCaps, tokens};
+use protocol::{
+    CompactRequest, TaskId, Turn, TurnPart, TurnRole,
+    context::marked_summary,
+    prune::{self, ResultCaps},
+    tokens,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
     ContextPlan, Past, PlanSettings, PlannedMessage,
     form::{Caps, FormedExchange},
-    past::words_cost,
+    past::{PieceBody, words_cost},
     plan::{TurnsWriter, left_out, plan, shares},
     scaled,
 };
@@ -27,8 +32,14 @@ const MAX_SUMMARY_TOKENS: u64 = 4_096;
 pub const LONGEST_TRANSFER_TOKENS: u64 = 2_048;
 /// Most tokens of evidence and of pinned results that the summary is made of; of other results a line is.
 const MAX_RESULT_TOKENS: u64 = 500;
+/// Longest summary, bytes.
+pub const MAX_SUMMARY_BYTES: usize = 64 * 1024;
+/// What stands before pins at the end of a summary.
+const PINNED_HEADING: &str = "\n\n### Pinned";
 /// Windows that what is summarized at once fills at most: older turns are left out of the summary.
-pub const MAX_COMPACTED_WINDOWS: u64 = 4;
+const MAX_COMPACTED_WINDOWS: u64 = 4;
+/// Most tokens of a past that are read for it, however large a viber says that its window is.
+const MAX_READ_TOKENS: u64 = 4_000_000;
 
 /// Shares of what a conversation may take that are offered as the one from which on it is compacted by itself, percent.
 pub const OFFERED_PERCENTS: [u64; 4] = [40, 50, 60, 70];
@@ -73,6 +84,12 @@ pub struct Compaction {
     /// Estimated tokens of what the summary takes the place of, and most of the summary.
     pub replaced: u64,
     pub longest: u64,
+    /// Most tokens of a summary that a request carries whole; `None`: about a quarter more than `longest`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub carried: Option<u64>,
+    /// What is pinned, for the end of a summary that another session begins with.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub pinned: Option<String>,
     /// Tokens of the next request without it.
     pub before: u64,
     /// What that request consists of beside the summary.
@@ -125,6 +142,8 @@ impl Compaction {
             resubmits: None,
             replaced: 0,
             longest: 0,
+            carried: None,
+            pinned: None,
             before: 0,
             rest: RestOfRequest { fixed: 0, standing: 0, estimate_percent: as_estimated() },
         }
@@ -138,6 +157,19 @@ impl Compaction {
     /// Whether a summary is shorter than what it takes the place of.
     pub fn is_shorter(&self, summary: &str) -> bool {
         tokens::estimate(summary) < self.replaced
+    }
+
+    /// Whether a summary can take that place: it says something, is shorter, and is carried whole.
+    pub fn is_sound(&self, summary: &str) -> bool {
+        !summary.trim().is_empty()
+            && summary.len() <= MAX_SUMMARY_BYTES
+            && self.is_shorter(summary)
+            && tokens::estimate(summary) <= self.most()
+    }
+
+    /// Most tokens of a summary that a request carries whole.
+    pub fn most(&self) -> u64 {
+        self.carried.unwrap_or(self.longest.saturating_add(self.longest / 4))
     }
 
     /// What its viber is asked for.
@@ -252,6 +284,43 @@ pub fn to_each_turn(past: &Past, settings: &PlanSettings, next: &ContextPlan) ->
         }
     }
     found
+}
+
+/// Most tokens of a past that are read for a summary that an agent with this window writes.
+pub fn readable(window: u64) -> u64 {
+    window.saturating_mul(MAX_COMPACTED_WINDOWS).min(MAX_READ_TOKENS)
+}
+
+/// What is pinned of a past in so many tokens, for the end of a summary that another session begins with: of more than that
+/// the newest. `None`: nothing is.
+pub fn pinned(past: &Past, most: u64) -> Option<String> {
+    let mut left = most.saturating_sub(tokens::estimate(PINNED_HEADING));
+    let mut items = Vec::new();
+    for turn in past.turns().iter().chain(past.older()).filter(|turn| turn.has_pin()) {
+        for piece in turn.pieces().collect::<Vec<_>>().into_iter().rev() {
+            let text = match &piece.body {
+                PieceBody::Call(call) if call.is_pinned => {
+                    format!("`{}` {}: {}", call.tool, prune::short_arguments(&call.args), call.result)
+                }
+                PieceBody::Words(TurnPart::Text { text }) if turn.message(piece.of).is_pinned => text.clone(),
+                _ => continue,
+            };
+            let item = tokens::head_and_tail(text.trim(), MAX_RESULT_TOKENS).replace('\n', "\n  ");
+            let item = format!("\n- {item}");
+            let cost = tokens::estimate(&item);
+            if cost > left {
+                left = 0;
+                continue;
+            }
+            left -= cost;
+            items.push(item);
+        }
+    }
+    // What was pinned in the session before that, as long as it stands in the summary.
+    let earlier = past.summary().and_then(|summary| summary.text.split_once(PINNED_HEADING)).map(|(_, items)| items);
+    items.extend(earlier.filter(|items| tokens::estimate(items) <= left).map(str::to_owned));
+    items.reverse();
+    (!items.is_empty()).then(|| format!("{PINNED_HEADING}{}", items.concat()))
 }
 
 /// Tokens of everything that a summary of the whole past is made of.

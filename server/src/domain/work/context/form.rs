@@ -140,7 +140,7 @@ impl FormedPart {
         if share == ResultShare::Text && call.args_tokens > caps.of(&call.tool) {
             args = prune::carried(&past, ResultShare::Line, caps).0;
         }
-        let is_reduced = result.len() != call.result.len() || *args != call.args;
+        let is_reduced = call.is_shortened || result.len() != call.result.len() || *args != call.args;
         let (call_id, tool, ok) = (call.id.clone(), call.tool.clone(), call.ok);
         let (args, pinned) = (args.into_owned(), call.is_pinned);
         let part = TurnPart::ToolCall { call_id, tool, args, result, ok, pinned };

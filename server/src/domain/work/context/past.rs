@@ -14,6 +14,10 @@ use crate::domain::{MessageRole, Part, TaskState};
 
 /// Tokens that a part takes beside its text.
 const PART_TOKENS: u64 = 4;
+/// Bytes of calls with their results that are kept as they were; of older calls a line is.
+pub(super) const MAX_WHOLE_CALLS_BYTES: u64 = 32 * 1024 * 1024;
+/// Bytes of what was said that are kept: of turns behind so much text nothing is.
+pub(super) const MAX_WORDS_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A session's past, read from its newest turn on until no older one can be carried.
 #[derive(Clone, Debug)]
@@ -29,12 +33,30 @@ pub struct Past {
     /// The most that a plan may take, and the least that these turns take, tokens.
     room: u64,
     least: u64,
+    taken: TakenBytes,
+}
+
+/// Bytes of the turns that were taken, as they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenBytes {
+    pub words: u64,
+    /// Calls with their results.
+    pub calls: u64,
 }
 
 impl Past {
     /// Nothing yet, to be read for plans of at most `room` tokens.
     pub fn new(room: u64, pins: Pins, summary: Option<Summary>) -> Self {
-        Self { turns: Vec::new(), older: Vec::new(), pins, summary, is_whole: false, room, least: 0 }
+        Self {
+            turns: Vec::new(),
+            older: Vec::new(),
+            pins,
+            summary,
+            is_whole: false,
+            room,
+            least: 0,
+            taken: TakenBytes::default(),
+        }
     }
 
     /// Takes the next older turn. `false` when no older one is needed.
@@ -43,10 +65,25 @@ impl Past {
             self.is_whole = true;
             return false;
         }
-        let turn = PastExchange::of(exchange, &self.pins);
+        let turn = self.prepared(exchange);
         self.least += turn.least();
         self.turns.push(turn);
-        self.least <= self.room
+        self.least <= self.room && self.taken.words <= MAX_WORDS_BYTES
+    }
+
+    fn prepared(&mut self, exchange: Exchange) -> PastExchange {
+        let mut turn = PastExchange::of(exchange, &self.pins);
+        self.taken.words += turn.words_bytes();
+        self.taken.calls += turn.calls().map(|call| call.bytes).sum::<u64>();
+        if self.taken.calls > MAX_WHOLE_CALLS_BYTES {
+            turn.shorten_calls();
+        }
+        turn
+    }
+
+    /// How much was taken.
+    pub fn taken(&self) -> TakenBytes {
+        self.taken
     }
 
     /// There is no older turn.
@@ -63,7 +100,7 @@ impl Past {
         let summary = Some(Summary { text: String::new(), up_to });
         let least = newer.iter().map(PastExchange::least).sum();
         let older = pinned.chain(self.older.iter().cloned()).collect();
-        Self { turns: newer, older, pins: self.pins.clone(), summary, is_whole: true, room: self.room, least }
+        Self { turns: newer, older, pins: self.pins.clone(), summary, is_whole: true, least, ..*self }
     }
 
     /// Where the turns begin that have pins and are older than what was taken.
@@ -73,12 +110,8 @@ impl Past {
 
     /// Takes the next older one of these.
     pub fn take_pinned(&mut self, exchange: Exchange) {
-        self.older.push(PastExchange::of(exchange, &self.pins));
-    }
-
-    /// Whether nothing was said, as far as it is carried.
-    pub fn is_empty(&self) -> bool {
-        self.turns.is_empty() && self.summary.is_none()
+        let turn = self.prepared(exchange);
+        self.older.push(turn);
     }
 
     /// Seq of the newest question.
@@ -167,9 +200,22 @@ pub(super) struct MadeCall {
     pub(super) result: String,
     pub(super) ok: bool,
     pub(super) is_pinned: bool,
+    /// Bytes of both as they came.
+    pub(super) bytes: u64,
+    /// A line is left of it.
+    pub(super) is_shortened: bool,
 }
 
 impl MadeCall {
+    /// Leaves what a request carries of it that keeps a line of its result.
+    fn shorten(&mut self) {
+        let (args, result) = prune::carried(&self.as_past(), ResultShare::Line, &ResultCaps::default());
+        let is_shortened = result != self.result || *args != self.args;
+        let args = args.into_owned();
+        self.args_tokens = tokens::estimate(&args.to_string());
+        (self.args, self.result, self.is_shortened) = (args, result, is_shortened);
+    }
+
     pub(super) fn as_past(&self) -> PastCall<'_> {
         PastCall { tool: &self.tool, args: &self.args, result: &self.result, ok: self.ok, is_pinned: self.is_pinned }
     }
@@ -224,6 +270,25 @@ impl PastExchange {
             PieceBody::Call(call) => Some(call),
             PieceBody::Words(_) => None,
         })
+    }
+
+    fn words_bytes(&self) -> u64 {
+        let bytes = |piece: &Piece| match &piece.body {
+            PieceBody::Words(TurnPart::Text { text } | TurnPart::Notice { text }) => text.len() as u64,
+            _ => 0,
+        };
+        self.pieces().map(bytes).sum()
+    }
+
+    /// Leaves a line of each call that is not pinned.
+    fn shorten_calls(&mut self) {
+        for piece in self.turns.iter_mut().flat_map(|turn| &mut turn.pieces) {
+            if let PieceBody::Call(call) = &mut piece.body
+                && !call.is_pinned
+            {
+                call.shorten();
+            }
+        }
     }
 
     /// Tokens when nothing but a line is left of its calls.
@@ -296,10 +361,21 @@ impl TurnsBuilder {
                         Some(Fate::Answered(result, ok)) => (tool_result::text(&result), ok),
                         None => ("The task ended before the result.".to_owned(), false),
                     };
-                    let args_tokens = tokens::estimate(&args.to_string());
+                    let written = args.to_string();
+                    let (args_tokens, bytes) = (tokens::estimate(&written), (written.len() + result.len()) as u64);
                     let is_pinned = is_pinned(&call_id);
-                    let call = MadeCall { id: call_id, tool, args, args_tokens, result, ok, is_pinned };
-                    self.piece(TurnRole::Assistant, of, PieceBody::Call(call));
+                    let made = MadeCall {
+                        id: call_id,
+                        tool,
+                        args,
+                        args_tokens,
+                        result,
+                        ok,
+                        is_pinned,
+                        bytes,
+                        is_shortened: false,
+                    };
+                    self.piece(TurnRole::Assistant, of, PieceBody::Call(made));
                 }
                 _ => self.is_open = false,
             }

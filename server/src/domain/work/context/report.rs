@@ -2,12 +2,14 @@
 
 use protocol::{
     Instant, UsageSource,
-    context::{ESTIMATE_PERCENT, Layer, WindowSource},
+    context::{ContextWindow, ESTIMATE_PERCENT, Layer, WindowSource},
     text::head,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
+
+use super::MAX_WINDOW_TOKENS;
 
 /// Layers, and items of one, that are kept.
 const MAX_LAYERS: usize = 32;
@@ -124,6 +126,12 @@ impl ContextReport {
     /// does not say.
     pub fn percent_of(&self, model: &str) -> Option<u64> {
         self.estimate_percent.filter(|_| self.model.as_deref() == Some(model))
+    }
+
+    /// The window of `model`; `None`: this is not about that model, or does not say.
+    pub fn window_of(&self, model: &str) -> Option<ContextWindow> {
+        let tokens = self.window.filter(|_| self.model.as_deref() == Some(model))?.min(MAX_WINDOW_TOKENS);
+        Some(ContextWindow { tokens, source: self.window_source.unwrap_or(WindowSource::Assumed), at: self.window_at })
     }
 
     /// Tokens of all that is not history, results and files; `None` while no layers are known.

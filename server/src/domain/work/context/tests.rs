@@ -8,7 +8,10 @@ use protocol::{
 };
 use serde_json::{Value, json};
 
-use super::{past::cost, *};
+use super::{
+    past::{MAX_WHOLE_CALLS_BYTES, MAX_WORDS_BYTES, PastExchange, cost},
+    *,
+};
 
 fn message(n: i64) -> MessageId {
     format!("msg_{n:032x}").parse().expect("an id")
@@ -277,6 +280,60 @@ fn estimates_are_scaled_as_the_provider_of_the_sessions_own_model_counts() {
     };
     let (fewer, usual, more) = (carried(200), carried(100), carried(50));
     assert!(fewer * 2 <= usual + 2 && usual * 2 <= more + 2 && fewer > 2, "{fewer} {usual} {more}");
+}
+
+#[test]
+fn a_model_that_is_asked_for_has_the_window_that_is_known_of_it_and_its_agents_caps() {
+    let caps = ResultCaps { tokens: 300, ..ResultCaps::default() };
+    let agent = |id: &str, model: &str, window| AgentInfo {
+        id: id.into(),
+        model: model.into(),
+        context_window: window,
+        results: (id == "own").then(|| caps.clone()),
+        ..AgentInfo::default()
+    };
+    let agents = [
+        agent("own", "a/own", Some(100_000)),
+        agent("bare", "a/large", None),
+        agent("other", "a/large", Some(400_000)),
+    ];
+    let report = json!({ "model": "a/new", "window": 64_000, "windowSource": "provider" });
+    let reported = RequestContext::reported(TaskId::new(1), 1, &report, Instant(1));
+    let asked = |model: Option<&str>| {
+        let limits = ModelLimits::asked(&agents, "own", model, Some(&reported));
+        assert_eq!(limits.caps, caps, "{model:?}");
+        (limits.name.unwrap_or_default(), limits.window.tokens, limits.window.source)
+    };
+    let configured = WindowSource::Configured;
+    assert_eq!(asked(None), ("a/own".into(), 100_000, configured));
+    assert_eq!(asked(Some("a/own")), ("a/own".into(), 100_000, configured));
+    assert_eq!(asked(Some("a/large")), ("a/large".into(), 400_000, configured));
+    assert_eq!(asked(Some("a/new")), ("a/new".into(), 64_000, WindowSource::Provider));
+    assert_eq!(asked(Some("a/unknown")), ("a/unknown".into(), 32_768, WindowSource::Assumed));
+}
+
+#[test]
+fn of_calls_behind_many_bytes_of_newer_ones_lines_are_left() {
+    let whole = "a line of the file\n".repeat(60_000);
+    let read = |n: usize| call(&format!("c{n}"), "read_file", json!({ "path": format!("{n}.rs") }), json!(whole));
+    let turns: Vec<_> = (0..40).map(|n| exchange(n, "Go on", read(n))).collect();
+    let past = past(&turns, 10_000_000, Pins::from_iter([pinned(2, Some("c2"))]), None);
+    let results: Vec<&str> =
+        past.turns().iter().flat_map(PastExchange::calls).map(|call| call.result.as_str()).collect();
+    let (kept, lines): (Vec<&str>, Vec<&str>) = results.iter().copied().partition(|result| result.len() == whole.len());
+    assert_eq!(results.len(), 40, "all of them are there");
+    assert!(kept.len() as u64 * whole.len() as u64 <= MAX_WHOLE_CALLS_BYTES + whole.len() as u64, "{}", kept.len());
+    assert!(kept.len() > 20 && results[37].len() == whole.len(), "the newest, and what is pinned");
+    assert!(lines.iter().all(|line| line.starts_with("[tool: read_file(") && line.len() < 100), "{lines:?}");
+    assert!(past.is_whole());
+}
+
+#[test]
+fn behind_many_bytes_of_text_no_turn_is_read() {
+    let turns: Vec<_> = (0..30).map(|n| exchange(n, "Go on", vec![Part::text(" ".repeat(1024 * 1024))])).collect();
+    let past = past(&turns, u64::MAX, Pins::default(), None);
+    let bytes = past.taken().words;
+    assert!((MAX_WORDS_BYTES..MAX_WORDS_BYTES + 2 * 1024 * 1024).contains(&bytes) && !past.is_whole(), "{bytes}");
 }
 
 #[test]

@@ -264,6 +264,9 @@ async fn reset(
         CompactionOutcome::Began { task, session } => {
             Ok((StatusCode::CREATED, Json(SessionReset { session_id: session, task_id: task })).into_response())
         }
+        CompactionOutcome::Nothing { .. } => {
+            Err(Error::conflict("empty", "nothing was said in this session yet").into())
+        }
         _ => Err(Error::Internal("a reset began no session".into()).into()),
     }
 }

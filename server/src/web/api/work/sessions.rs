@@ -176,9 +176,13 @@ async fn context(
     caller: AsViewer,
     Id(id): Id<SessionId>,
 ) -> Result<Json<ContextOverview>, Rejection> {
-    let mut tx = board.db.reader_of(&caller.team.id).await?;
-    let session = db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-    Ok(Json(db::contexts::overview(&mut tx, &session).await?))
+    let (past, told) = {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let session = db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+        db::contexts::overview(&mut tx, &session).await?
+    };
+    let made = tokio::task::spawn_blocking(move || ContextOverview::of(&past, told)).await;
+    Ok(Json(made.map_err(|error| Error::Internal(format!("an overview of a context: {error}")))?))
 }
 
 /// The fields to change; absent fields keep their value.

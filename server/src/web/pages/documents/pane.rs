@@ -119,6 +119,8 @@ pub struct PaneSelection {
     pub shown: Option<PaneChoice>,
     /// A place in the tab, such as `history`; empty for its front, which the stream keeps current.
     pub at: String,
+    /// A stream asks.
+    is_stream: bool,
 }
 
 impl PaneSelection {
@@ -126,12 +128,12 @@ impl PaneSelection {
     pub fn of(pane: Option<&str>, at: Option<&str>) -> Self {
         let named = pane.and_then(PaneChoice::parse);
         let at = at.filter(|at| named.and_then(PaneChoice::tab).is_some() && at.len() <= MAX_PLACE_BYTES);
-        Self { named, shown: None, at: at.unwrap_or_default().to_owned() }
+        Self { named, shown: None, at: at.unwrap_or_default().to_owned(), is_stream: false }
     }
 
     /// From the address of a stream, which also says what its page shows without naming it.
     pub fn of_stream(pane: Option<&str>, shown: Option<&str>) -> Self {
-        Self { shown: shown.and_then(PaneChoice::parse), ..Self::of(pane, None) }
+        Self { shown: shown.and_then(PaneChoice::parse), is_stream: true, ..Self::of(pane, None) }
     }
 
     fn on(tab: Tab) -> Self {
@@ -199,7 +201,8 @@ impl PaneData {
         reader: Option<&OperatorId>,
         asked: &PaneSelection,
     ) -> Result<Self> {
-        let tx = &mut board.db.reader_of(team).await?;
+        let mut held = board.db.reader_of(team).await?;
+        let tx = &mut held;
         let (facts, plan) = plan::read_facts(tx, session, db::panes::facts_query(reader, &session.id)).await?;
         let [proposals, memory] = db::proposals::waiting(tx, &session.id).await?;
         let counts = Counts {
@@ -223,7 +226,10 @@ impl PaneData {
             Some(Tab::Artifacts) => TabData::Artifacts(artifacts::ArtifactsPane::read(tx, session).await?),
             Some(Tab::Files) => TabData::Files(files::FilesPane::read(tx, session, &asked.at).await?),
             Some(Tab::Memory) => TabData::Memory(Box::new(memory::MemoryPane::read(tx, session, &asked.at).await?)),
-            Some(Tab::Context) => TabData::Context(Box::new(context::ContextPane::read(tx, session).await?)),
+            Some(Tab::Context) => {
+                drop(held);
+                TabData::Context(Box::new(context::ContextPane::read(board, team, session, asked.is_stream).await?))
+            }
         };
         Ok(Self { choice, kept, body, counts })
     }

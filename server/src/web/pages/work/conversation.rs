@@ -14,7 +14,7 @@ use crate::{
         Approval, ContactState, Message, MessageRole, OverflowRung, Part, Session, Task, TaskKind, TaskMessage,
         TaskState, Viber,
         committed::Report,
-        context::{AppliedSummary, Pins},
+        context::{AppliedSummary, Pins, compaction::Compaction},
     },
     error::Result,
     state::Board,
@@ -299,6 +299,9 @@ impl Conversation {
             ),
             Some(_) => "A summary that was undone: the turns are sent again".to_owned(),
             None if task.is_draft() => "The draft of a summary, not applied".to_owned(),
+            None if !is_sound(task) => {
+                "A summary that was not applied: it says nothing, or is too long for a request".to_owned()
+            }
             None => "A summary that was not applied: the session went on meanwhile".to_owned(),
         };
         let stands = applied.is_some_and(|summary| summary.undone_at.is_none());
@@ -373,6 +376,14 @@ impl Conversation {
         let known = self.viber.iter().flat_map(|viber| &viber.agents).find(|known| known.id == *agent);
         known.map(|known| known.capabilities.as_slice()).unwrap_or_default()
     }
+}
+
+/// Whether the summary that a task wrote could stand for its turns.
+fn is_sound(task: &Task) -> bool {
+    let kept = task.payload.get("compact").cloned().unwrap_or_default();
+    let compaction = serde_json::from_value::<Compaction>(kept);
+    let text = task.result.as_ref().map_or("", |result| result.text.as_str());
+    compaction.is_ok_and(|compaction| compaction.is_sound(text))
 }
 
 /// Which attempt it is, and why it began when it began by itself.

@@ -177,6 +177,7 @@ pub async fn watch(
         presence,
         sent: HashMap::new(),
         stale: Stale::ALL,
+        heard: now,
         fleet: None,
         next_look: now,
         next_measure: now + METRICS_INTERVAL,
@@ -231,6 +232,8 @@ struct Watcher {
     /// The hash of what was sent last, by region.
     sent: HashMap<String, u64>,
     stale: Stale,
+    /// When something was announced last that the place shows.
+    heard: Instant,
     /// How many vibers there were: a page that shows none is fetched anew when the first one comes.
     fleet: Option<usize>,
     next_look: Instant,
@@ -295,6 +298,7 @@ impl Watcher {
             Changed::Anything => (true, true),
         };
         self.stale = Stale { rail: self.stale.rail || rail, place: self.stale.place || place };
+        self.heard = if place { Instant::now() } else { self.heard };
     }
 
     fn follow(&mut self, frame: crate::live::StreamFrame) {
@@ -371,6 +375,7 @@ impl Watcher {
         let Caller { team, .. } = &self.caller;
         let (asked, reader) = (self.pane.clone(), self.caller.reader());
         let held = pane::PaneData::load(&self.board, &team.id, &conversation.session, reader, &asked).await?;
+        self.stale.place |= held.is_older(self.heard);
         let pane = pane::Pane::of(&asked, &held, conversation, &self.caller, self.board.clock.now());
         let strip = pane.strip()?;
         if asked.named.or(asked.shown).is_none() && held.choice().is_some() {

@@ -1,7 +1,8 @@
 //! What of a conversation is carried on when it must become smaller: pure, and the same for the same conversation.
 //!
 //! Shortens calls of tools and their results, the oldest first, and leaves out the oldest calls, each with its result. What
-//! people and the model said stays, and what people pinned. The calls of the newest answer, whose results the model has not read yet, come last.
+//! people and the model said stays, and what people pinned. The calls of the newest answer, whose results the model has not
+//! read yet, come last.
 
 use std::{
     cell::OnceCell,
@@ -29,11 +30,20 @@ pub struct ConversationRoom {
     pub limit: u64,
 }
 
+/// What is to be heeded of calls, by their ids.
+#[derive(Clone, Debug, Default)]
+pub struct CallMarks {
+    /// These stay as they are, whatever room they take.
+    pub pinned: HashSet<String>,
+    /// The whole results of these are kept nowhere: no line says how to read them again.
+    pub lost: HashSet<String>,
+}
+
 /// A shorter conversation, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PrunedConversation {
     pub messages: Vec<Message>,
-    /// Results that are not whole any more: the ids of their calls, and the results as they were.
+    /// Results that are not whole any more, but those of `read_output`: the ids of their calls, and the results as they were.
     pub shortened: Vec<(String, String)>,
     /// Results of which a line is left.
     pub lines: usize,
@@ -95,14 +105,13 @@ const LEFT_OUT_START: &str = "[Calls of tools that were made here and are left o
 /// be shortened.
 ///
 /// Within the goal if that can be had without the newest answer's calls; else these stay whole as long as the limit is kept.
-/// The calls with the ids in `pinned` stay as they are, whatever room they take.
 pub fn prune(
     messages: &[Message],
     caps: &ResultCaps,
     room: ConversationRoom,
-    pinned: &HashSet<String>,
+    marks: &CallMarks,
 ) -> Option<PrunedConversation> {
-    let conversation = Conversation::of(messages, pinned);
+    let conversation = Conversation::of(messages, marks);
     let now = conversation.tokens;
     if now <= room.goal {
         return None;
@@ -142,6 +151,8 @@ struct AnsweredCall<'a> {
     result: &'a str,
     ok: bool,
     is_pinned: bool,
+    /// All of its result can be read again, by its id.
+    is_readable: bool,
     /// Where its result stands.
     at: usize,
     /// The result as a line, and the arguments that go with it: looked for once, however many rungs are tried.
@@ -166,7 +177,7 @@ struct Conversation<'a> {
 }
 
 impl<'a> Conversation<'a> {
-    fn of(messages: &'a [Message], pinned: &HashSet<String>) -> Self {
+    fn of(messages: &'a [Message], marks: &CallMarks) -> Self {
         let (mut calls, mut newest) = (Vec::new(), 0);
         for (n, message) in messages.iter().enumerate() {
             let Message::Assistant(said) = message else { continue };
@@ -179,9 +190,10 @@ impl<'a> Conversation<'a> {
                     _ => None,
                 });
                 let Some((at, result, ok)) = answer else { continue };
-                let (args, is_pinned) = (call.object(), pinned.contains(&call.id));
+                let (args, is_pinned) = (call.object(), marks.pinned.contains(&call.id));
+                let is_readable = call.name != READ_OUTPUT && !marks.lost.contains(&call.id);
                 let (line, short_arguments) = Default::default();
-                calls.push(AnsweredCall { call, args, result, ok, is_pinned, at, line, short_arguments });
+                calls.push(AnsweredCall { call, args, result, ok, is_pinned, is_readable, at, line, short_arguments });
             }
         }
         let results = calls.iter().enumerate().map(|(n, call)| (call.at, n)).collect();
@@ -339,7 +351,7 @@ impl AnsweredCall<'_> {
     fn line(&self) -> &str {
         self.line.get_or_init(|| {
             let line = prune::line(&self.past());
-            let line = if self.call.name == READ_OUTPUT { line } else { prune::with_call_id(line, &self.call.id) };
+            let line = if self.is_readable { prune::with_call_id(line, &self.call.id) } else { line };
             if line.len() < self.result.len() { line } else { self.result.to_owned() }
         })
     }
@@ -350,10 +362,10 @@ impl AnsweredCall<'_> {
 
     fn within(&self, caps: &ResultCaps) -> String {
         let cap = caps.of(&self.call.name);
-        if self.call.name == READ_OUTPUT {
-            tokens::head_and_tail(self.result, cap)
-        } else {
+        if self.is_readable {
             tools::cut(self.result, &self.call.id, cap)
+        } else {
+            tokens::head_and_tail(self.result, cap)
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::{
     db::{self, Change, audit::Entry, messages::summaries},
     domain::{
         By, Session, Task, TaskKind, TaskState,
-        context::{AppliedSummary, Summary, compaction::Compaction},
+        context::{
+            AppliedSummary, Summary,
+            compaction::{Compaction, MAX_SUMMARY_BYTES},
+        },
     },
     error::{Error, Result},
     state::Board,
@@ -19,8 +22,6 @@ use crate::{
 
 /// More than any seq.
 const ALL_SEQS: u64 = i64::MAX as u64;
-/// Longest summary, bytes.
-const MAX_SUMMARY_BYTES: usize = 64 * 1024;
 /// What the title of a session that goes on from another ends with.
 const CONTINUED: &str = " (continued)";
 
@@ -49,10 +50,14 @@ pub async fn outcome(board: &Board, team: &TeamId, task: &Task) -> Result<Compac
         TaskState::Completed => {}
     }
     let text = task.result.as_ref().map(|result| result.text.clone()).unwrap_or_default();
-    let went_on =
-        || Error::conflict("went_on", "nothing was changed: the summary cannot be taken, or the session went on");
+    let went_on = || {
+        let is_sound = of_task(task).is_ok_and(|compaction| compaction.is_sound(&text));
+        let why =
+            if is_sound { "the session went on" } else { "the summary says nothing, or is too long for a request" };
+        Error::conflict("went_on", format!("nothing was changed: {why}"))
+    };
     Ok(match task.kind {
-        TaskKind::Work | TaskKind::Flush => CompactionOutcome::Noted { task: id, text },
+        TaskKind::Work | TaskKind::Flush => CompactionOutcome::Noted { task: id, text: text.clone() },
         TaskKind::Transfer => {
             let session = db::sessions::continued_by(&mut tx, &task.session_id, &id).await?;
             CompactionOutcome::Began { task: id, session: session.ok_or_else(went_on)? }
@@ -64,7 +69,7 @@ pub async fn outcome(board: &Board, team: &TeamId, task: &Task) -> Result<Compac
             if compaction.applies && !stands {
                 return Err(went_on());
             }
-            let summary = applied.map_or(text, |applied| applied.summary.text);
+            let summary = applied.map_or(text.clone(), |applied| applied.summary.text);
             let tokens_after = compaction.after(&summary);
             let task = task.clone();
             CompactionOutcome::Applied(Box::new(Applied {
@@ -95,7 +100,7 @@ pub(in crate::actions) async fn compaction_ended(
         summaries::set_noted(tx, &task.session_id, compaction.up_to).await?;
     }
     // Vibers check their summaries; what one says is not believed.
-    let is_sound = !text.trim().is_empty() && text.len() <= MAX_SUMMARY_BYTES && compaction.is_shorter(&text);
+    let is_sound = compaction.is_sound(&text);
     match task.kind {
         TaskKind::Transfer if is_sound => begin(tx, &task, &compaction, text, after).await?,
         TaskKind::Transfer => overflow::not_moved(tx, &task, after).await?,
@@ -132,6 +137,23 @@ async fn stands_on(tx: &mut Change<'_>, task: &Task, compaction: &Compaction) ->
     Ok(!summaries::asked_over(tx, &task.session_id, told, task.message_seq).await?)
 }
 
+/// Refuses to start over what was decided about a conversation that went on since: it would leave something out, or note it
+/// twice.
+pub(in crate::actions::work::tasks) async fn check_stands(tx: &mut Change<'_>, task: &Task) -> Result<()> {
+    let compaction = of_task(task)?;
+    let noted = summaries::noted(tx, &task.session_id).await?;
+    let stands = compaction.notes_after.is_none_or(|after| after >= noted)
+        && match task.kind {
+            TaskKind::Work | TaskKind::Flush => true,
+            TaskKind::Transfer => {
+                let newest = db::tasks::newest_asked(tx, &task.session_id).await?;
+                newest.is_none_or(|newest| newest <= compaction.up_to)
+            }
+            TaskKind::Compact => stands_on(tx, task, &compaction).await?,
+        };
+    if stands { Ok(()) } else { Err(Error::conflict("went_on", "the session went on: ask for it anew")) }
+}
+
 async fn apply(tx: &mut Change<'_>, task: &Task, compaction: &Compaction, text: String) -> Result<AppliedSummary> {
     let applied = AppliedSummary {
         task: task.id.clone(),
@@ -155,6 +177,7 @@ async fn begin(
     after: &mut AfterCommit,
 ) -> Result<()> {
     let Some(old) = db::sessions::load(tx, &task.session_id).await? else { return Ok(()) };
+    let text = compaction.pinned.as_ref().map_or(text.clone(), |pinned| format!("{}{pinned}", text.trim_end()));
     let title = old.title.strip_suffix(CONTINUED).unwrap_or(&old.title);
     let session = Session {
         id: SessionId::new(tx.now.0),
@@ -255,8 +278,8 @@ pub async fn apply_edited(
                     return Err(Error::unacceptable("bad_summary", why));
                 }
                 // A request would carry its beginning and its end alone.
-                if tokens::estimate(text) > compaction.longest {
-                    let why = format!("it is longer than the {} tokens that a request takes of it", compaction.longest);
+                if tokens::estimate(text) > compaction.most() {
+                    let why = format!("it is longer than the {} tokens that a request takes of it", compaction.most());
                     return Err(Error::unacceptable("bad_summary", why));
                 }
                 let by = tx.by.actor.id().to_owned();

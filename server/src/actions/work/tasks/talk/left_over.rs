@@ -80,7 +80,7 @@ async fn send_one(tx: &mut Change<'_>, task: &TaskId, id: &MessageId) -> Result<
         return Err(not_confirmed());
     }
     let submit = NewTask { agent: Some(task.agent_id.clone()), ..like(&task, &message, message.content.clone()) };
-    let (next, after) = submit.run(tx).await?;
+    let (next, after) = submit.run(tx, None).await?;
     messages::become_task(tx, id, &next.id).await?;
     Ok(after)
 }

@@ -78,6 +78,38 @@ fn as_many_turns_stand_as_leave_enough_room() {
     assert_eq!(of(20, StandingTurns::Exactly(20)), None);
 }
 
+#[test]
+fn whatever_a_viber_says_of_its_window_so_much_is_read() {
+    assert_eq!((readable(200_000), readable(1_000_000)), (800_000, 4_000_000));
+    assert_eq!((readable(16_000_000), readable(u64::MAX)), (4_000_000, 4_000_000));
+}
+
+#[test]
+fn what_is_pinned_is_told_newest_first_in_the_room_that_there_is() {
+    let id = |seq: u64| -> MessageId { format!("msg_{seq:032x}").parse().expect("an id") };
+    let pin = |place: u64, seq: u64| Pin { message: id(seq), call: None, place };
+    let before = Summary { text: "## Session Summary (compacted)\n- x\n\n### Pinned\n- the oldest".into(), up_to: 0 };
+    let past = |tokens| pinned_past(4, tokens, Some(before.clone()), [pin(1, 1), pin(3, 4)].into_iter().collect());
+    let all = pinned(&past(10), 200).expect("pins");
+    assert!(all.starts_with("\n\n### Pinned\n- the oldest\n- q0\n- a1 wor wor"), "{all}");
+    let long = pinned(&past(3_000), 600).expect("pins");
+    assert!(long.contains("tokens omitted]") && tokens::estimate(&long) <= 600, "{long}");
+    assert_eq!(pinned(&past(3_000), 100), None, "older ones do not take the place of the newest");
+    assert_eq!(pinned(&pinned_past(4, 9, None, Pins::default()), 600), None);
+}
+
+#[test]
+fn a_summary_is_sound_that_says_something_is_shorter_and_is_carried_whole() {
+    let compaction = Compaction { replaced: 2_000, longest: 400, carried: Some(900), ..Compaction::unknown() };
+    let long = |tokens: u64| "wor ".repeat(usize::try_from(tokens).expect("few"));
+    assert!(compaction.is_sound("- x") && !compaction.is_sound(" \n"));
+    let (fits, beyond) = (long(600), long(1_500));
+    assert!(tokens::estimate(&fits) > 400 && compaction.is_sound(&fits), "longer than was asked for, and whole");
+    assert!(tokens::estimate(&beyond) < 2_000 && !compaction.is_sound(&beyond), "its middle would be cut");
+    let earlier = Compaction { carried: None, ..compaction };
+    assert_eq!((earlier.most(), earlier.is_sound(&fits)), (500, false), "one that was asked for before an update");
+}
+
 /// What `to_each_turn` answers, with a plan for each turn.
 fn one_by_one(past: &Past, turns: usize, settings: &PlanSettings) -> Vec<CompactionTo> {
     let of = |keep: usize| {

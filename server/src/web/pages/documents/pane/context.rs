@@ -1,6 +1,9 @@
 //! The tab Context: what fills the window, what the next request carries of each message, and what would make room.
 
 pub mod compact;
+mod kept;
+
+use std::sync::Arc;
 
 use askama::Template;
 use axum::{
@@ -9,16 +12,16 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use protocol::{
-    MessageId, SessionId, UsageSource,
+    MessageId, SessionId, TeamId, UsageSource,
     context::{Layer, WindowSource},
 };
-
 use serde::Deserialize;
+use tokio::time::Instant;
 
-use super::{PaneContext, Tab, answer};
+use super::{PaneContext, PaneData, Tab, TabData, answer};
 use crate::{
     actions::sessions::pins::{self, PinChange},
-    db::{self, DbError, TeamTx},
+    db,
     domain::{
         MessageRole, Session,
         context::{
@@ -39,6 +42,7 @@ use crate::{
     },
 };
 use compact::CompactPane;
+use kept::KeptOverviews;
 
 /// Items of a layer, and messages, that are shown.
 const MAX_SHOWN_ITEMS: usize = 20;
@@ -53,17 +57,47 @@ const CHART_HEIGHT: u64 = 40;
 /// What the database holds for this tab.
 #[derive(Clone, Debug)]
 pub struct ContextPane {
-    overview: ContextOverview,
+    overview: Arc<ContextOverview>,
+    /// When what the overview is made of was read.
+    read: Instant,
     compact: CompactPane,
     pins: u64,
     last_seq: u64,
 }
 
 impl ContextPane {
-    pub(super) async fn read(tx: &mut TeamTx<'_>, session: &Session) -> Result<Self, DbError> {
-        let overview = db::contexts::overview(tx, session).await?;
-        let pins = db::messages::pins::count(tx, &session.id).await?;
-        Ok(Self { overview, compact: CompactPane::read(tx, session).await?, pins, last_seq: session.last_seq })
+    /// Plans without holding a reader. A stream, which goes on, takes an overview that another one made just now.
+    pub(super) async fn read(board: &Board, team: &TeamId, session: &Session, is_stream: bool) -> Result<Self, Error> {
+        let (of, read) = ((team, &session.id), Instant::now());
+        let shared = if is_stream { KeptOverviews::here().shared(of, read) } else { None };
+        let (source, pins, compact) = {
+            let mut tx = board.db.reader_of(team).await?;
+            let source = match &shared {
+                Some(_) => None,
+                None => Some(db::contexts::overview(&mut tx, session).await?),
+            };
+            let pins = db::messages::pins::count(&mut tx, &session.id).await?;
+            (source, pins, CompactPane::read(&mut tx, session).await?)
+        };
+        let (overview, read) = match (shared, source) {
+            (None, Some((past, told))) => {
+                let made = tokio::task::spawn_blocking(move || ContextOverview::of(&past, told)).await;
+                let made = made.map_err(|error| Error::Internal(format!("an overview of a context: {error}")))?;
+                let made = Arc::new(made);
+                KeptOverviews::here().share(of, made.clone(), (read, Instant::now()));
+                (made, read)
+            }
+            (Some(shared), _) => shared,
+            (None, None) => return Err(Error::Internal("no overview of a context was read".into())),
+        };
+        Ok(Self { overview, read, compact, pins, last_seq: session.last_seq })
+    }
+}
+
+impl PaneData {
+    /// Whether it may lack what was announced at an instant.
+    pub fn is_older(&self, than: Instant) -> bool {
+        matches!(&self.body, TabData::Context(context) if context.read < than)
     }
 }
 
@@ -157,7 +191,7 @@ pub async fn pin(
 
 impl<'a> ContextView<'a> {
     pub fn of(pane: &'a ContextPane, context: &'a PaneContext) -> Self {
-        let data = &pane.overview;
+        let data = &*pane.overview;
         let sum: u64 = data.layers.iter().map(|layer| layer.tokens).sum();
         let whole = sum.max(data.window).max(1);
         let share = |tokens: u64| {

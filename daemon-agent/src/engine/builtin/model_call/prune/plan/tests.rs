@@ -7,7 +7,7 @@ use super::*;
 
 /// Of a conversation in which nothing is pinned.
 fn prune(messages: &[Message], caps: &ResultCaps, room: ConversationRoom) -> Option<PrunedConversation> {
-    super::prune(messages, caps, room, &HashSet::new())
+    super::prune(messages, caps, room, &CallMarks::default())
 }
 
 fn user(text: &str) -> Message {
@@ -103,17 +103,35 @@ fn what_people_pinned_is_never_made_shorter() {
     messages.extend(answer("", &[("p", "write_file", written, "p\n".repeat(1_000))]));
     messages.extend(long(300).into_iter().skip(1));
     let pinned = HashSet::from(["p", "c7", "c299"].map(str::to_owned));
+    let marks = CallMarks { pinned: pinned.clone(), ..CallMarks::default() };
     let caps = ResultCaps { tokens: 100, ..ResultCaps::default() };
     for room in [ConversationRoom { goal: 9_000, limit: 12_000 }, ConversationRoom { goal: 10, limit: 20 }] {
-        let pruned = super::prune(&messages, &caps, room, &pinned).expect("too long");
+        let pruned = super::prune(&messages, &caps, room, &marks).expect("too long");
         assert_eq!(pruned.messages[1..3], messages[1..3]);
         for (id, text) in results(&messages).into_iter().filter(|(id, _)| pinned.contains(*id)) {
             assert!(results(&pruned.messages).contains(&(id, text)), "{id} in {room:?}");
         }
         assert!(pruned.left_out > 30 && !pruned.shortened.iter().any(|(id, _)| pinned.contains(id)), "{room:?}");
-        let again = super::prune(&pruned.messages, &caps, room, &pinned);
+        let again = super::prune(&pruned.messages, &caps, room, &marks);
         assert_eq!(again, None, "there is nothing more to be had");
     }
+}
+
+#[test]
+fn nobody_is_told_to_read_again_what_is_kept_nowhere() {
+    let check = answer("", &[("t", "shell", json!({ "command": "cargo test" }), "ok\n".repeat(1_500))]);
+    let mut messages = vec![user("Do it")];
+    messages.extend(check);
+    messages.extend(long(60).into_iter().skip(1));
+    let marks = CallMarks { lost: HashSet::from(["t", "c3"].map(str::to_owned)), ..CallMarks::default() };
+    let room = ConversationRoom { goal: 5_000, limit: 10_000 };
+    let pruned = super::prune(&messages, &ResultCaps::default(), room, &marks).expect("too long");
+    let now = results(&pruned.messages);
+    assert_eq!(now[4], ("c3", r#"[tool: shell("cat 3") → done, 500 lines]"#));
+    assert_eq!(now[5], ("c4", r#"[tool: shell("cat 4") → done, 500 lines; callId c4]"#));
+    assert!(now[0].1.contains(" tokens omitted]\n") && !now[0].1.contains("callId"), "{}", now[0].1);
+    let is_told = |id: &str| pruned.shortened.iter().any(|(shortened, _)| shortened == id);
+    assert!(is_told("t") && is_told("c3"), "they are shorter all the same");
 }
 
 #[test]
@@ -219,7 +237,7 @@ proptest! {
         let caps = ResultCaps { tokens: cap, ..ResultCaps::default() };
         let room = ConversationRoom { goal, limit: goal + more };
         let now = conversation_tokens(&messages);
-        let conversation = Conversation::of(&messages, &HashSet::new());
+        let conversation = Conversation::of(&messages, &CallMarks::default());
         let least = now.saturating_sub(conversation.shortened(&caps, LAST_RUNG, u64::MAX).freed);
         let pruned = prune(&messages, &caps, room);
         let after = pruned.as_ref().map_or(&messages, |pruned| &pruned.messages);
