@@ -27,11 +27,14 @@ use protocol::{
 
 use self::known_models::{KnownModel, KnownModels};
 use crate::home::Home;
-pub use agents::context_window::{self, known_models};
+pub use agents::{
+    context_window::{self, known_models},
+    skill_list::{check_skill_agents, set_skill_agents},
+};
 pub use default_model::set_default_model;
 pub use policy::{MachinePolicy, expand_rule};
 pub use sandbox::SandboxConfig;
-pub use variables::{Variables, is_variable_name};
+pub use variables::Variables;
 
 /// `config.yaml`, with `${VAR}` replaced, and `policy.yaml`.
 #[derive(Clone, Debug, Default)]

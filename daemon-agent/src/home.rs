@@ -210,6 +210,11 @@ impl Home {
         self.root.join("skills")
     }
 
+    /// Which of them were installed, and what people accepted (0600).
+    pub fn skills_lock(&self) -> PathBuf {
+        self.skills().join("skills.lock")
+    }
+
     /// Skills of one agent.
     pub fn agent_skills(&self, agent: &str) -> PathBuf {
         self.agents().join(agent).join("skills")

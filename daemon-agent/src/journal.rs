@@ -13,7 +13,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use protocol::{AttemptRef, Command, EditId, Instant, NumberedCommand, WorkspaceWritten};
+use protocol::{AttemptRef, Command, CommandDone, EditId, Instant, NumberedCommand, WorkspaceWritten};
 
 use crate::{
     damaged, fault,
@@ -187,6 +187,24 @@ impl Journal {
         inner.write(entries, &self.path)
     }
 
+    /// Outcomes of changes of skills that the Board has not acknowledged yet.
+    pub fn unacknowledged_outcomes(&self) -> Vec<CommandDone> {
+        self.inner().held.done.clone()
+    }
+
+    /// Records the outcome of a change of skills. Blocks.
+    pub fn done(&self, done: CommandDone) -> io::Result<()> {
+        self.inner().write(vec![JournalEntry::Done(done)], &self.path)
+    }
+
+    /// Records that the Board has acknowledged the outcomes of these commands. Blocks.
+    pub fn outcomes_acknowledged(&self, cmd_seqs: &[u64]) -> io::Result<()> {
+        let mut inner = self.inner();
+        let known = cmd_seqs.iter().filter(|seq| inner.held.done.iter().any(|done| done.cmd_seq == **seq));
+        let entries: Vec<JournalEntry> = known.copied().map(JournalEntry::DoneAcknowledged).collect();
+        inner.write(entries, &self.path)
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,6 +289,12 @@ fn rewrite(path: &Path, held: &JournalState) -> io::Result<(File, u64)> {
     }
     for written in &held.written {
         put(&JournalEntry::Written(written.clone()), &mut bytes)?;
+    }
+    for change in &held.skill_changes {
+        put(&JournalEntry::Command(change.clone()), &mut bytes)?;
+    }
+    for done in &held.done {
+        put(&JournalEntry::Done(done.clone()), &mut bytes)?;
     }
     let (last_cmd_seq, drained, ahead) = (held.last_cmd_seq, held.drained, held.ahead.clone());
     put(&JournalEntry::At { last_cmd_seq, drained, ahead }, &mut bytes)?;

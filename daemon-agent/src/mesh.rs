@@ -12,6 +12,7 @@ mod local;
 mod messages;
 mod pauses;
 mod recover;
+mod skill_changes;
 mod standing;
 mod team_rules;
 mod waiting;
@@ -93,8 +94,8 @@ struct Shared {
     state: Mutex<MeshState>,
     /// Notifies when an attempt began or ended.
     changed: watch::Sender<u64>,
-    /// Notifies when a file edit was made.
-    written: watch::Sender<u64>,
+    /// Notifies when a file edit or a change of skills was made, or refused.
+    outcomes: watch::Sender<u64>,
     standing: watch::Sender<BoardStatus>,
     /// Questions of tasks that wait for a person's answer.
     approvals: Approvals,
@@ -121,6 +122,8 @@ struct MeshState {
     queue: VecDeque<TaskSubmit>,
     /// File edits that are still to be made; the first one is under way.
     writes: VecDeque<Box<WorkspaceWrite>>,
+    /// The same of changes of skills.
+    skill_changes: VecDeque<NumberedCommand>,
     running: BTreeMap<AttemptRef, LiveAttempt>,
     /// What people say to attempts, from when they are requested to their end.
     inboxes: BTreeMap<AttemptRef, Inbox>,
@@ -158,13 +161,13 @@ impl Mesh {
     /// A mesh without attempts.
     pub fn new(context: MeshContext) -> Self {
         let state = MeshState { drained: context.journal.held().drained, ..MeshState::default() };
-        let (changed, written) = (watch::Sender::new(0), watch::Sender::new(0));
+        let (changed, outcomes) = (watch::Sender::new(0), watch::Sender::new(0));
         let (tracker, state, standing) =
             (TaskTracker::new(), Mutex::new(state), watch::Sender::new(BoardStatus::default()));
         let approvals = Approvals::default();
         let memory =
             Memory::new(context.home.clone(), context.workspace.clone(), context.clock.clone(), context.files.clone());
-        let shared = Shared { context, tracker, state, changed, written, standing, approvals, memory };
+        let shared = Shared { context, tracker, state, changed, outcomes, standing, approvals, memory };
         Self { shared: Arc::new(shared) }
     }
 
@@ -256,6 +259,10 @@ impl Mesh {
             Command::Pause { task_id, attempt, at } => self.hold(&AttemptRef { task_id, attempt }, at),
             Command::Resume { task_id, attempt } => self.let_go_on(&AttemptRef { task_id, attempt }, cmd_seq),
             Command::Message(message) => self.talk(*message, &newer()),
+            Command::InstallSkill(_)
+            | Command::RemoveSkill { .. }
+            | Command::AcceptSkill { .. }
+            | Command::EnableSkill { .. } => self.change_skills(NumberedCommand { cmd_seq, command }),
         }
     }
 

@@ -23,7 +23,7 @@ pub use landlock::{has_scopes, has_sockets};
 pub use layers::{Layers, Network};
 pub use namespaces::{enter, enter_processes};
 pub use resolve::ResolvedRules;
-pub use secrets::PRIVATE_NAMES;
+pub use secrets::{PRIVATE_NAMES, SKILLS_NAME};
 pub use view::{View, ViewPlan};
 
 /// What a command may touch.

@@ -1,17 +1,18 @@
 //! Skills: bundles of instructions and scripts that people keep on the machine for its agents.
 //!
-//! Owns reading them, their state and what agents are offered. Somebody else wrote them: nothing of them is run here, names are
-//! never paths, links are not followed, and what they say widens no agent's rights. Running a script is up to `tools`.
+//! Owns reading them, their state and what agents are offered, and what the team's library put here. Somebody else wrote them:
+//! nothing of them is run here, names are never paths, links are not followed, and what they say widens no agent's rights.
+//! Running a script is up to `tools`.
 
 mod bundle;
 mod definition;
 mod follow;
-mod front_matter;
 mod health;
 mod index;
+mod library;
 mod parameters;
 mod places;
-mod requirements;
+mod review;
 mod scan;
 mod uses;
 mod variable_names;
@@ -24,14 +25,18 @@ use std::{
 
 use protocol::{ConfigError, Instant, SessionId, SkillInfo, SkillTokens, tokens::estimate};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use self::{bundle::HashCache, health::Programs, scan::Scanner, uses::UseCounts};
 pub use self::{
+    bundle::BundleFile,
     definition::{SkillDefinition, SkillScript},
     index::SkillsPrompt,
+    library::{InstalledSkill, LibraryError, SkillsLock},
+    review::{ReviewedFiles, ReviewedPiece},
     scan::{Skill, SkillSet},
 };
+use self::{bundle::HashCache, health::Programs, scan::Scanner, uses::UseCounts};
 use crate::{
     config::{Agent, ConfigSnapshot, Variables},
     home::Home,
@@ -176,12 +181,14 @@ impl Skills {
         let files = self.shared.files.borrow().clone();
         let before = self.now();
         let variables = self.shared.variables.with_file(&self.shared.home);
+        let lock = SkillsLock::read(&self.shared.home);
         let scanner = Scanner {
             home: &self.shared.home,
             files: &files,
             variables: &variables,
             programs: &Programs::of_process(),
             before: &before,
+            lock: &lock,
         };
         let next = scanner.scan(&mut cache);
         self.shared.set.send_if_modified(|now| {
@@ -253,10 +260,11 @@ impl Skill {
         let files = match self.is_single {
             true => Vec::new(),
             false => {
-                bundle::read(&self.folder, None, &mut HashCache::default()).map(|files| files.paths).unwrap_or_default()
+                bundle::read(&self.folder, None, &mut HashCache::default()).map(|read| read.files).unwrap_or_default()
             }
         };
-        index::loaded_text(self, &files)
+        let paths: Vec<String> = files.into_iter().map(|file| file.path).collect();
+        index::loaded_text(self, &paths)
     }
 
     /// The text of one of its files for a model; `Err` is a sentence. Blocks.
@@ -272,10 +280,21 @@ impl Skill {
         let bytes = scan::read_up_to(file, MAX_LOADED_FILE_BYTES).map_err(|error| format!("{path:?}: {error}"))?;
         let bytes =
             bytes.ok_or_else(|| format!("{path:?} has {} bytes: read it in parts with read_file", stat.st_size))?;
+        if self.is_pinned && !self.is_part(path, &bytes) {
+            return Err(format!("{path:?} is not among the files of the skill {} that were accepted", self.name));
+        }
         let text =
             String::from_utf8(bytes).map_err(|_| format!("{path:?} is a binary file of {} bytes", stat.st_size))?;
         let attributes = format!("skill=\"{}\"", self.name);
         Ok(protocol::text::fenced("file", &attributes, &text.replace('\0', "\u{fffd}")))
+    }
+
+    /// Whether its files are still the ones that were read, and one of them has this content.
+    fn is_part(&self, path: &str, content: &[u8]) -> bool {
+        let Ok(now) = self.files_now() else { return false };
+        let path: Vec<&str> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        let (path, sha256) = (path.join("/"), bundle::hex(&Sha256::digest(content)));
+        now.digest == self.digest && now.files.iter().any(|file| file.path == path && file.sha256 == sha256)
     }
 }
 
@@ -347,6 +366,9 @@ pub fn validate(path: &Path) -> Result<SkillDefinition, ConfigError> {
     bundle::read(folder, single, &mut HashCache::default()).map_err(|error| wrong(&error.to_string()))?;
     Ok(definition)
 }
+
+#[cfg(test)]
+pub use library::test_archive;
 
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,9 @@ pub const READ_OUTPUT: &str = "read_output";
 const MAX_SKILL_TOOLS: usize = 100;
 /// Longest description of a tool that every provider takes, bytes.
 const MAX_TOOL_DESCRIPTION_BYTES: usize = 1_000;
+/// Why a skill is not used whose files are not the ones that may be.
+const CHANGED_SKILL: &str = "the files of the skill are not the ones that people accepted; it can be used when they have \
+    accepted these, or installed it again";
 /// What is said of a tool that panicked.
 const INTERNAL_FAILURE: &str = "the tool failed internally; the daemon's log says why";
 /// What is said of a file system that hangs.

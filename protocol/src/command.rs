@@ -45,6 +45,42 @@ pub enum Command {
     /// No new tasks are started until `drained` is false again.
     #[serde(rename = "viber:drain")]
     Drain { drained: bool },
+    /// Put a skill of the team's library into the home, or another version of it in its place. Its outcome, as that of every
+    /// `skill:` command, is a `CommandDone`. They are only for daemons
+    /// with [`SKILLS_CAPABILITY`](crate::SKILLS_CAPABILITY).
+    #[serde(rename = "skill:install")]
+    InstallSkill(Box<SkillInstall>),
+    /// Take away a skill that was installed. Nothing else of the home is removed.
+    #[serde(rename = "skill:remove")]
+    RemoveSkill { name: String },
+    /// A person has seen the files of this digest: they may be used, though they lie in a space or are not the ones that
+    /// were installed.
+    #[serde(rename = "skill:accept")]
+    AcceptSkill { name: String, digest: String },
+    /// Offer a skill to these agents of the viber and to no others: the key `skills` of their files is rewritten, and nothing
+    /// else in them.
+    #[serde(rename = "skill:enable")]
+    EnableSkill { name: String, agents: Vec<String> },
+}
+
+/// A skill to be installed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SkillInstall {
+    pub name: String,
+    /// Of its files, as in [`SkillInfo::digest`](crate::SkillInfo::digest). Others are refused.
+    pub digest: String,
+    /// The path below the Board's address of its files: a tar archive, sorted by path, of at most
+    /// [`MAX_SKILL_ARCHIVE_BYTES`](crate::limits::MAX_SKILL_ARCHIVE_BYTES).
+    pub url: String,
+    /// Ids of the agents that it is offered to; absent: as before.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agents: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub version: Option<String>,
+    /// What it is called where the team took it from, such as `slug@1.2.0` of a registry.
+    #[serde(rename = "ref", skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<String>,
 }
 
 /// A task for an attempt: everything that is needed to run it.

@@ -62,6 +62,9 @@ pub enum FromDaemon {
     },
     #[serde(rename = "workspace:written")]
     WorkspaceWritten(WorkspaceWritten),
+    /// The outcome of a command that changes skills. It is sent again after every welcome until the Board has it.
+    #[serde(rename = "cmd:done")]
+    CommandDone(CommandDone),
     #[serde(rename = "req")]
     Request {
         id: u64,
@@ -110,6 +113,9 @@ pub enum ToDaemon {
     /// Outcomes of changes that the Board has: the daemon may forget them.
     #[serde(rename = "ack:written")]
     AckWritten { edit_ids: Vec<EditId> },
+    /// Outcomes of commands that the Board has.
+    #[serde(rename = "ack:done")]
+    AckDone { cmd_seqs: Vec<u64> },
     /// The next seq that the Board can take.
     #[serde(rename = "nack")]
     Nack { task_id: TaskId, attempt: u32, expect: u64 },
@@ -233,6 +239,18 @@ pub struct Fence {
     pub min_attempt: u32,
 }
 
+/// How a command ended that has an outcome of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandDone {
+    pub cmd_seq: u64,
+    /// Whether what it asked for is so now.
+    pub ok: bool,
+    /// Why it is not, for people.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
 /// How much may be sent before it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
@@ -314,6 +332,7 @@ const FROM_DAEMON: &[&str] = &[
     "viber:state",
     "workspace:changed",
     "workspace:written",
+    "cmd:done",
     "req",
     "res",
     "error",
@@ -324,6 +343,7 @@ const TO_DAEMON: &[&str] = &[
     "welcome",
     "ack:events",
     "ack:written",
+    "ack:done",
     "nack",
     "heartbeat",
     "req",
@@ -340,6 +360,10 @@ const TO_DAEMON: &[&str] = &[
     "approval:response",
     "task:pause",
     "task:resume",
+    "skill:install",
+    "skill:remove",
+    "skill:accept",
+    "skill:enable",
 ];
 
 const COMMANDS: &[&str] = &[
@@ -353,6 +377,10 @@ const COMMANDS: &[&str] = &[
     "approval:response",
     "task:pause",
     "task:resume",
+    "skill:install",
+    "skill:remove",
+    "skill:accept",
+    "skill:enable",
 ];
 
 #[derive(Deserialize)]

@@ -125,6 +125,8 @@ ids! {
     CommentId = "cmt";
     /// A scheduled prompt on a viber.
     JobId = "job";
+    /// One version of a skill in a team's library.
+    SkillId = "skl";
     /// An invitation to a team.
     InvitationId = "inv";
     /// An API token.

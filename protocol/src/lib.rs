@@ -21,7 +21,7 @@ pub mod provider_key;
 pub mod prune;
 pub mod rules;
 pub mod sessions;
-mod skill;
+pub mod skill;
 pub mod sniff;
 pub mod space;
 pub mod suggestion;
@@ -29,6 +29,7 @@ pub mod text;
 pub mod tokens;
 pub mod tool_result;
 pub mod transcript;
+pub mod yaml;
 
 pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo};
 pub use approval::{
@@ -37,7 +38,7 @@ pub use approval::{
 };
 pub use command::{
     AgentMode, Attachment, BudgetProgress, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint, Policy,
-    ReportedDetail, TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
+    ReportedDetail, SkillInstall, TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
@@ -50,8 +51,8 @@ pub use files::{
     WriteOp, WriteState,
 };
 pub use frame::{
-    Acked, AttemptRef, BadFrame, Events, Fence, FromDaemon, Hello, Metrics, NumberedCommand, OutboxRange, ToDaemon,
-    ViberState, Welcome, Window, parse_event,
+    Acked, AttemptRef, BadFrame, CommandDone, Events, Fence, FromDaemon, Hello, Metrics, NumberedCommand, OutboxRange,
+    ToDaemon, ViberState, Welcome, Window, parse_event,
 };
 pub use ids::*;
 pub use instant::Instant;
@@ -60,5 +61,7 @@ pub use memory::{
 };
 pub use provider_key::{KeyOffer, KeyOfferQuery, KeySource, ProviderKeyChanged, ProviderKeyRemoval, SealedProviderKey};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
-pub use skill::{SkillCheck, SkillInfo, SkillKind, SkillScope, SkillSource, SkillState, SkillTokens};
+pub use skill::{
+    SKILLS_CAPABILITY, SkillCheck, SkillInfo, SkillKind, SkillScope, SkillSource, SkillState, SkillTokens,
+};
 pub use space::{Change, ChangeKind, Commit, DiffPiece, Since, SpaceLog, SpaceStatus, Upstream};

@@ -56,6 +56,12 @@ pub const MAX_VIBER_OUTBOX_BYTES: u64 = 256 * 1024 * 1024;
 pub const OUTBOX_RESERVE_BYTES: u64 = 1024 * 1024;
 /// Coalesced text frames per second and task, after the first delta, which is sent at once.
 pub const DELTAS_PER_SECOND: u64 = 20;
+/// Largest archive of a skill's files, bytes.
+pub const MAX_SKILL_ARCHIVE_BYTES: u64 = 24 * 1024 * 1024;
+/// Most bytes of a skill's files together.
+pub const MAX_SKILL_BYTES: u64 = 20 * 1024 * 1024;
+/// Most files of a skill in a library.
+pub const MAX_SKILL_FILES: usize = 1_000;
 /// How long a join token lives, seconds.
 pub const JOIN_TOKEN_SECONDS: i64 = 15 * 60;
 

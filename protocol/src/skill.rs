@@ -1,9 +1,16 @@
-//! What a viber reports about its skills: bundles of instructions and scripts that its agents can use.
+//! What a viber reports about its skills: bundles of instructions and scripts that its agents can use. What both ends read of
+//! their files is below.
+
+pub mod front_matter;
+pub mod requirements;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{agent::ConfigError, instant::Instant};
+
+/// Among the capabilities of its hello: a daemon that takes the `skill:` commands and answers `skills.list` and `skills.read`.
+pub const SKILLS_CAPABILITY: &str = "skills";
 
 /// One skill as its files on the viber describe it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

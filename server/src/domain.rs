@@ -3,10 +3,11 @@
 pub mod documents;
 pub mod fleet;
 pub mod people;
+pub mod skills;
 pub mod work;
 
 pub use documents::{artifact, file, memory, plan, space};
-pub use fleet::{connection, viber};
+pub use fleet::{connection, library, viber};
 pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
     approval, assemble, committed, context, idempotency, logbook, search_terms, session, task, task_message,
@@ -20,6 +21,9 @@ pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
 pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
+pub use library::{
+    LibrarySkill, SkillContents, SkillOp, SkillOrder, SkillOrderState, SkillOrigin, SkillReview, SkillReviewState,
+};
 pub use login::{CookieState, CookieVerdict, Login};
 pub use plan::{PlanSource, Proposal, ProposalState, Revision};
 pub use prices::TeamPrices;

@@ -13,6 +13,8 @@ use reqwest::{Method, header};
 use serde_json::{Value, json};
 use server::web::authority::{Access, ROUTES, Route};
 
+use crate::library::{self, NOTES, archive};
+
 /// Everybody who might call, and what the team `home` has that they might call for.
 pub(crate) struct Callers {
     pub(crate) board: Board,
@@ -84,7 +86,10 @@ impl Callers {
         let token = owner.post("/api/v1/tokens", &json!({"name": "spare", "role": "viewer"})).await.expect(201).json();
         let attach = format!("/api/v1/sessions/{}/artifacts?name=picture.svg", id(&task, "sessionId"));
         let attached = owner.send(owner.request(Method::POST, &attach).body("<svg/>")).await.expect(201).json();
+        let skill = archive(&[("SKILL.md", 0o644, NOTES)]);
+        let skill = library::add(&owner, skill).await.expect(201).json();
         let ours = BTreeMap::from([
+            ("skills", id(&skill, "id").to_owned()),
             ("artifacts", id(&attached, "id").to_owned()),
             ("blobs", id(&attached, "id").to_owned()),
             ("vibers", viber.id.to_string()),
@@ -315,7 +320,7 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
             continue;
         }
         // The attachment was withdrawn by the page's form before; the file was never written.
-        let gone = path.starts_with("/api/v1/artifacts/") || path.ends_with("/workspace/notes.md");
+        let gone = path.starts_with("/api/v1/artifacts/") || path.ends_with("/notes.md");
         if seen.status == 404 && route.method == "DELETE" && gone {
             continue;
         }

@@ -7,6 +7,7 @@ mod keys;
 mod pane;
 mod phone;
 pub mod shots;
+mod skills;
 
 use board_tests::{
     Board, Browser, Engine, Llm, Viber,

@@ -34,6 +34,7 @@ mod faults;
 mod harness;
 mod import;
 mod kill;
+mod library;
 mod lists;
 mod memory;
 mod packaging;

@@ -158,7 +158,7 @@ impl FakeDaemon {
             version: "0.1.0".into(),
             platform: "linux/x86_64".into(),
             hostname: "lab".into(),
-            capabilities: vec!["landlock".into()],
+            capabilities: vec!["landlock".into(), protocol::SKILLS_CAPABILITY.into()],
             labels: std::collections::BTreeMap::new(),
             state: ViberState {
                 agents: Some(vec![protocol::AgentInfo {

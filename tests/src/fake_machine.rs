@@ -9,8 +9,8 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{
-    AttemptRef, Capability, Command, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, NumberedCommand,
-    SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
+    AttemptRef, Capability, Command, CommandDone, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine,
+    NumberedCommand, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -211,6 +211,13 @@ impl Connection {
                     Command::Write(write) => {
                         let written = self.state().write(&write);
                         self.send(&FromDaemon::WorkspaceWritten(written)).await;
+                    }
+                    Command::InstallSkill(_)
+                    | Command::RemoveSkill { .. }
+                    | Command::AcceptSkill { .. }
+                    | Command::EnableSkill { .. } => {
+                        let done = CommandDone { cmd_seq, ok: true, error: None };
+                        self.send(&FromDaemon::CommandDone(done)).await;
                     }
                     _ => {}
                 }

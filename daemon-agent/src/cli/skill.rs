@@ -105,6 +105,9 @@ fn show(info: &SkillInfo) {
         SkillState::Error => (Tone::Bad, "error"),
     };
     say_toned(&format!("{} (", info.name), tone, word, format_args!(") {}", info.path));
+    if let Some(source) = source(info) {
+        say!("    from {source}");
+    }
     if !info.description.is_empty() {
         say!("    {}", info.description);
         say!("    {}", info.runs);
@@ -112,7 +115,14 @@ fn show(info: &SkillInfo) {
     match (info.state, info.agents.as_slice()) {
         (SkillState::Ready, []) => say!("    offered to no agent: name it under `skills:` in an agent's file"),
         (SkillState::Ready, agents) => say!("    offered to {}", agents.join(", ")),
-        (SkillState::Untrusted, _) => say!("    not offered: agents can write where it lies"),
+        (SkillState::Untrusted, _) => {
+            say!("    not offered: agents can write where it lies, and nobody accepted these files on the Board");
+        }
+        (SkillState::Modified, _) => {
+            say!(
+                "    not offered: its files are not the ones that were installed; accept them on the Board, or install it again"
+            );
+        }
         _ => {}
     }
     if let Some(error) = &info.error {
@@ -125,6 +135,18 @@ fn show(info: &SkillInfo) {
     for warning in &info.warnings {
         say!("    {warning}");
     }
+}
+
+/// Where it comes from, unless its owner wrote it where it lies.
+fn source(info: &SkillInfo) -> Option<String> {
+    let place = match info.source.kind.as_str() {
+        "library" => "the library",
+        "clawhub" => "ClawHub",
+        _ => return None,
+    };
+    let words = [Some(place), info.source.version.as_deref(), info.source.reference.as_deref()];
+    let words = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    Some(protocol::text::printable(&words).replace('\n', " "))
 }
 
 /// Prints `FILE:LINE: what was expected`, or what the skill is.

@@ -2,20 +2,20 @@
 
 pub mod context_window;
 mod result_caps;
+pub mod skill_list;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use protocol::{AgentInfo, AgentMode, ConfigError, ReportedDetail, TaskLimits};
+use protocol::{
+    AgentInfo, AgentMode, ConfigError, ReportedDetail, TaskLimits,
+    agent::{is_id, is_variable_name},
+};
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
 use self::result_caps::ResultsSection;
 use super::{
-    Agent, Agents, Config, Timeouts,
-    machine::check_model,
-    policy::ApprovalsSection,
-    toolset,
-    variables::{Variables, is_variable_name},
+    Agent, Agents, Config, Timeouts, machine::check_model, policy::ApprovalsSection, toolset, variables::Variables,
     yaml::YamlFile,
 };
 use crate::home::Home;
@@ -165,7 +165,7 @@ fn stems(folder: &Path) -> Vec<String> {
 
 fn read(path: &Path, file: &str, id: &str, old: bool, known: (&Variables, &Config)) -> Result<Agent, ConfigError> {
     let whole = |message: &str| ConfigError { file: file.to_owned(), line: 0, message: message.to_owned() };
-    if !protocol::agent::is_id(id) {
+    if !is_id(id) {
         return Err(whole("an agent's name has at most 64 characters: letters, digits, - and _"));
     }
     let source = YamlFile::read(path, file)?.ok_or_else(|| whole("was removed"))?;
@@ -214,7 +214,7 @@ fn check(
         None => toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
     };
     for name in &written.skills {
-        if name.value != "*" && !protocol::agent::is_id(&name.value) {
+        if name.value != "*" && !is_id(&name.value) {
             return Err(source.wrong(name, format!("{:?} is not a skill's name; all skills are [\"*\"]", name.value)));
         }
     }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{ConfigError, KeySource};
+use protocol::{
+    ConfigError, KeySource,
+    agent::{is_id, is_variable_name},
+};
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
@@ -10,7 +13,7 @@ use super::{
     Config, OnDisconnect, Provider, ProviderApi, SkillVariables,
     providers::{listens, take_key, take_variable, usual, well_known},
     sandbox,
-    variables::{Variables, is_variable_name},
+    variables::Variables,
     yaml::YamlFile,
 };
 use crate::home::{Home, open_to_others};
@@ -133,7 +136,7 @@ fn skill_variables(
     source: &YamlFile,
     variables: &Variables,
 ) -> Result<SkillVariables, ConfigError> {
-    if !protocol::agent::is_id(name) {
+    if !is_id(name) {
         return Err(source.wrong(section, format!("{name:?} is not a skill's name")));
     }
     let mut filled = SkillVariables::default();

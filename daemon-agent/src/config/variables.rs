@@ -4,12 +4,6 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::home::{Home, read_plain};
 
-/// Whether a shell can name a variable like this.
-pub fn is_variable_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
 /// Names and values, captured once: reading files later does not depend on changes of the process's environment.
 #[derive(Clone, Default)]
 pub struct Variables(BTreeMap<String, String>);

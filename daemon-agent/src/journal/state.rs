@@ -6,7 +6,8 @@ use std::{
 };
 
 use protocol::{
-    AttemptRef, Command, EditId, NumberedCommand, PausePoint, TaskMessage, TaskSubmit, WorkspaceWrite, WorkspaceWritten,
+    AttemptRef, Command, CommandDone, EditId, NumberedCommand, PausePoint, TaskMessage, TaskSubmit, WorkspaceWrite,
+    WorkspaceWritten,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -35,6 +36,10 @@ pub struct JournalState {
     pub writes: Vec<PendingWrite>,
     /// Outcomes of other edits, until the Board has acknowledged them.
     pub written: Vec<WorkspaceWritten>,
+    /// Changes of skills that are still to be made, in the order in which they arrived.
+    pub skill_changes: Vec<NumberedCommand>,
+    /// Outcomes of other such commands, until the Board has acknowledged them.
+    pub done: Vec<CommandDone>,
     /// What people decided, said and wanted of attempts that had begun or that no command requested, newest last: an attempt
     /// that goes on after a restart is told again.
     pub recent: VecDeque<RecentCommand>,
@@ -121,6 +126,10 @@ pub(super) enum JournalEntry {
     /// The Board has acknowledged the outcome of a file edit.
     #[serde(rename = "heard")]
     EditAcknowledged(EditId),
+    /// The outcome of a change of skills.
+    Done(CommandDone),
+    /// The Board has acknowledged the outcome of this command.
+    DoneAcknowledged(u64),
     /// Where a compacted file starts, or where the Board continues after this disk was lost.
     At {
         last_cmd_seq: u64,
@@ -181,6 +190,12 @@ impl JournalState {
                 self.written.push(written);
             }
             JournalEntry::EditAcknowledged(edit) => self.written.retain(|known| known.edit_id != edit),
+            JournalEntry::Done(done) => {
+                self.skill_changes.retain(|held| held.cmd_seq != done.cmd_seq);
+                self.done.retain(|known| known.cmd_seq != done.cmd_seq);
+                self.done.push(done);
+            }
+            JournalEntry::DoneAcknowledged(cmd_seq) => self.done.retain(|known| known.cmd_seq != cmd_seq),
             JournalEntry::At { last_cmd_seq, drained, ahead } => {
                 (self.last_cmd_seq, self.drained) = (last_cmd_seq, drained);
                 self.ahead.extend(ahead);
@@ -242,6 +257,16 @@ impl JournalState {
                     || self.written.iter().any(|written| written.edit_id == *edit);
                 if !known {
                     self.writes.push(PendingWrite { cmd_seq, write });
+                }
+            }
+            Command::InstallSkill(_)
+            | Command::RemoveSkill { .. }
+            | Command::AcceptSkill { .. }
+            | Command::EnableSkill { .. } => {
+                let known = self.skill_changes.iter().any(|held| held.cmd_seq == cmd_seq)
+                    || self.done.iter().any(|done| done.cmd_seq == cmd_seq);
+                if !known {
+                    self.skill_changes.push(NumberedCommand { cmd_seq, command });
                 }
             }
             Command::Message(message) => {

@@ -85,6 +85,41 @@ fn what_nests_as_deep_as_a_frame_can_is_read_again() {
 }
 
 #[test]
+fn changes_of_skills_are_kept_until_the_board_has_their_outcome() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(|cmd_seq| {
+        let frames = [
+            json!({"type": "skill:install", "name": "a", "digest": "ab", "url": "/x", "agents": ["default"]}),
+            json!({"type": "skill:remove", "name": "a"}),
+            json!({"type": "skill:accept", "name": "a", "digest": "ab"}),
+            json!({"type": "skill:enable", "name": "a", "agents": []}),
+        ];
+        let mut frame = frames[cmd_seq as usize - 1].clone();
+        frame["cmdSeq"] = cmd_seq.into();
+        serde_json::from_value::<NumberedCommand>(frame).expect("a command")
+    });
+    let done = |cmd_seq: u64, ok: bool| CommandDone { cmd_seq, ok, error: (!ok).then(|| "it is not there".to_owned()) };
+    let journal = open();
+    journal.commands(vec![first, second, third.clone(), fourth.clone()]).expect("written");
+    journal.done(done(1, true)).expect("written");
+    journal.done(done(2, false)).expect("written");
+    journal.outcomes_acknowledged(&[1, 3, 77]).expect("written");
+    let held = journal.held();
+    assert_eq!((&held.skill_changes, &held.done), (&vec![third.clone(), fourth.clone()], &vec![done(2, false)]));
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(open().held(), held, "also after it was compacted");
+    }
+    let journal = open();
+    assert!(journal.commands(vec![third]).expect("a duplicate").is_empty());
+    assert_eq!(journal.unacknowledged_outcomes(), [done(2, false)]);
+    journal.outcomes_acknowledged(&[2]).expect("written");
+    journal.done(done(3, true)).expect("written");
+    assert_eq!((journal.held().skill_changes, journal.unacknowledged_outcomes()), (vec![fourth], vec![done(3, true)]));
+}
+
+#[test]
 fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = || open(&folder);

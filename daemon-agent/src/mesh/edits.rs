@@ -32,9 +32,9 @@ impl Mesh {
         self.shared.context.journal.unacknowledged_edits()
     }
 
-    /// Notifies when there are more of them.
-    pub fn written_bell(&self) -> watch::Receiver<u64> {
-        self.shared.written.subscribe()
+    /// Notifies when there are more of them, or of the outcomes of other commands.
+    pub fn outcomes_bell(&self) -> watch::Receiver<u64> {
+        self.shared.outcomes.subscribe()
     }
 
     /// The Board has acknowledged the outcomes of these edits.
@@ -58,7 +58,7 @@ impl Mesh {
                 }
                 sleep(RETRY_INTERVAL).await;
             }
-            self.shared.written.send_modify(|n| *n = n.wrapping_add(1));
+            self.shared.outcomes.send_modify(|n| *n = n.wrapping_add(1));
             let mut state = self.state();
             state.writes.pop_front();
             if state.writes.is_empty() {

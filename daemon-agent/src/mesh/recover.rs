@@ -38,6 +38,9 @@ impl Mesh {
         for waiting in held.writes {
             self.write(waiting.write);
         }
+        for change in held.skill_changes {
+            self.change_skills(change);
+        }
         for attempt in held.attempts.iter().map(|held| held.attempt()).filter(|one| self.outbox().is_refused(one)) {
             self.settle(&attempt).await;
         }

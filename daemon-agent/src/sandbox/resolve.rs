@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 
-use super::{Grants, Rules, secrets};
+use super::{Grants, Rules, SKILLS_NAME, secrets};
 
 /// Real paths, without any link in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,8 @@ impl ResolvedRules {
         };
         let (mut write, mut read) = (real(&rules.write), real(&rules.read));
         // Parts of the home are granted by name; a grant of the whole would open the agents' files.
-        write.retain(|path| !is_private(path) && *path != home);
+        let skills = home.join(SKILLS_NAME);
+        write.retain(|path| !is_private(path) && *path != home && !path.starts_with(&skills));
         read.retain(|path| !is_private(path));
         let opened: Vec<PathBuf> = write.iter().chain(&read).cloned().collect();
         let mut hidden = secrets::hidden(&home, &opened);
@@ -84,6 +85,19 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+
+    #[test]
+    fn the_skills_of_a_home_are_granted_to_nobody() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |path: &str| folder.path().canonicalize().expect("real").join(path);
+        for place in ["home/skills/a", "home/agents", "home/skills2"] {
+            fs::create_dir_all(at(place)).expect("a folder");
+        }
+        symlink(at("home/skills"), at("linked")).expect("a link");
+        let write = ["home/skills", "home/skills/a", "linked", "home/agents", "home/skills2"].map(at).to_vec();
+        let rules = Rules { home: at("home"), write, ..Rules::default() };
+        assert_eq!(ResolvedRules::find(&rules).expect("places").write, [at("home/agents"), at("home/skills2")]);
+    }
 
     #[test]
     fn a_grant_inside_a_grant_does_not_follow_a_link_out_of_it() {

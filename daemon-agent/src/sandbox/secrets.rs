@@ -14,6 +14,9 @@ use std::{
 pub const PRIVATE_NAMES: [&str; 7] =
     ["state", "config.yaml", "policy.yaml", ".env", "secrets", "openai.yaml", "config.json"];
 
+/// The skills in a home, and which of them may be used: read by commands, and written by none.
+pub const SKILLS_NAME: &str = "skills";
+
 /// Most entries of a private folder that are examined for links that lead out of it.
 const MAX_FOLDER_ENTRIES: usize = 512;
 

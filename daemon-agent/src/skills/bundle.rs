@@ -12,6 +12,7 @@ use rustix::{
     fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
 };
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 /// Most files of a skill.
@@ -23,7 +24,7 @@ const MAX_KNOWN_FILES: usize = 50_000;
 /// Most bytes of a skill.
 const MAX_BUNDLE_BYTES: u64 = 100 * 1024 * 1024;
 /// Folders within folders of a skill.
-const MAX_DEPTH: usize = 16;
+pub const MAX_DEPTH: usize = 16;
 /// Folders that are no part of a skill: what was written when it was fetched.
 const RECORD_FOLDERS: [&str; 2] = [".clawhub", ".git"];
 /// Longest first line of a script that is looked at, bytes.
@@ -31,13 +32,26 @@ const MAX_FIRST_LINE_BYTES: usize = 160;
 /// A concurrent rename makes the kernel give up; resolving is tried this often.
 const MAX_RESOLVE_ATTEMPTS: usize = 64;
 
+/// A file of a skill.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BundleFile {
+    /// Beneath the skill's folder.
+    pub path: String,
+    /// `755` if its owner may execute it, else `644`.
+    pub mode: &'static str,
+    /// Bytes.
+    pub size: u64,
+    /// In hex.
+    pub sha256: String,
+}
+
 /// What the files of a skill are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleFiles {
     /// SHA-256 in hex over the sorted lines `path NUL mode NUL sha256 LF`.
     pub digest: String,
-    /// Paths beneath its folder, sorted.
-    pub paths: Vec<String>,
+    /// Sorted by their paths.
+    pub files: Vec<BundleFile>,
     /// Programs that its scripts name in their first lines.
     pub interpreters: Vec<String>,
     /// Whether there are links among them, which are no part of it.
@@ -71,30 +85,42 @@ impl Default for HashCache {
 /// Files while they are read.
 struct Reading<'c> {
     cache: &'c mut HashCache,
-    lines: Vec<(String, &'static str, String)>,
     bytes: u64,
     found: BundleFiles,
 }
 
 /// Reads all files of the skill in `folder`, or the one `file` of it.
 pub fn read(folder: &Path, file: Option<&str>, cache: &mut HashCache) -> io::Result<BundleFiles> {
-    let root = open_folder(CWD, folder)?;
-    let mut reading = Reading { cache, lines: Vec::new(), bytes: 0, found: BundleFiles::default() };
+    read_open(open_folder(CWD, folder)?, folder, file, cache)
+}
+
+/// The same of an open folder, which lies at `folder`.
+pub fn read_open(root: OwnedFd, folder: &Path, file: Option<&str>, cache: &mut HashCache) -> io::Result<BundleFiles> {
+    let mut reading = Reading { cache, bytes: 0, found: BundleFiles::default() };
     match file {
         Some(name) => reading.take_file(&root, name, name.to_owned())?,
         None => reading.take_folder(root, folder, "", 0)?,
     }
-    let Reading { mut lines, mut found, .. } = reading;
-    lines.sort_by(|a, b| a.0.as_bytes().cmp(b.0.as_bytes()));
-    let mut digest = Sha256::new();
-    for (path, mode, sha256) in &lines {
-        digest.update(format!("{path}\0{mode}\0{sha256}\n"));
-    }
-    found.digest = hex(&digest.finalize());
-    found.paths = lines.into_iter().map(|(path, ..)| path).collect();
+    let Reading { mut found, .. } = reading;
+    found.digest = digest_of(&mut found.files);
     found.interpreters.sort();
     found.interpreters.dedup();
     Ok(found)
+}
+
+/// The digest of these files, which are sorted for it.
+pub fn digest_of(files: &mut [BundleFile]) -> String {
+    files.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
+    let mut digest = Sha256::new();
+    for BundleFile { path, mode, sha256, .. } in files.iter() {
+        digest.update(format!("{path}\0{mode}\0{sha256}\n"));
+    }
+    hex(&digest.finalize())
+}
+
+/// Whether a path beneath a skill's folder lies in one that is no part of the skill.
+pub fn is_record(path: &str) -> bool {
+    path.split('/').next().is_some_and(|first| RECORD_FOLDERS.iter().any(|name| first.eq_ignore_ascii_case(name)))
 }
 
 impl Reading<'_> {
@@ -121,15 +147,16 @@ impl Reading<'_> {
 
     fn take_file(&mut self, folder: &OwnedFd, name: &str, path: String) -> io::Result<()> {
         let (file, stat) = open_file(folder, name)?;
-        self.bytes = self.bytes.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
-        if self.lines.len() >= MAX_FILES || self.bytes > MAX_BUNDLE_BYTES {
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        self.bytes = self.bytes.saturating_add(size);
+        if self.found.files.len() >= MAX_FILES || self.bytes > MAX_BUNDLE_BYTES {
             let most = MAX_BUNDLE_BYTES / 1024 / 1024;
             return Err(too_much(&format!("has more than {MAX_FILES} files or {most} MiB")));
         }
         let known = self.cache.look(file, &stat)?;
         self.found.interpreters.extend(known.interpreter.clone());
         let mode = if stat.st_mode & 0o100 != 0 { "755" } else { "644" };
-        self.lines.push((path, mode, known.sha256.clone()));
+        self.found.files.push(BundleFile { path, mode, size, sha256: known.sha256.clone() });
         Ok(())
     }
 }
@@ -269,7 +296,8 @@ fn too_much(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }
 
-fn hex(digest: &[u8]) -> String {
+/// Bytes as hexadecimal digits.
+pub fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -292,6 +320,10 @@ mod tests {
         folder
     }
 
+    fn paths(of: &BundleFiles) -> Vec<&str> {
+        of.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
     fn look(folder: &tempfile::TempDir) -> BundleFiles {
         read(folder.path(), None, &mut HashCache::default()).expect("readable")
     }
@@ -305,7 +337,7 @@ mod tests {
         let lines =
             format!("SKILL.md\0644\0{}\nb\0644\0{}\nscripts/run.py\0644\0{}\n", sha("a"), sha(""), sha(files[1].1));
         assert_eq!(first.digest, sha(&lines));
-        assert_eq!((first.paths.len(), first.interpreters.as_slice()), (3, &["python3".to_owned()][..]));
+        assert_eq!((first.files.len(), first.interpreters.as_slice()), (3, &["python3".to_owned()][..]));
         // What was written when it was fetched is no part of it.
         fs::create_dir_all(folder.path().join(".clawhub")).expect("a folder");
         fs::write(folder.path().join(".clawhub/origin.json"), "{}").expect("a file");
@@ -313,7 +345,7 @@ mod tests {
         fs::set_permissions(folder.path().join("b"), fs::Permissions::from_mode(0o755)).expect("a mode");
         assert_ne!(look(&folder).digest, first.digest);
         let one = read(folder.path(), Some("SKILL.md"), &mut HashCache::default()).expect("one");
-        assert_eq!(one.paths, ["SKILL.md"]);
+        assert_eq!(paths(&one), ["SKILL.md"]);
     }
 
     #[test]
@@ -323,7 +355,7 @@ mod tests {
         symlink("/etc/passwd", folder.path().join("link")).expect("a link");
         symlink("/etc", folder.path().join("outside")).expect("a link");
         let linked = look(&folder);
-        assert!(linked.has_links && linked.digest == digest && linked.paths == ["SKILL.md"]);
+        assert!(linked.has_links && linked.digest == digest && paths(&linked) == ["SKILL.md"]);
         for way in ["link", "outside/passwd", "../x", "/etc/passwd", "", "."] {
             assert!(open_beneath(folder.path(), way).is_err(), "{way}");
         }

@@ -2,14 +2,19 @@
 //!
 //! The text is somebody else's: nothing of it is run here, and nothing of it widens what an agent may do.
 
-use protocol::{ConfigError, SkillKind, agent::is_id};
+use protocol::{
+    ConfigError, SkillKind,
+    agent::{is_id, is_variable_name},
+    skill::{
+        front_matter::{FrontMatter, FrontValue, plain_name},
+        requirements::Requirements,
+    },
+};
 use serde_json::Value;
 
 use super::{
-    front_matter::{FrontMatter, FrontValue},
     health::Programs,
     parameters::{self, SkillParameter},
-    requirements::Requirements,
 };
 use crate::config::toolset::tools_of;
 
@@ -146,7 +151,7 @@ impl Keys<'_> {
         let Some((written, line)) = self.text("name")? else {
             return Err(self.wrong(1, "expected a `name`, such as git-commit"));
         };
-        let name = if is_id(written) { written.to_owned() } else { plain_name(written) };
+        let name = plain_name(written);
         if !is_id(&name) {
             let shown = protocol::text::head(written, 80);
             let why = format!("the name {shown:?}: expected 1 to 64 letters, digits, - and _");
@@ -218,13 +223,6 @@ impl Keys<'_> {
     }
 }
 
-/// A title as a name: `Agent Browser` becomes `agent-browser`. Anything else stays as it is.
-fn plain_name(written: &str) -> String {
-    let words: Vec<&str> = written.split(' ').collect();
-    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    if words.iter().all(is_word) { words.join("-").to_ascii_lowercase() } else { written.to_owned() }
-}
-
 /// What a call runs, if it is a script, and why or why not.
 fn script_of(body: &str, asked: Option<bool>, programs: &Programs) -> (Option<SkillScript>, String) {
     if asked == Some(false) {
@@ -277,7 +275,7 @@ fn first_word(body: &str) -> Option<&str> {
 }
 
 fn begins_script(word: &str, programs: &Programs) -> bool {
-    let is_setting = word.split_once('=').is_some_and(|(name, _)| crate::config::is_variable_name(name));
+    let is_setting = word.split_once('=').is_some_and(|(name, _)| is_variable_name(name));
     let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+-[".contains(&byte));
     is_setting || SHELL_WORDS.contains(&word) || (is_plain && programs.has(word))
 }

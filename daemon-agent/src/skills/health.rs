@@ -2,9 +2,9 @@
 
 use std::{os::unix::fs::PermissionsExt, path::PathBuf};
 
-use protocol::SkillCheck;
+use protocol::{SkillCheck, skill::requirements::Requirements};
 
-use super::{definition::SkillDefinition, requirements::Requirements};
+use super::definition::SkillDefinition;
 
 /// The programs that commands of this machine find.
 #[derive(Clone, Debug, Default)]

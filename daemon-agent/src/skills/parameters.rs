@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use protocol::ConfigError;
+use protocol::{
+    ConfigError,
+    agent::is_variable_name,
+    yaml::{config_error, parse_bounded},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
 use super::variable_names::is_reserved;
-use crate::config::{
-    is_variable_name,
-    yaml::{config_error, parse_bounded},
-};
 
 /// Most parameters of a skill.
 const MAX_PARAMETERS: usize = 64;

@@ -2,8 +2,11 @@
 //!
 //! A mistake in one file hides no other skill, and the version before it stays in use while there is one.
 
+mod judge;
+mod source;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -11,12 +14,17 @@ use std::{
 };
 
 use protocol::{ConfigError, SkillCheck, SkillScope, SkillSource, SkillState};
-use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
+use self::{
+    judge::{first_of_each_name, is_listed, refuse_repeated, writable_folders},
+    source::{source_of, source_word},
+};
 use super::{
     bundle::{self, BundleFiles, HashCache},
     definition::SkillDefinition,
     health::{self, KnownVariables, Programs},
+    library::SkillsLock,
     places::{self, FoundSkill},
 };
 use crate::{
@@ -25,9 +33,7 @@ use crate::{
 };
 
 /// Largest main file of a skill, bytes.
-const MAX_MAIN_FILE_BYTES: u64 = 256 * 1024;
-/// Largest record of where a bundle was fetched, bytes.
-const MAX_ORIGIN_BYTES: u64 = 16 * 1024;
+pub const MAX_MAIN_FILE_BYTES: u64 = 256 * 1024;
 /// Most folders that are watched.
 const MAX_WATCHED_FOLDERS: usize = 4_000;
 /// Most bytes that one scan hashes in a place of a space.
@@ -80,6 +86,10 @@ pub struct Skill {
     pub source: SkillSource,
     /// Of the version that is in use.
     pub digest: String,
+    /// Whether there are links in its folder, which are no part of it.
+    pub has_links: bool,
+    /// Whether only files of this digest may be used: they were installed, or a person accepted them.
+    pub is_pinned: bool,
     /// What it says; `None` if it never said anything valid.
     pub definition: Option<Arc<SkillDefinition>>,
     /// What is wrong with its file now.
@@ -94,12 +104,26 @@ pub struct Skill {
 impl Skill {
     /// The digest of its files as they are now.
     pub fn digest_now(&self) -> io::Result<String> {
-        let single = self.is_single.then_some(self.main.as_str());
-        let files = bundle::read(&self.folder, single, &mut HashCache::default())?;
-        if files.has_links && self.script().is_some() {
+        Ok(self.files_now()?.digest)
+    }
+
+    /// Its files as they are now.
+    pub(super) fn files_now(&self) -> io::Result<BundleFiles> {
+        let files = bundle::read(&self.folder, self.single(), &mut HashCache::default())?;
+        if files.has_links && (self.is_pinned || self.script().is_some()) {
             return Err(io::Error::other("it holds links, and what they lead to is no part of what is decided about"));
         }
-        Ok(files.digest)
+        Ok(files)
+    }
+
+    /// Whether its files may still be used: if it is pinned, only while they are the ones that were read. Blocks.
+    pub fn is_usable(&self) -> bool {
+        !self.is_pinned || self.digest_now().is_ok_and(|digest| digest == self.digest)
+    }
+
+    /// The one file that it consists of.
+    pub(super) fn single(&self) -> Option<&str> {
+        self.is_single.then_some(self.main.as_str())
     }
 }
 
@@ -134,23 +158,6 @@ impl SkillSet {
     }
 }
 
-fn is_listed(agent: &Agent, name: &str) -> bool {
-    agent.skills.iter().any(|listed| listed == "*" || listed == name)
-}
-
-/// For each name the skill that goes first for an agent. A broken one hides no other.
-fn first_of_each_name(all: &[Arc<Skill>], agent: &Agent) -> Vec<usize> {
-    let mut first: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (n, skill) in all.iter().enumerate() {
-        let Some(rank) = skill.place.rank_for(agent).filter(|_| skill.state != SkillState::Error) else { continue };
-        let best = first.entry(&skill.name).or_insert((rank, n));
-        if rank < best.0 {
-            *best = (rank, n);
-        }
-    }
-    first.into_values().map(|(_, n)| n).collect()
-}
-
 /// What a scan remembers of the files that it reads.
 struct SeenFiles<'a> {
     cache: &'a mut HashCache,
@@ -166,6 +173,8 @@ pub struct Scanner<'s> {
     pub programs: &'s Programs,
     /// What was found before, for what is broken now.
     pub before: &'s SkillSet,
+    /// What was installed, and what people accepted.
+    pub lock: &'s SkillsLock,
 }
 
 impl Scanner<'_> {
@@ -183,7 +192,7 @@ impl Scanner<'_> {
             let Ok(real) = space.canonicalize() else { continue };
             places.extend(SPACE_PLACES.map(|way| (SkillPlace::Space(space.clone()), real.clone(), way.to_owned())));
         }
-        let mut set = SkillSet::default();
+        let (mut set, writable) = (SkillSet::default(), writable_folders(&agents));
         for (place, base, way) in places {
             cache.bound(if matches!(place, SkillPlace::Space(_)) { MAX_SPACE_BYTES } else { u64::MAX });
             let found = places::look(&base, &way);
@@ -194,7 +203,8 @@ impl Scanner<'_> {
             let first = set.all.len();
             for skill in found.skills {
                 let mut seen = SeenFiles { cache: &mut *cache, folders: &mut set.folders };
-                let read = self.read(&place, skill, &root, &mut seen);
+                let mut read = self.read(&place, skill, &root, &mut seen);
+                self.trust(&mut read, &writable);
                 set.all.push(Arc::new(read));
             }
             set.all.extend(found.links.into_iter().map(|link| Arc::new(self.refused_link(&place, &link, &root))));
@@ -222,6 +232,8 @@ impl Scanner<'_> {
             main,
             is_single,
             digest: String::new(),
+            has_links: false,
+            is_pinned: false,
             definition: None,
             error: None,
             checks: Vec::new(),
@@ -232,9 +244,9 @@ impl Scanner<'_> {
         match self.look_into(&skill, &file, seen) {
             Ok((definition, files)) => {
                 skill.name.clone_from(&definition.name);
-                skill.digest = files.digest;
+                (skill.digest, skill.has_links) = (files.digest, files.has_links);
                 skill.warnings.clone_from(&definition.warnings);
-                if files.has_links {
+                if skill.has_links {
                     skill.warnings.push("it holds links, which are not followed and no part of it".to_owned());
                 }
                 skill.checks = self.checks(&skill, &definition, &files.interpreters);
@@ -264,8 +276,12 @@ impl Scanner<'_> {
         let whole = |why: &io::Error| ConfigError { file: file.to_owned(), line: 0, message: why.to_string() };
         let text = read_text(&skill.folder, &skill.main, file)?;
         let definition = SkillDefinition::read(&text, file, self.programs)?;
-        let single = skill.is_single.then_some(skill.main.as_str());
-        let files = bundle::read(&skill.folder, single, seen.cache).map_err(|error| whole(&error))?;
+        let files = bundle::read(&skill.folder, skill.single(), seen.cache).map_err(|error| whole(&error))?;
+        let main = files.files.iter().find(|file| file.path == skill.main);
+        if main.is_none_or(|main| main.sha256 != bundle::hex(&Sha256::digest(&text))) {
+            // The digest must not be that of another text.
+            return Err(whole(&io::Error::other("is being changed")));
+        }
         seen.folders.extend(files.folders.iter().cloned());
         Ok((definition, files))
     }
@@ -281,6 +297,8 @@ impl Scanner<'_> {
             name: fallback_name(link, "", false),
             source: SkillSource { kind: source_word(place).to_owned(), ..SkillSource::default() },
             digest: String::new(),
+            has_links: true,
+            is_pinned: false,
             definition: None,
             error: Some(ConfigError { file: path.clone(), line: 0, message }),
             path,
@@ -313,36 +331,6 @@ impl Scanner<'_> {
         };
         health::checks(definition, interpreters, self.programs, &KnownVariables { has: &has, fix: &fix })
     }
-
-    /// Gives each skill its state, and its agents.
-    fn judge(&self, all: &mut [Arc<Skill>], agents: &[&Agent]) {
-        for skill in all.iter_mut() {
-            let state = match &**skill {
-                Skill { state: SkillState::Error, .. } | Skill { definition: None, .. } => SkillState::Error,
-                Skill { place: SkillPlace::Space(_), .. } => SkillState::Untrusted,
-                Skill { checks, .. } if checks.iter().any(|check| !check.ok) => SkillState::NeedsSetup,
-                _ => SkillState::Ready,
-            };
-            Arc::make_mut(skill).state = state;
-        }
-        let (mut seen, mut first) = (BTreeSet::new(), BTreeSet::new());
-        for agent in agents {
-            let leading = first_of_each_name(all, agent);
-            seen.extend((0..all.len()).filter(|n| all[*n].place.rank_for(agent).is_some()));
-            for n in &leading {
-                if is_listed(agent, &all[*n].name) && all[*n].state == SkillState::Ready {
-                    Arc::make_mut(&mut all[*n]).agents.push(agent.id.clone());
-                }
-            }
-            first.extend(leading);
-        }
-        for n in seen.difference(&first).copied().collect::<Vec<_>>() {
-            let skill = Arc::make_mut(&mut all[n]);
-            if skill.state != SkillState::Error {
-                skill.state = SkillState::Shadowed;
-            }
-        }
-    }
 }
 
 /// The folder in which a place that is not there yet will appear; in a space, whose own folder changes often, only the one
@@ -355,23 +343,6 @@ fn awaited_in(place: &SkillPlace, missing: &Path) -> Option<PathBuf> {
         .take(levels)
         .find(|folder| folder.symlink_metadata().is_ok_and(|meta| meta.is_dir()))
         .map(Path::to_owned)
-}
-
-/// Of several skills of a place that have the same name, the first keeps it.
-fn refuse_repeated(skills: &mut [Arc<Skill>]) {
-    let mut names: BTreeMap<String, String> = BTreeMap::new();
-    for skill in skills.iter_mut().filter(|skill| skill.definition.is_some()) {
-        match names.get(&skill.name) {
-            None => drop(names.insert(skill.name.clone(), skill.path.clone())),
-            Some(other) => {
-                let message = format!("the name {:?} is that of {other}: expected another one", skill.name);
-                let file = if skill.is_single { skill.path.clone() } else { format!("{}/{}", skill.path, skill.main) };
-                let skill = Arc::make_mut(skill);
-                skill.error = Some(ConfigError { file, line: 1, message });
-                skill.state = SkillState::Error;
-            }
-        }
-    }
 }
 
 /// The text of a main file.
@@ -406,36 +377,6 @@ fn fallback_name(folder: &Path, main: &str, is_single: bool) -> String {
         !c.is_control() && !is_unseen
     };
     protocol::text::head(&name.chars().filter(is_shown).collect::<String>(), 64).to_owned()
-}
-
-fn source_word(place: &SkillPlace) -> &'static str {
-    if matches!(place, SkillPlace::Space(_)) { "space" } else { "local" }
-}
-
-/// Where a bundle was fetched, if a record says so; what it claims is shown, and decides nothing.
-fn source_of(place: &SkillPlace, folder: &Path, is_single: bool) -> SkillSource {
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase", default)]
-    struct Origin {
-        slug: Option<String>,
-        installed_version: Option<String>,
-    }
-    let usual = SkillSource { kind: source_word(place).to_owned(), ..SkillSource::default() };
-    if is_single {
-        return usual;
-    }
-    let record = bundle::open_beneath(folder, ".clawhub/origin.json").ok();
-    let bytes = record.and_then(|(file, _)| read_up_to(file, MAX_ORIGIN_BYTES).ok().flatten());
-    let origin = bytes.and_then(|bytes| serde_json::from_slice::<Origin>(&bytes).ok());
-    let short = |text: String| protocol::text::head(&text, 80).to_owned();
-    match origin {
-        Some(Origin { slug: Some(slug), installed_version }) => SkillSource {
-            kind: if usual.kind == "space" { usual.kind } else { "clawhub".to_owned() },
-            reference: Some(short(slug)),
-            version: installed_version.map(short),
-        },
-        _ => usual,
-    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub fn instructions(name: &str, description: &str, body: &str) -> Arc<Skill> {
         name: name.to_owned(),
         source: SkillSource::default(),
         digest: String::new(),
+        has_links: false,
+        is_pinned: false,
         definition: Some(Arc::new(definition)),
         error: None,
         checks: Vec::new(),

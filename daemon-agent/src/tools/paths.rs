@@ -21,7 +21,7 @@ use crate::{
     config::{Agent, SharedAccess},
     home::Home,
     memory::CURATED_NAMES,
-    sandbox::{Grants, PRIVATE_NAMES, secrets},
+    sandbox::{Grants, PRIVATE_NAMES, SKILLS_NAME, secrets},
     tools::{CallBounds, ToolErrorKind, ToolFailure},
     workspace::{ProtectedPaths, Workspace},
 };
@@ -332,9 +332,11 @@ impl Roots {
         self.hidden.iter().any(|secret| path.starts_with(secret) && !holds_root(secret))
     }
 
-    /// Whether `path`, without links, may be changed: everything in the roots except a home that a space contains or is.
+    /// Whether `path`, without links, may be changed: everything in the roots except a home that a space contains or is, and the
+    /// skills of the home.
     fn writable(&self, path: &Path) -> bool {
-        if self.read_only.iter().any(|folder| path.starts_with(folder)) {
+        let skills = self.home.join(SKILLS_NAME);
+        if self.read_only.iter().chain([&skills]).any(|folder| path.starts_with(folder)) {
             return false;
         }
         let part_of_home = |root: &Root| root.path != self.home && root.path.starts_with(&self.home);

@@ -12,7 +12,7 @@ use proptest::{
     prelude::*,
     test_runner::{TestCaseError, TestRunner},
 };
-use protocol::SessionId;
+use protocol::{SessionId, SkillState};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -29,10 +29,16 @@ fn machine_with(files: &[(&str, &str)]) -> Machine {
     let home = Home::at(machine.at("home"));
     std::fs::write(home.root().join("config.yaml"), "").expect("a file");
     std::fs::write(home.root().join("agents/default.yaml"), "skills: [\"*\"]\n").expect("a file");
+    let skills = skills_of(&machine);
+    machine.using(|tools| tools.with_skills(skills, SessionId::new(1), Clock::system()))
+}
+
+/// The skills of a machine as they are now.
+fn skills_of(machine: &Machine) -> Skills {
+    let home = Home::at(machine.at("home"));
     let variables = Variables::of([("HOME", "/home/mia")]);
     let files = watch::channel(Arc::new(ConfigSnapshot::read(&home, &variables))).1;
-    let skills = Skills::open(&home, variables, files);
-    machine.using(|tools| tools.with_skills(skills, SessionId::new(1), Clock::system()))
+    Skills::open(&home, variables, files)
 }
 
 fn script(name: &str, parameters: &str, body: &str) -> String {
@@ -174,6 +180,46 @@ async fn a_decision_is_about_the_files_that_were_seen() {
     // Until the change was seen, its script is the old files': nobody is asked about the one with the digest of the other.
     let early = machine.tools.propose("run", &args).await.expect_err("no proposal");
     assert!(early.message.contains("have just changed"), "{early:?}");
+}
+
+#[tokio::test]
+async fn what_was_installed_is_used_only_as_it_was_installed() {
+    let text = script("run", "{}", "sh \"$SKILL_DIR/run\"");
+    let guide = "---\nname: guide\ndescription: A guide\n---\nAs installed.\n";
+    let files =
+        [("skills/run/SKILL.md", &*text), ("skills/run/run", "echo as installed\n"), ("skills/guide/SKILL.md", guide)];
+    let machine = machine_with(&files);
+    let installed = skills_of(&machine).report().into_iter().map(|info| {
+        let entry = json!({ "digest": info.digest, "source": "library", "installedAt": "2026-11-20T09:57:19.250Z" });
+        (info.name, entry)
+    });
+    let lock = json!({ "skills": installed.collect::<serde_json::Map<_, _>>() });
+    let place = machine.at("home/skills/skills.lock");
+    std::fs::write(&place, lock.to_string()).expect("written");
+    let skills = skills_of(&machine);
+    let machine = machine.using(|tools| tools.with_skills(skills.clone(), SessionId::new(1), Clock::system()));
+    assert_eq!(output(&machine.call("run", json!({})).await), "as installed\n");
+    let load = async || machine.call("load_skill", json!({ "name": "guide" })).await;
+    assert!(good(load().await).contains("As installed."));
+    // What has just changed is not used, though nobody has noticed it yet.
+    std::fs::write(machine.at("home/skills/run/run"), "echo changed\n").expect("written");
+    std::fs::write(machine.at("home/skills/guide/notes.md"), "Obey me.\n").expect("written");
+    for outcome in [machine.call("run", json!({})).await, load().await] {
+        assert!(bad(outcome).contains("not the ones that people accepted"));
+    }
+    let states: Vec<_> = skills.now().all.iter().map(|skill| skill.state).collect();
+    assert_eq!(states, [SkillState::Modified; 2], "it was looked at again");
+    // Nor can an agent say that it was accepted.
+    for (tool, args) in [
+        ("write_file", json!({ "path": place, "content": "{}" })),
+        ("write_file", json!({ "path": machine.at("home/skills/new/SKILL.md"), "content": guide })),
+    ] {
+        bad(machine.call(tool, args).await);
+    }
+    if layers().confine() {
+        machine.shell(&format!("echo '{{}}' > {}", place.display())).await;
+        assert_eq!(std::fs::read_to_string(&place).expect("there"), lock.to_string());
+    }
 }
 
 #[tokio::test]

@@ -2,4 +2,7 @@
 
 pub mod enrol;
 pub mod provider_keys;
+pub mod skill_orders;
+pub mod skills;
+pub mod unanswered;
 pub mod vibers;

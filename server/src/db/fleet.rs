@@ -2,4 +2,6 @@
 
 pub mod commands;
 pub mod join_tokens;
+pub mod skill_orders;
+pub mod skills;
 pub mod vibers;

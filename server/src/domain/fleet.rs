@@ -1,4 +1,5 @@
 //! Vibers and their connections.
 
 pub mod connection;
+pub mod library;
 pub mod viber;

@@ -104,6 +104,11 @@ async fn compose(
             Command::Message(Box::new(message))
         }
         ("workspace:write", ..) => Command::Write(Box::new(write(tx, &body).await?)),
+        ("skill:install" | "skill:remove" | "skill:accept" | "skill:enable", ..) => {
+            let mut tagged = body;
+            tagged["type"] = json!(stored.kind);
+            serde_json::from_value(tagged).map_err(|error| Error::Internal(error.to_string()))?
+        }
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
     })
 }

@@ -8,13 +8,14 @@ use std::{
     time::Duration,
 };
 
-use protocol::{AttemptRef, EditId, NumberedCommand, ViberState, WorkspaceWritten};
+use protocol::{AttemptRef, CommandDone, NumberedCommand, ToDaemon, ViberState, WorkspaceWritten};
 
 use super::compose;
 use crate::{
     actions::{
         file_reports,
         reconcile::{self, AttemptVerdict, LastSeen},
+        skill_orders,
     },
     domain::{Connection, FileReport},
     error::{Error, Result},
@@ -25,6 +26,9 @@ use crate::{
 const MAX_PENDING_FILES: usize = 10_000;
 /// Turns of reports and outcomes that may wait: no daemon takes that many turns, and each of them costs a look.
 const MAX_PENDING_TURNS: usize = 200;
+
+/// Outcomes of commands that may wait.
+const MAX_PENDING_DONE: usize = 1_000;
 
 /// Work that the database could not do for now is retried after this time.
 pub const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -46,6 +50,7 @@ pub struct PendingWork {
 enum Kind {
     Acked,
     Lists,
+    Done,
     Claims,
     Settle,
     Written,
@@ -60,6 +65,8 @@ pub enum Pending {
     Acked(u64),
     /// The lists that the daemon reports: agents, skills, jobs …
     Lists(Box<ViberState>),
+    /// How commands ended that have an outcome of their own. The lists come before: whoever waits for it reads them next.
+    Done(Vec<CommandDone>),
     /// Attempts that the daemon names and the connection does not know.
     Claims(Vec<AttemptRef>),
     /// Attempts that the daemon no longer has.
@@ -78,8 +85,8 @@ pub enum WorkOutcome {
     Nothing,
     /// These commands are to be sent.
     Commands(Vec<NumberedCommand>),
-    /// The outcomes of these edits are stored, and are to be acknowledged.
-    Written(Vec<EditId>),
+    /// Outcomes are stored, which this acknowledges.
+    Stored(ToDaemon),
     /// The database was unavailable: the work is to be retried.
     Retry(Pending),
 }
@@ -207,6 +214,7 @@ impl Pending {
         match self {
             Self::Acked(_) => Kind::Acked,
             Self::Lists(_) => Kind::Lists,
+            Self::Done(_) => Kind::Done,
             Self::Claims(_) => Kind::Claims,
             Self::Settle(_) => Kind::Settle,
             Self::Written(_) => Kind::Written,
@@ -220,6 +228,11 @@ impl Pending {
         match (self, newer) {
             (Self::Acked(cmd_seq), Self::Acked(newer)) => *cmd_seq = newer.max(*cmd_seq),
             (Self::Lists(lists), Self::Lists(newer)) => replace(lists, *newer),
+            // Dropped ones come again with the next connection.
+            (Self::Done(all), Self::Done(newer)) => {
+                let room = MAX_PENDING_DONE.saturating_sub(all.len());
+                all.extend(newer.into_iter().take(room));
+            }
             (Self::Claims(all), Self::Claims(newer)) | (Self::Settle(all), Self::Settle(newer)) => all.extend(newer),
             // Commands are read from the database when it is their turn; two kinds are never merged, and what is about
             // files has its own queue.
@@ -231,6 +244,11 @@ impl Pending {
         match self {
             Self::Acked(cmd_seq) => reconcile::ack_commands(board, own, *cmd_seq).await?,
             Self::Lists(lists) => reconcile::lists(board, own, lists).await?,
+            Self::Done(all) => {
+                skill_orders::done(board, own, all).await?;
+                let cmd_seqs = all.iter().map(|one| one.cmd_seq).collect();
+                return Ok(WorkOutcome::Stored(ToDaemon::AckDone { cmd_seqs }));
+            }
             Self::Claims(claims) => reconcile::claims(board, own, claims).await?,
             Self::Settle(lost) => {
                 let seen = LastSeen { team: &own.team, viber: &own.viber, epoch: own.epoch };
@@ -238,7 +256,8 @@ impl Pending {
             }
             Self::Written(written) => {
                 file_reports::written(board, own, written).await?;
-                return Ok(WorkOutcome::Written(written.iter().map(|one| one.edit_id.clone()).collect()));
+                let edit_ids = written.iter().map(|one| one.edit_id.clone()).collect();
+                return Ok(WorkOutcome::Stored(ToDaemon::AckWritten { edit_ids }));
             }
             Self::Heard(heard) => file_reports::heard(board, own, heard.values().cloned().collect()).await?,
             Self::Commands => return Ok(WorkOutcome::Commands(compose::next(board, own, sent).await?)),

@@ -7,7 +7,7 @@ mod work;
 
 use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
-use fleet::vibers;
+use fleet::{skills, vibers};
 use people::{members, prices, quota};
 use work::{approvals, compaction, events, imports, messages, pins, search, sessions, tasks};
 
@@ -40,7 +40,8 @@ pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
     // Each part's description is dropped before the next one is made: together they take 7 MiB, which hardly anybody reads.
     let calls = CALLS.iter().fold(Router::new(), |all, calls| all.merge(calls().split_for_parts().0));
     let open = description::routes().split_for_parts().0;
-    (gated(calls).merge(open), gated(artifacts::uploads().split_for_parts().0))
+    let uploads = artifacts::uploads().split_for_parts().0.merge(skills::uploads().split_for_parts().0);
+    (gated(calls).merge(open), gated(uploads))
 }
 
 /// An id in a body that the team does not have is answered with 404, like an unknown address. Only pages say which
@@ -53,8 +54,9 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 18] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 19] = [
     vibers::routes,
+    skills::routes,
     workspace::routes,
     spaces::routes,
     messages::routes,
@@ -76,7 +78,7 @@ const CALLS: [fn() -> OpenApiRouter<Board>; 18] = [
 
 /// Everything that the router has, as utoipa collects it from the handlers.
 fn collected() -> utoipa::openapi::OpenApi {
-    let others: [fn() -> OpenApiRouter<Board>; 2] = [artifacts::uploads, description::routes];
+    let others: [fn() -> OpenApiRouter<Board>; 3] = [artifacts::uploads, skills::uploads, description::routes];
     let all = CALLS.iter().chain(&others);
     all.fold(OpenApiRouter::with_openapi(Description::openapi()), |all, calls| all.merge(calls())).into_openapi()
 }
@@ -93,7 +95,7 @@ fn collected() -> utoipa::openapi::OpenApi {
     components(schemas(
         shapes::Problem, shapes::VersionProblem,
         protocol::ApprovalId, protocol::ArtifactId, protocol::InvitationId, protocol::OperatorId, protocol::ProposalId,
-        protocol::SessionId, protocol::TaskId, protocol::TokenId, protocol::ViberId, protocol::Instant,
+        protocol::SessionId, protocol::SkillId, protocol::TaskId, protocol::TokenId, protocol::ViberId, protocol::Instant,
         domain::ApprovalState, domain::ProposalState, domain::SessionState, domain::TaskState,
     )),
     modifiers(&Credentials)

@@ -37,6 +37,7 @@ const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/artifacts.css"),
     include_str!("../../../static/css/cards.css"),
     include_str!("../../../static/css/composer.css"),
+    include_str!("../../../static/css/skills.css"),
 ];
 
 /// One file, its address and what a browser is told about it.

@@ -50,6 +50,7 @@ pub fn routes() -> Router<Board> {
         .route("/api/daemon/enrolment", delete(leave))
         .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
         .route("/api/daemon/edits/{id}", get(edit))
+        .route("/api/daemon/skills/{digest}", get(skill))
 }
 
 /// The viber whose credential a request carries.
@@ -220,4 +221,20 @@ async fn edit(viber: ViberAuth, State(board): State<Board>, Id(id): Id<EditId>) 
     let text = found.and_then(|edit| edit.content).ok_or(Error::NotFound)?;
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
     Ok((kind, text).into_response())
+}
+
+/// The files of a skill that a viber is to install: those that somebody of its team approved.
+async fn skill(
+    viber: ViberAuth,
+    State(board): State<Board>,
+    path: axum::extract::RawPathParams,
+) -> Result<Response, Rejection> {
+    let digest = path.iter().find(|(name, _)| *name == "digest").map(|(_, digest)| digest.to_owned());
+    let digest = digest.ok_or(Error::NotFound)?;
+    let (bytes, size) = actions::skills::approved_archive(&board, &viber.team, &digest).await?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar")),
+        (header::CONTENT_LENGTH, HeaderValue::from(size)),
+    ];
+    Ok((headers, axum::body::Body::from_stream(bytes)).into_response())
 }

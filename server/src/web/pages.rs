@@ -9,7 +9,7 @@ mod people;
 mod work;
 
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
-use fleet::{join, preflight, providers, viber, vibers};
+use fleet::{join, preflight, providers, skills, viber, vibers};
 use people::theme;
 use session::{control, say, talk};
 use work::{
@@ -36,7 +36,7 @@ pub fn uploads() -> Router<Board> {
         .route("/t/{team}/tasks", post(home::submit))
         .route("/t/{team}/sessions", post(session::prepare))
         .layer(middleware::from_fn(bodies::forms));
-    artifacts::uploads().merge(goals)
+    artifacts::uploads().merge(goals).merge(skills::uploads())
 }
 
 /// The pages' routes.
@@ -72,6 +72,7 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/spaces/{space}/files", get(spaces::files))
         .merge(artifacts::routes())
         .merge(proposals::routes())
+        .merge(skills::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/search", get(sessions::search::show))
         .route("/t/{team}/sessions", get(sessions::list))

@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{ApprovalId, ArtifactId, EditId, MessageId, SessionId, TaskId, ViberId};
+use protocol::{ApprovalId, ArtifactId, EditId, MessageId, SessionId, SkillId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -179,9 +179,44 @@ pub fn viber(slug: &str, id: &ViberId) -> String {
     format!("/t/{slug}/vibers/{id}")
 }
 
-/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`, `key`, `key/remove`.
+/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`, `key`, `key/remove`, `skills`.
 pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
+}
+
+/// The skills of a viber, on its page.
+pub fn viber_skills(slug: &str, id: &ViberId) -> String {
+    format!("/t/{slug}/vibers/{id}#skills")
+}
+
+/// The library of skills with parameters: a filter, words, a place.
+pub fn skills_with(slug: &str, parameters: &[(&str, &str)]) -> String {
+    with(skills(slug), parameters)
+}
+
+/// The library of skills.
+pub fn skills(slug: &str) -> String {
+    format!("/t/{slug}/skills")
+}
+
+/// Takes a skill of a viber into the library.
+pub fn skills_take(slug: &str) -> String {
+    format!("/t/{slug}/skills/take")
+}
+
+/// One version of a skill.
+pub fn skill(slug: &str, id: &SkillId) -> String {
+    format!("/t/{slug}/skills/{id}")
+}
+
+/// The same with parameters: the version it is compared with, a file, how and where it is shown.
+pub fn skill_with(slug: &str, id: &SkillId, parameters: &[(&str, &str)]) -> String {
+    with(skill(slug, id), parameters)
+}
+
+/// A verb on a version of a skill: `review`, `install`, `delete`.
+pub fn skill_verb(slug: &str, id: &SkillId, verb: &str) -> String {
+    format!("/t/{slug}/skills/{id}/{verb}")
 }
 
 /// The search in the memory of an agent on a viber; an empty query shows only the form.

@@ -51,9 +51,11 @@ impl Spec {
         for (path, methods) in self.document["paths"].as_object().expect("paths") {
             for (method, described) in methods.as_object().expect("methods") {
                 let content = described["requestBody"]["content"].as_object();
-                let body = content.and_then(|content| content.iter().next()).map(|(media, one)| {
-                    (media.clone(), one["schema"].clone(), described["requestBody"]["required"] == true)
-                });
+                let body = content
+                    .and_then(|content| content.get_key_value("application/json").or(content.iter().next()))
+                    .map(|(media, one)| {
+                        (media.clone(), one["schema"].clone(), described["requestBody"]["required"] == true)
+                    });
                 all.push(Operation {
                     id: described["operationId"].as_str().expect("an operationId").to_owned(),
                     method: method.to_uppercase(),

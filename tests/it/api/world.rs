@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use board_tests::{
     Board, Engine, FakeDaemon, FakeMachine, Person,
     board::HOME,
@@ -12,6 +13,8 @@ use board_tests::{
 use protocol::SessionId;
 use reqwest::Method;
 use serde_json::{Value, json};
+
+use crate::library;
 
 /// The digits of every identifier in the description's examples.
 pub const EXAMPLE: &str = "0192d1c7a0f07a3cb1f0c6f8d1f1a2b3";
@@ -207,8 +210,45 @@ impl World {
             // The one that is away has no tasks.
             self.special.insert((operation, "id"), self.known["vib"][1].clone());
         }
+        self.skills(&owner, &viber).await;
         self.special.insert(("loggedSessions.import", "session"), logged.to_string());
         self.special.insert(("approvals.decide", "digest"), DIGEST.to_owned());
+    }
+
+    /// A version of a skill that may be installed, one that may be deleted, and a viber that has it.
+    async fn skills(&mut self, owner: &Person, viber: &str) {
+        let text = |version: &str| {
+            format!("---\nname: release-notes\ndescription: Collects changes\nversion: {version}\n---\nUse git.\n")
+        };
+        let first = library::approved(owner, library::archive(&[("SKILL.md", 0o644, &text("1"))])).await;
+        let second = library::approved(owner, library::archive(&[("SKILL.md", 0o644, &text("2"))])).await;
+        self.learn(&first.to_string());
+        self.special.extend([
+            (("skills.delete", "id"), id(&second, "id").to_owned()),
+            (("skills.diff", "from"), id(&first, "id").to_owned()),
+            (("skills.file", "path"), "SKILL.md".to_owned()),
+            (("skills.review", "digest"), id(&first, "digest").to_owned()),
+            (("viberSkills.install", "digest"), id(&first, "digest").to_owned()),
+            (("viberSkills.accept", "digest"), id(&first, "digest").to_owned()),
+        ]);
+        for operation in [
+            "viberSkills.accept",
+            "viberSkills.check",
+            "viberSkills.enable",
+            "viberSkills.remove",
+            "viberSkills.restore",
+        ] {
+            self.special.insert((operation, "name"), "release-notes".to_owned());
+        }
+        let install = json!({ "skillId": first["id"], "digest": first["digest"] });
+        owner.post(&format!("/api/v1/vibers/{viber}/skills"), &install).await.expect(200);
+        let listed = protocol::SkillInfo { name: "release-notes".to_owned(), ..Default::default() };
+        let (main, third) = ("SKILL.md", text("3"));
+        let digest = fake_machine::hash(&format!("{main}\0644\0{}\n", fake_machine::hash(&third)));
+        let read = json!({ "digest": digest, "data": BASE64_STANDARD.encode(&third), "size": third.len(),
+            "files": [{ "path": main, "mode": "644", "size": third.len(), "sha256": fake_machine::hash(&third) }] });
+        let lies = [("skills.list", json!({ "items": [listed] })), ("skills.read", read)];
+        self.machine.state().lies.extend(lies.map(|(method, answer)| (method.to_owned(), answer)));
     }
 
     async fn people(&mut self) {

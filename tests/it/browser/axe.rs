@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::shots::{
     Purpose, asks::visit_asks, changes::visit_changes, composer::visit_composers, context::visit_context,
-    machine::visit_machine, readme::visit_readme, talk::visit_talk, visit_every_page, waiting::visit_waiting,
+    machine::visit_machine, readme::visit_readme, skills::visit_skills, talk::visit_talk, visit_every_page,
+    waiting::visit_waiting,
 };
 
 /// Runs axe over the page that is shown. A scheme changes colours alone, so that one of the two is looked at for these.
@@ -49,6 +50,13 @@ async fn axe_finds_nothing_on_any_page() {
 async fn axe_finds_nothing_on_changes_and_comments() {
     let purpose = Purpose::Axe(Mutex::default());
     visit_changes(&purpose).await;
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_skills() {
+    let purpose = Purpose::Axe(Mutex::default());
+    visit_skills(&purpose).await;
     nothing_found(purpose);
 }
 

@@ -34,7 +34,7 @@ const CURRENT_JS: &str = "return [...document.querySelectorAll('#tabs [aria-curr
     .filter((el) => el.checkVisibility()).map((el) => el.textContent.trim());";
 
 /// Shows a page and looks at it.
-async fn look(browser: &Browser, url: &str, path: &str) {
+pub async fn look(browser: &Browser, url: &str, path: &str) {
     browser.go(&format!("{url}{path}")).await;
     browser.find("main").await;
     let over = browser.run(SIDEWAYS_JS, json!(WIDTH)).await;
@@ -52,6 +52,7 @@ const PAGES: &[&str] = &[
     "/t/home/sessions?q=nothing",
     "/t/home/vibers",
     "/t/home/vibers?q=nothing",
+    "/t/home/skills",
     "/t/home/settings",
     "/t/home/settings/members",
     "/t/home/settings/invitations",

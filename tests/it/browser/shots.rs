@@ -7,6 +7,7 @@ pub mod composer;
 pub mod context;
 pub mod machine;
 pub mod readme;
+pub mod skills;
 pub mod talk;
 pub mod waiting;
 

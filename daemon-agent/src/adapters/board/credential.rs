@@ -216,7 +216,7 @@ impl Credential {
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         let mut url = address::join(&url, path);
         url.set_query(query);
-        let call = client().map_err(FetchError::Later)?.get(url).bearer_auth(&self.credential);
+        let call = blob_client().map_err(FetchError::Later)?.get(url).bearer_auth(&self.credential);
         let mut answer = call.send().await.map_err(|error| FetchError::Later(causes(&error)))?;
         check(answer.status())?;
         let mut bytes = Vec::new();

@@ -1,5 +1,7 @@
 //! What the Board may request: `status`, `provider.test`, providers' keys, `artifact.offer`, `memory.search`, files of the
-//! workspace, spaces of agents, the sessions recorded on this machine, and what the team decided for all its tasks.
+//! workspace, spaces of agents, skills, the sessions recorded on this machine, and what the team decided for all its tasks.
+
+mod skills;
 
 use std::time::Instant;
 
@@ -22,6 +24,7 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
         _ if method.starts_with("space.") => spaces::answer(mesh, method, params).await,
         "memory.search" => search(mesh, params).await,
         "session.list" | "session.log" => sessions::answer(mesh, method, params).await,
+        "skills.list" | "skills.read" => skills::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,
         _ if method.starts_with(PROVIDER_KEYS) => provider_keys::answer(mesh, identity, method, params).await,
         "artifact.offer" => uploads::offer(mesh, identity, params).await,

@@ -296,3 +296,37 @@ async fn what_the_board_finds_too_large_is_told_in_few_words() {
     drop(server);
     assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
 }
+
+#[tokio::test]
+async fn the_outcome_of_a_change_of_skills_is_told_until_the_board_has_it() {
+    let fixture = Fixture::new(false).await;
+    let (mut server, hello) = fixture.greet(json!([]), 1).await;
+    let capabilities = hello["capabilities"].as_array().expect("capabilities");
+    assert!(capabilities.contains(&protocol::SKILLS_CAPABILITY.into()), "{capabilities:?}");
+    say(&mut server, json!({"type": "skill:remove", "cmdSeq": 1, "name": "tidy"})).await;
+    assert_eq!(frame(&mut server).await, json!({"type": "ack:cmd", "cmdSeq": 1}));
+    for _ in 0..2 {
+        assert_eq!(frame(&mut server).await["type"], "viber:state", "what there is comes first");
+        let done = frame(&mut server).await;
+        assert_eq!((&done["type"], &done["cmdSeq"], &done["ok"]), (&json!("cmd:done"), &json!(1), &json!(false)));
+        assert!(done["error"].as_str().expect("a reason").contains("not installed"), "{done}");
+        drop(server);
+        server = fixture.greet(json!([]), 2).await.0;
+    }
+    // On the third connection once more, and then no longer.
+    assert_eq!(
+        (frame(&mut server).await["type"].clone(), frame(&mut server).await["cmdSeq"].clone()),
+        (json!("viber:state"), json!(1))
+    );
+    say(&mut server, json!({"type": "ack:done", "cmdSeqs": [1]})).await;
+    say(&mut server, json!({"type": "req", "id": 7, "method": "skills.list"})).await;
+    assert_eq!(frame(&mut server).await["result"], json!({ "items": [] }));
+    drop(server);
+    server = fixture.greet(json!([]), 2).await.0;
+    say(&mut server, json!({"type": "req", "id": 8, "method": "skills.read", "params": {"name": "tidy"}})).await;
+    let answer = frame(&mut server).await;
+    assert!(answer["ok"] == false && answer["error"].as_str().is_some_and(|why| why.contains("not_found")), "{answer}");
+    fixture.finish.cancel();
+    drop(server);
+    assert_eq!(fixture.running.await.expect("no panic"), Ok(()));
+}

@@ -60,6 +60,22 @@ fn content(roots: &Roots, path: &str) -> Result<String, String> {
 }
 
 #[test]
+fn skills_of_the_home_are_written_by_no_agent() {
+    let machine = Fixture::new();
+    fs::create_dir_all(machine.at("home/skills/a")).expect("a folder");
+    fs::write(machine.at("home/skills/a/SKILL.md"), "inside").expect("a file");
+    symlink(machine.at("home/skills"), machine.at("linked")).expect("a link");
+    for space in ["home/skills", "home/skills/a", "home", "linked", "."] {
+        let spaces = [machine.at(space)];
+        let roots = Roots::of(&spaces, &SharedAccess::default(), &machine.at("home/workspace"), &machine.at("home"));
+        for path in ["home/skills/a/SKILL.md", "home/skills/skills.lock", "home/skills/a/new", "home/skills/b/new"] {
+            assert!(roots.target(&machine.text(path)).is_err(), "{space}: {path}");
+        }
+        assert!(!machine.at("home/skills/b").exists(), "{space}");
+    }
+}
+
+#[test]
 fn relative_and_absolute_paths_inside_are_read() {
     let machine = Fixture::new();
     let roots = machine.roots();

@@ -2,16 +2,20 @@
 
 use serde_json::Value;
 
-use crate::tools::{SkillAccess, ToolErrorKind, ToolFailure, ToolOutcome, args::CallArgs};
+use crate::tools::{CHANGED_SKILL, SkillAccess, ToolErrorKind, ToolFailure, ToolOutcome, args::CallArgs};
 
 /// Gives what `args` name, and remembers that the session has it.
 pub(in crate::tools) async fn run(skills: &SkillAccess, args: &Value) -> ToolOutcome {
+    let all = skills.all.clone();
     let (skills, args) = (skills.clone(), args.clone());
     let reading = tokio::task::spawn_blocking(move || {
         let args = CallArgs::new(&args, &["name", "path"])?;
         let (name, path) = (args.text("name")?, args.optional_text("path")?);
         let found = skills.offered.find(name).filter(|skill| skill.is_instructions() && skill.is_for_models());
         let Some(skill) = found else { return Err(unknown(&skills, name)) };
+        if !skill.is_usable() {
+            return Err(ToolErrorKind::Permission.because(format!("not loaded: {CHANGED_SKILL}")));
+        }
         if let Some(path) = path.filter(|path| !path.is_empty()) {
             return skill.load_file(path).map_err(|why| ToolErrorKind::NotFound.because(why));
         }
@@ -22,7 +26,12 @@ pub(in crate::tools) async fn run(skills: &SkillAccess, args: &Value) -> ToolOut
     });
     match reading.await {
         Ok(Ok(text)) => ToolOutcome::done(text),
-        Ok(Err(why)) => ToolOutcome::refused(why),
+        Ok(Err(why)) => {
+            if why.kind == ToolErrorKind::Permission {
+                all.rescan().await;
+            }
+            ToolOutcome::refused(why)
+        }
         Err(_) => ToolOutcome::refused(ToolErrorKind::Unknown.because(crate::tools::INTERNAL_FAILURE)),
     }
 }

@@ -8,7 +8,8 @@ use super::{ShellCall, proposed, run_call};
 use crate::{
     skills::Skill,
     tools::{
-        CallBounds, CallProposal, INTERNAL_FAILURE, ProposalSubject, ToolErrorKind, ToolFailure, ToolOutcome, Toolbox,
+        CHANGED_SKILL, CallBounds, CallProposal, INTERNAL_FAILURE, ProposalSubject, ToolErrorKind, ToolFailure,
+        ToolOutcome, Toolbox,
     },
 };
 
@@ -36,6 +37,14 @@ pub async fn run_skill(
             }
             Err(why) => return ToolOutcome::refused(why),
         }
+    }
+    let looked = {
+        let skill = skill.clone();
+        tokio::task::spawn_blocking(move || skill.is_usable()).await
+    };
+    if !looked.unwrap_or(false) {
+        toolbox.rescan_skills().await;
+        return ToolOutcome::refused(ToolErrorKind::Permission.because(format!("not run: {CHANGED_SKILL}")));
     }
     run_call(toolbox, call_id, call, bounds).await
 }

@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 use crate::secret;
 
 pub use edit::{FileChange, FileOp, edit, settle};
-pub use read::{FileContents, VIBER_AWAY, VIBER_BUSY, list, read, search};
+pub use read::{FileContents, list, read, search};
+
+pub use crate::actions::unanswered::{VIBER_AWAY, VIBER_BUSY};
 pub(in crate::actions) use read::{ViberAnswer, ask, fetch, refusal};
 
 /// The hash that names a version of a file.

@@ -11,11 +11,11 @@ use crate::{
     actions::{
         AfterCommit,
         files::{self, FileChange, FileOp},
+        unanswered::refused,
     },
     db,
     domain::{By, Edit, EditState, memory::MEMORY_FILE},
     error::{Error, Result},
-    hub::RequestError,
     state::Board,
 };
 
@@ -137,15 +137,4 @@ pub async fn search(board: &Board, team: &TeamId, viber: &ViberId, asked: Memory
         item.path = head(&item.path, protocol::limits::MAX_PATH_BYTES).to_owned();
     }
     Ok(found)
-}
-
-/// Why a viber did not answer.
-pub(in crate::actions) fn refused(error: RequestError) -> Error {
-    match error {
-        RequestError::Disconnected => Error::conflict(files::VIBER_AWAY, "the viber is away; only it can tell"),
-        RequestError::TimedOut => Error::conflict("viber_silent", "the viber did not answer in time"),
-        RequestError::Busy => Error::conflict(files::VIBER_BUSY, "the viber has too much to answer right now"),
-        RequestError::Refused(told) if told.starts_with("not_found") => Error::NotFound,
-        RequestError::Refused(told) => Error::unacceptable("viber_refused", head(&told, 300)),
-    }
 }

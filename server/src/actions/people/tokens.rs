@@ -1,16 +1,19 @@
 //! API tokens: each gives a program access to one team, with one role.
 
-use protocol::{Instant, TeamId, TokenId};
+use protocol::{Instant, OperatorId, TeamId, TokenId};
 
 use crate::{
     actions::members::Requester,
-    db::{self, audit::Entry},
+    db::{self, Change, audit::Entry},
     domain::{By, Role, Token, input::check_name},
     error::{Error, Result},
     hub::{Changed, Revoked},
     secret::Secret,
     state::Board,
 };
+
+/// How many tokens that made each other are followed to the person behind them.
+const MAX_TOKEN_MAKERS: usize = 8;
 
 /// Makes a token. Its role is at most that of its maker. The secret is returned only here.
 pub async fn create(
@@ -75,4 +78,24 @@ pub async fn seen(board: &Board, team: &TeamId, id: &TokenId, before: Instant) -
         Box::pin(async move { db::tokens::seen(tx, &id, before).await })
     });
     Ok(written.await?)
+}
+
+/// Whether whoever acts is this actor, with whatever token.
+pub(in crate::actions) async fn is_same_person(tx: &mut Change<'_>, other: &str) -> Result<bool> {
+    let actor = tx.by.actor.id().to_owned();
+    Ok(person_behind(tx, &actor).await? == person_behind(tx, other).await?)
+}
+
+/// The operator who made a token, or whoever acts by themselves.
+pub(in crate::actions) async fn person_behind(tx: &mut Change<'_>, actor: &str) -> Result<String> {
+    let mut actor = actor.to_owned();
+    for _ in 0..MAX_TOKEN_MAKERS {
+        let Ok(token) = actor.parse::<TokenId>() else { break };
+        let maker = db::tokens::load(tx, &token).await?.map(|token| token.created_by);
+        // The console is nobody in particular.
+        let is_somebody = |maker: &String| maker.parse::<OperatorId>().is_ok() || maker.parse::<TokenId>().is_ok();
+        let Some(maker) = maker.filter(is_somebody) else { break };
+        actor = maker;
+    }
+    Ok(actor)
 }

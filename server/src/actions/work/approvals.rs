@@ -5,14 +5,11 @@ mod word;
 
 use std::sync::Arc;
 
-use protocol::{
-    ApprovalId, ApprovalKind, ApprovalResponse, Decision, DecisionScope, OperatorId, TeamId, TokenId, ViberId,
-    text::head,
-};
+use protocol::{ApprovalId, ApprovalKind, ApprovalResponse, Decision, DecisionScope, TeamId, ViberId, text::head};
 use serde_json::json;
 
 use crate::{
-    actions::{AfterCommit, dispatch, members::Requester, refusals, tasks, team_rules},
+    actions::{AfterCommit, dispatch, members::Requester, refusals, tasks, team_rules, tokens},
     db::{self, Change, approvals::ApprovalDecision, audit::Entry},
     domain::{Approval, ApprovalSettings, ApprovalState, Role, Task},
     error::{Error, Result},
@@ -22,9 +19,6 @@ use crate::{
 pub use settings::change as change_settings;
 pub use word::NewDecision;
 use word::Outcome;
-
-/// How many tokens that made each other are followed to the person behind them.
-const MAX_TOKEN_MAKERS: usize = 8;
 
 /// Decides a pending approval. The viber gets the response as soon as it is connected.
 pub async fn decide(
@@ -165,30 +159,16 @@ async fn objection(
 /// token.
 async fn is_requester(tx: &mut Change<'_>, task: &Task) -> Result<bool> {
     let actor = tx.by.actor.id().to_owned();
-    let actor = person_behind(tx, &actor).await?;
+    let actor = tokens::person_behind(tx, &actor).await?;
     let mut authors = db::tasks::messages::authors_told(tx, &task.session_id, &task.id).await?;
     authors.extend(db::approvals::authors_told(tx, &task.id).await?);
     authors.push(task.created_by.clone());
     for author in authors {
-        if person_behind(tx, &author).await? == actor {
+        if tokens::person_behind(tx, &author).await? == actor {
             return Ok(true);
         }
     }
     Ok(false)
-}
-
-/// The operator who made a token, or whoever acts by themselves.
-async fn person_behind(tx: &mut Change<'_>, actor: &str) -> Result<String> {
-    let mut actor = actor.to_owned();
-    for _ in 0..MAX_TOKEN_MAKERS {
-        let Ok(token) = actor.parse::<TokenId>() else { break };
-        let maker = db::tokens::load(tx, &token).await?.map(|token| token.created_by);
-        // The console is nobody in particular.
-        let is_somebody = |maker: &String| maker.parse::<OperatorId>().is_ok() || maker.parse::<TokenId>().is_ok();
-        let Some(maker) = maker.filter(is_somebody) else { break };
-        actor = maker;
-    }
-    Ok(actor)
 }
 
 /// Writes the decision into the audit: what it was about, how far it reaches, and what was said.

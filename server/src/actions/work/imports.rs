@@ -12,7 +12,7 @@ use protocol::{LogPlace, LoggedSession, SessionId, SessionList, SessionPiece, Te
 use serde_json::json;
 
 use crate::{
-    actions::memory::refused,
+    actions::unanswered::refused,
     db,
     domain::{
         Session, Viber,

@@ -52,10 +52,11 @@ pub async fn delete(tx: &mut TeamTx<'_>, sha256: &str) -> Result<bool, DbError> 
     Ok(tx.execute(sql, args![sha256]).await? > 0)
 }
 
-/// Blobs that nobody opened since `before`, and unnamed ones that nobody opened since `unnamed`.
+/// Blobs that nobody opened since `before`, and unnamed ones that nobody opened since `unnamed`. Those of the library stay.
 pub async fn stale(tx: &mut TeamTx<'_>, before: Instant, unnamed: Instant, limit: u64) -> Result<Vec<String>, DbError> {
     let sql = "SELECT b.sha256 FROM blobs b WHERE b.team_id = $1 AND (b.used_at < $2 OR (b.used_at < $3 AND NOT EXISTS \
                (SELECT 1 FROM artifacts a WHERE a.team_id = b.team_id AND a.sha256 = b.sha256))) \
+               AND NOT EXISTS (SELECT 1 FROM skills s WHERE s.team_id = b.team_id AND s.archive = b.sha256) \
                ORDER BY b.used_at LIMIT $4 + 0";
     tx.rows(sql, args![before, unnamed, limit]).await?.iter().map(|row| row.text("sha256")).collect()
 }

@@ -177,6 +177,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0027_open_tasks.sql"),
         include_str!("../../../../migrations/postgres/0027_open_tasks.sql"),
     ),
+    (
+        28,
+        "skills",
+        include_str!("../../../../migrations/sqlite/0028_skills.sql"),
+        include_str!("../../../../migrations/postgres/0028_skills.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -133,6 +133,7 @@ ids_are_args!(
     protocol::LoginId,
     protocol::ViberId,
     protocol::SessionId,
+    protocol::SkillId,
     protocol::TaskId,
     protocol::MessageId,
     protocol::ApprovalId,

@@ -160,6 +160,9 @@ const TEAM_ROWS_SQL: &[&str] = &[
      LIMIT $2 + 0)",
     "DELETE FROM listings WHERE team_id = $1 AND (viber_id, path) IN (SELECT viber_id, path FROM listings \
      WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM skill_orders WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM skill_orders \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM skills WHERE team_id = $1 AND skill_id IN (SELECT skill_id FROM skills WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM edits WHERE team_id = $1 AND edit_id IN (SELECT edit_id FROM edits WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM viber_labels WHERE team_id = $1 AND (label, value, viber_id) IN (SELECT label, value, viber_id \
      FROM viber_labels WHERE team_id = $1 LIMIT $2 + 0)",

@@ -380,12 +380,12 @@ impl Link {
                 StepEffect::Settle(lost) => self.pending.add(Pending::Settle(lost)),
                 StepEffect::Heard(heard) => self.pending.add(Pending::heard(heard)),
                 StepEffect::Written(written) => self.pending.add(Pending::Written(vec![written])),
+                StepEffect::Done(done) => self.pending.add(Pending::Done(vec![done])),
                 StepEffect::Metrics(metrics) => self.registration.set_metrics(metrics, self.board.clock.now().0),
+                // The caller may have given up.
                 StepEffect::Response { id, outcome } => {
-                    if let Some(reply) = self.requests.remove(&id) {
-                        // The caller may have given up.
-                        drop(reply.send(outcome.map_err(RequestError::Refused)));
-                    }
+                    let outcome = outcome.map_err(RequestError::Refused);
+                    drop(self.requests.remove(&id).map(|reply| reply.send(outcome)));
                 }
             }
         }
@@ -434,7 +434,7 @@ impl Link {
                 self.pending.restore(work);
                 ConnectionStep::default()
             }
-            WorkOutcome::Written(edit_ids) => ConnectionStep::send(ToDaemon::AckWritten { edit_ids }),
+            WorkOutcome::Stored(ack) => ConnectionStep::send(ack),
             WorkOutcome::Commands(mut commands) => {
                 // There may be more; the hub tells of those that come later.
                 if commands.len() as u64 == compose::COMMANDS_PER_READ {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use protocol::{
-    AttemptRef, BadFrame, Events, FromDaemon, Hello, Instant, Metrics, ToDaemon, ViberId, ViberState, Welcome, Window,
-    WorkspaceWritten,
+    AttemptRef, BadFrame, CommandDone, Events, FromDaemon, Hello, Instant, Metrics, ToDaemon, ViberId, ViberState,
+    Welcome, Window, WorkspaceWritten,
     limits::{self, close},
 };
 use serde_json::Value;
@@ -33,6 +33,8 @@ const MAX_REFUSALS: usize = 3;
 const REFUSAL_WINDOW_MS: i64 = 60_000;
 /// Claims of one connection that are looked up.
 const MAX_CLAIMS: usize = 16;
+/// Longest reason of a command's failure that is kept, bytes.
+const MAX_ERROR_BYTES: usize = 500;
 
 /// A connection with a valid credential that has not sent its hello.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub enum StepEffect {
     Heard(FileReport),
     /// The outcome of an edit of a file.
     Written(WorkspaceWritten),
+    /// The outcome of a command that has one of its own.
+    Done(CommandDone),
 }
 
 /// What follows from a frame, an outcome or the passing of time.
@@ -266,6 +270,13 @@ impl ConnectionState {
                 step.effects.extend(heard(path, hash, size, mtime, &by).map(StepEffect::Heard));
             }
             FromDaemon::WorkspaceWritten(written) => step.effects.push(StepEffect::Written(written)),
+            // A number that no command has.
+            FromDaemon::CommandDone(done) if done.cmd_seq >= MAX_CMD_SEQ => {}
+            FromDaemon::CommandDone(mut done) => {
+                let error = done.error.as_deref().map(|error| protocol::text::head(error, MAX_ERROR_BYTES).to_owned());
+                done.error = error;
+                step.effects.push(StepEffect::Done(done));
+            }
         }
         step
     }

@@ -64,6 +64,8 @@ const SUBMITS: &[Refusal] = &[
         ],
     ),
 ];
+/// What is ordered of a viber's skill.
+const SKILL_ORDERS: &[Refusal] = &[(409, &["no_skills", "too_many_orders"])];
 /// Something said in a session.
 const SAYS: &[Refusal] = &[(422, &["bad_id", "context_too_large"])];
 /// A message that is changed.
@@ -144,6 +146,11 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("prices.write", &[KNOWN_VERSIONS, &[(422, &["bad_price", "too_many_prices"])]]),
     ("sessions.change", &[&[(422, &["bad_percent", "bad_title"])]]),
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
+    (
+        "skills.add",
+        &[VIBER_REQUESTS, &[(403, &["quota_exceeded"]), (409, &["changed", "library_full"]), (422, &["bad_bundle"])]],
+    ),
+    ("skills.review", &[&[(409, &["other_files"]), (422, &["note_too_long"])]]),
     ("spaces.diff", &[SPACE_READS]),
     ("spaces.file", &[SPACE_READS, BYTE_RANGES]),
     ("spaces.log", &[SPACE_READS]),
@@ -175,6 +182,12 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("tokens.make", &[&[(422, &["bad_name"])]]),
     ("uploads.finish", &[ATTACHMENTS, &[(422, &["bad_name"])]]),
     ("uploads.start", &[ATTACHMENTS, &[(422, &["no_direct_upload"])]]),
+    ("viberSkills.accept", &[SKILL_ORDERS, &[(422, &["bad_digest"])]]),
+    ("viberSkills.check", &[VIBER_REQUESTS]),
+    ("viberSkills.enable", &[SKILL_ORDERS, &[(422, &["bad_agents"])]]),
+    ("viberSkills.install", &[SKILL_ORDERS, &[(409, &["not_reviewed", "other_files"]), (422, &["bad_agents"])]]),
+    ("viberSkills.remove", &[SKILL_ORDERS]),
+    ("viberSkills.restore", &[SKILL_ORDERS, &[(409, &["not_in_library", "not_installed", "not_reviewed"])]]),
     ("vibers.change", &[&[(422, &["bad_labels", "bad_name", "name_taken"])]]),
     ("vibers.interrupt", &[&[(422, &["unknown_agent"])]]),
     ("workspace.list", &[FILE_READS]),

@@ -4,6 +4,7 @@
 pub mod artifact;
 pub mod people;
 pub mod session;
+pub mod skill;
 pub mod task;
 pub mod viber;
 

@@ -101,6 +101,7 @@ fn places(slug: &str, is_admin: bool) -> Vec<Place> {
         (urls::home(slug), "new", "New task", "c"),
         (urls::sessions(slug), "chat", "Sessions", "g l"),
         (urls::vibers(slug), "viber", "Vibers", "g v"),
+        (urls::skills(slug), "skill", "Skills", "g k"),
         (urls::settings(slug), "settings", "Settings", "g s"),
         (urls::account().to_owned(), "lock", "Your account", ""),
     ];

@@ -31,6 +31,7 @@ pub enum PageLocation {
     Session(SessionId),
     Vibers,
     Viber(ViberId),
+    Skills,
     /// Files of a viber: how they are looked at (`folder`, `view`, `edit.` and the version that is edited), and where.
     Files(ViberId, String, String),
     Joining(JoinTokenId),
@@ -49,7 +50,7 @@ impl PageLocation {
             Self::Viber(id) => format!("viber:{id}"),
             Self::Files(id, how, path) => format!("files:{id}:{how}:{}", urls::escape(path)),
             Self::Joining(id) => format!("join:{id}"),
-            Self::Sessions | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
+            Self::Sessions | Self::Skills | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
         }
     }
 

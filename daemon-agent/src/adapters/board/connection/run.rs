@@ -86,6 +86,7 @@ pub async fn serve(
         since: Instant::now(),
         requests,
         reported_edits: BTreeSet::new(),
+        reported_outcomes: BTreeSet::new(),
         metrics,
     };
     let end = connection.run(&mut stream, hello, &gone, finish).await;
@@ -118,6 +119,8 @@ struct Connection<'a> {
     requests: Arc<Semaphore>,
     /// File edits whose outcome was reported on this connection.
     reported_edits: BTreeSet<EditId>,
+    /// Commands whose outcome was reported on this connection.
+    reported_outcomes: BTreeSet<u64>,
     metrics: &'a mut MetricsSampler,
 }
 
@@ -135,7 +138,7 @@ impl Connection<'_> {
             return end;
         }
         let mut bell = self.mesh.outbox().bell();
-        let (mut written, mut changed) = (self.mesh.written_bell(), self.mesh.workspace().changes_bell());
+        let (mut outcomes, mut changed) = (self.mesh.outcomes_bell(), self.mesh.workspace().changes_bell());
         let mut files = self.mesh.files();
         files.mark_unchanged();
         let mut skills = self.mesh.skills().changes();
@@ -185,7 +188,7 @@ impl Connection<'_> {
                     self.send(FromDaemon::State(Box::new(self.mesh.viber_state()))).await
                 }
                 _ = bell.changed(), if more => Ok(()),
-                _ = written.changed(), if more => Ok(()),
+                _ = outcomes.changed(), if more => Ok(()),
                 _ = changed.changed(), if more => Ok(()),
                 () = tokio::time::sleep(FILE_BATCH_INTERVAL), if more_files => Ok(()),
             };
@@ -204,8 +207,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Reports changed files and the outcomes of edits that the Board asked for. Returns whether there is more to
-    /// report.
+    /// Reports changed files and the outcomes of what the Board asked for. Returns whether there is more to report.
     async fn files(&mut self) -> Result<bool, ConnectionEnd> {
         if !self.state.is_open() {
             return Ok(false);
@@ -214,6 +216,15 @@ impl Connection<'_> {
             if self.reported_edits.insert(written.edit_id.clone()) {
                 self.send(FromDaemon::WorkspaceWritten(written)).await?;
             }
+        }
+        let mut done = self.mesh.commands_done();
+        done.retain(|done| self.reported_outcomes.insert(done.cmd_seq));
+        if !done.is_empty() {
+            // The Board hears what the skills are before it hears that they are so.
+            self.send(FromDaemon::State(Box::new(self.mesh.viber_state()))).await?;
+        }
+        for done in done {
+            self.send(FromDaemon::CommandDone(done)).await?;
         }
         if self.out.capacity() <= MAX_OUTGOING_FRAMES / 2 {
             return Ok(true);
@@ -332,6 +343,7 @@ impl Connection<'_> {
             ConnectionStep::Command(numbered) => commands.push(numbered),
             ConnectionStep::Acked(acked) => self.mesh.acknowledged(acked).await,
             ConnectionStep::EditsAcknowledged(edits) => self.mesh.edits_acknowledged(edits).await,
+            ConnectionStep::OutcomesAcknowledged(cmd_seqs) => self.mesh.outcomes_acknowledged(cmd_seqs).await,
             ConnectionStep::Refused(attempts) => self.mesh.refused(attempts).await,
             ConnectionStep::Close { code, reason } => return Err(ConnectionEnd::Closed { code, reason }),
             ConnectionStep::Answer { id, method, params } => {

@@ -61,6 +61,8 @@ pub enum ConnectionStep {
     Acked(Vec<(AttemptRef, u64)>),
     /// The Board has acknowledged the outcomes of these file edits.
     EditsAcknowledged(Vec<EditId>),
+    /// The Board has acknowledged the outcomes of these commands.
+    OutcomesAcknowledged(Vec<u64>),
     /// The Board will never accept events of these attempts.
     Refused(Vec<AttemptRef>),
     Answer {
@@ -161,6 +163,7 @@ impl ConnectionState {
             (true, ToDaemon::Welcome(_)) => vec![broken("a second welcome".to_owned())],
             (true, ToDaemon::AckEvents { acks }) => vec![ConnectionStep::Acked(self.acked(acks))],
             (true, ToDaemon::AckWritten { edit_ids }) => vec![ConnectionStep::EditsAcknowledged(edit_ids)],
+            (true, ToDaemon::AckDone { cmd_seqs }) => vec![ConnectionStep::OutcomesAcknowledged(cmd_seqs)],
             (true, ToDaemon::Nack { task_id, attempt, expect }) => {
                 self.nacked(AttemptRef { task_id, attempt }, expect, now)
             }

@@ -7,6 +7,7 @@ use protocol::{FileMatches, FilePiece, Instant, Listing, TeamId, ViberId, WriteO
 use serde_json::{Value, json};
 
 use crate::{
+    actions::unanswered::VIBER_AWAY,
     db,
     domain::{By, Edit, File, FileReport, FileText, Viber},
     error::{Error, Result},
@@ -14,10 +15,6 @@ use crate::{
     state::Board,
 };
 
-/// The conflict code when a viber is away and the Board remembers nothing to show.
-pub const VIBER_AWAY: &str = "viber_away";
-/// The conflict code when a viber is asked more at once than it answers.
-pub const VIBER_BUSY: &str = "viber_busy";
 /// How long a viber may take to answer before the remembered version is shown.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// How often a file that changes while it is read is read again.

@@ -1,4 +1,4 @@
-//! One viber: what it is, what it runs, which agents and providers it has, and what an admin can change.
+//! One viber: what it is, what it runs, which agents, skills and providers it has, and what an admin can change.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,7 @@ use crate::{
     web::pages::{
         preflight::{self, Fact},
         providers::ProvidersSection,
+        skills::of_viber::ViberSkillsSection,
         vibers::{self, Meter},
     },
     web::{
@@ -44,6 +45,7 @@ pub(super) struct Page {
     facts: Vec<Fact>,
     agents: Vec<AgentView>,
     pub(super) providers: ProvidersSection,
+    pub(super) skills: ViberSkillsSection,
     confinement: Option<ConfinementView>,
     tasks: Vec<TaskLine>,
     labels: String,
@@ -160,6 +162,7 @@ pub(super) async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result
         facts: preflight::facts(&slug, &viber, None).into_iter().filter(|fact| fact.tone != "mute").collect(),
         agents: viber.agents.iter().map(agent).collect(),
         providers: ProvidersSection::of(caller, &viber),
+        skills: ViberSkillsSection::load(board, caller, &viber).await?,
         confinement: viber.confinement.clone().map(|reported| ConfinementView { reported }),
         tasks: tasks.into_iter().map(line).collect(),
         labels: write_labels(&viber.labels),

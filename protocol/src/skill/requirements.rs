@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use protocol::ConfigError;
 use serde_json::Value;
 
 use super::front_matter::FrontValue;
-use crate::config::{is_variable_name, yaml::parse_bounded};
+use crate::{ConfigError, agent::is_variable_name, yaml::parse_bounded};
 
 /// Names under which `metadata` has what is for this kind of program.
 const METADATA_SECTIONS: [&str; 3] = ["openclaw", "clawdbot", "clawdis"];

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use protocol::ConfigError;
 use serde_json::Value;
 use serde_saphyr::{Error as YamlError, Spanned};
 
-use crate::config::yaml::{config_error, parse_bounded};
+use crate::{
+    ConfigError,
+    agent::is_id,
+    yaml::{config_error, parse_bounded},
+};
 
 /// Largest front matter, bytes.
 const MAX_FRONT_MATTER_BYTES: usize = 32 * 1024;
@@ -80,6 +83,14 @@ fn split(text: &str) -> Result<(&str, &str), &'static str> {
         end += line.len();
     }
     Err("expected a line `---` at the end of the front matter")
+}
+
+/// A title as a name: `Agent Browser` becomes `agent-browser`. Anything else stays as it is, names among it.
+pub fn plain_name(written: &str) -> String {
+    let words: Vec<&str> = written.split(' ').collect();
+    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_title = !is_id(written) && words.iter().all(is_word);
+    if is_title { words.join("-").to_ascii_lowercase() } else { written.to_owned() }
 }
 
 /// How many brackets are open at a time, at most; those in text count, too.
@@ -216,6 +227,14 @@ mod tests {
         assert!(read.warnings[0].starts_with("line 3: description"), "{:?}", read.warnings);
         assert_eq!(values("---\nname: a\ndescription: \"x: y\" z\n---\n")["description"], "\"x: y\" z");
         assert_eq!(values("---\nname: a\ndescription: *bold* words\n---\n")["description"], "*bold* words");
+    }
+
+    #[test]
+    fn a_title_becomes_a_name_and_nothing_else_does() {
+        assert_eq!(plain_name("Agent Browser"), "agent-browser");
+        for kept in ["Mixed_Case-1", "a", "", "trailing ", "../a b", "a\u{2215}b"] {
+            assert_eq!(plain_name(kept), kept);
+        }
     }
 
     #[test]

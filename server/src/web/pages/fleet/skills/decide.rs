@@ -1,0 +1,233 @@
+//! What admins do with a version: approve or reject it, install it, delete it.
+
+use std::collections::BTreeSet;
+
+use askama::Template;
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{Html, IntoResponse, Redirect, Response},
+};
+use axum_extra::extract::Form;
+use futures_util::StreamExt as _;
+use protocol::{SKILLS_CAPABILITY, SkillId, ViberId};
+use serde::Deserialize;
+
+use super::{
+    refusal,
+    review::{self, MAX_TARGETS, OrderOutcome, ReviewOutcome, SkillReviewQuery},
+    words,
+};
+use crate::{
+    actions::{
+        skill_orders::{self, SkillChange},
+        skills::{self, SkillDecision},
+    },
+    db,
+    domain::{LibrarySkill, SkillOrderState, SkillReviewState},
+    error::{Error, Result},
+    state::Board,
+    web::{
+        AsAdmin, Rejection,
+        extract::{Caller, Id},
+        html, html_with, urls,
+        view::{PageLocation, Shell, filters},
+    },
+};
+
+/// Vibers that a label is looked for on.
+const MAX_VIBERS: u64 = 2_000;
+/// Orders that are waited for at once.
+const ORDERS_AT_ONCE: usize = 16;
+
+/// A decision.
+#[derive(Debug, Deserialize)]
+pub struct DecideForm {
+    #[serde(default)]
+    decision: String,
+    /// Of the files that were seen.
+    #[serde(default)]
+    digest: String,
+    #[serde(default)]
+    note: String,
+}
+
+/// `POST /t/{team}/skills/{id}/review`
+pub async fn review(
+    State(board): State<Board>,
+    caller: AsAdmin,
+    Id(id): Id<SkillId>,
+    Form(form): Form<DecideForm>,
+) -> Result<Response, Rejection> {
+    let state = match form.decision.as_str() {
+        "approve" => Ok(SkillReviewState::Approved),
+        "reject" => Ok(SkillReviewState::Rejected),
+        _ => Err(Error::unacceptable("no_decision", "approve or reject it")),
+    };
+    let done = match state {
+        Ok(state) => {
+            let decision = SkillDecision { state, digest: form.digest, note: form.note.clone() };
+            skills::review(&board, &caller.team.id, &caller.by, &id, decision).await
+        }
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(_) => Ok(Redirect::to(&urls::skill(&caller.team.slug, &id)).into_response()),
+        Err(error) => {
+            let (status, reason) = refusal(error)?;
+            let said = ReviewOutcome { decide_error: Some(reason), note: form.note, ..ReviewOutcome::default() };
+            answer(&board, &caller, &id, (status, said)).await
+        }
+    }
+}
+
+/// The page again, with what was said.
+async fn answer(
+    board: &Board,
+    caller: &Caller,
+    id: &SkillId,
+    (status, said): (StatusCode, ReviewOutcome),
+) -> Result<Response, Rejection> {
+    html_with(status, &review::page(board, caller, id, SkillReviewQuery::default(), said).await?)
+}
+
+/// Where to install it.
+#[derive(Debug, Deserialize)]
+pub struct InstallForm {
+    /// Of the files that were seen.
+    #[serde(default)]
+    digest: String,
+    #[serde(default)]
+    viber: Vec<String>,
+    /// `key=value`: all vibers with this label too.
+    #[serde(default)]
+    label: String,
+    /// Ids of agents; empty: as before.
+    #[serde(default)]
+    agents: String,
+}
+
+impl InstallForm {
+    fn agents(&self) -> Option<Vec<String>> {
+        let ids = self.agents.split([',', ' ', '\n']).map(str::trim).filter(|id| !id.is_empty());
+        let ids: Vec<String> = ids.map(str::to_owned).collect();
+        (!ids.is_empty()).then_some(ids)
+    }
+
+    /// The vibers that are meant, by id, with their names.
+    async fn targets(&self, board: &Board, caller: &Caller) -> Result<Vec<(ViberId, String)>> {
+        let chosen: BTreeSet<&str> = self.viber.iter().map(String::as_str).collect();
+        let label = self.label.trim();
+        let (key, value) = label.split_once('=').unwrap_or((label, ""));
+        let (key, value) = (key.trim(), value.trim());
+        let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, MAX_VIBERS).await?;
+        let meant = vibers.into_iter().filter(|viber| {
+            let is_able = viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY);
+            let is_labelled = !key.is_empty() && viber.labels.get(key).is_some_and(|has| has == value);
+            chosen.contains(viber.id.as_str()) || (is_able && is_labelled)
+        });
+        let targets: Vec<_> = meant.map(|viber| (viber.id, viber.name)).collect();
+        match targets.len() {
+            0 => Err(Error::unacceptable("no_viber", "choose a viber, or name a label that one has")),
+            1..=MAX_TARGETS => Ok(targets),
+            n => {
+                Err(Error::unacceptable("too_many_vibers", format!("{n} vibers: choose at most {MAX_TARGETS} at once")))
+            }
+        }
+    }
+}
+
+/// `POST /t/{team}/skills/{id}/install`
+pub async fn install(
+    State(board): State<Board>,
+    caller: AsAdmin,
+    Id(id): Id<SkillId>,
+    Form(form): Form<InstallForm>,
+) -> Result<Response, Rejection> {
+    skills::load(&board, &caller.team.id, &id).await?;
+    let targets = match form.targets(&board, &caller).await {
+        Ok(targets) => targets,
+        Err(error) => {
+            let (status, reason) = refusal(error)?;
+            let said = ReviewOutcome {
+                install_error: Some(reason),
+                label: form.label,
+                agents: form.agents,
+                ..ReviewOutcome::default()
+            };
+            return answer(&board, &caller, &id, (status, said)).await;
+        }
+    };
+    let change = SkillChange::Install { skill: id.clone(), digest: form.digest.clone(), agents: form.agents() };
+    let orders = futures_util::stream::iter(targets.into_iter().map(|(viber, name)| {
+        let (board, caller, change) = (board.clone(), caller.0.clone(), change.clone());
+        async move { order_on(&board, &caller, (viber, name), change).await }
+    }));
+    let orders: Vec<Result<OrderOutcome, Rejection>> = orders.buffered(ORDERS_AT_ONCE).collect().await;
+    let orders = orders.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let said = ReviewOutcome { orders, ..ReviewOutcome::default() };
+    answer(&board, &caller, &id, (StatusCode::OK, said)).await
+}
+
+async fn order_on(
+    board: &Board,
+    caller: &Caller,
+    (viber, name): (ViberId, String),
+    change: SkillChange,
+) -> Result<OrderOutcome, Rejection> {
+    let href = urls::viber_skills(&caller.team.slug, &viber);
+    let result = match skill_orders::order(board, &caller.team.id, &caller.by, &viber, change).await {
+        Ok(order) if order.state == SkillOrderState::Failed => {
+            Err(order.error.unwrap_or_else(|| "the viber did not say why".to_owned()))
+        }
+        Ok(order) => Ok(order.state),
+        Err(error) => Err(refusal(error)?.1),
+    };
+    Ok(OrderOutcome { viber: name, href, result })
+}
+
+/// Asks for confirmation before a version is deleted.
+#[derive(Template)]
+#[template(path = "fleet/skills/delete.html")]
+struct Confirm {
+    shell: Shell,
+    slug: String,
+    skill: LibrarySkill,
+    version: String,
+}
+
+/// `GET /t/{team}/skills/{id}/delete`
+pub async fn confirm_delete(
+    State(board): State<Board>,
+    caller: AsAdmin,
+    Id(id): Id<SkillId>,
+) -> Result<Html<String>, Rejection> {
+    let skill = skills::load(&board, &caller.team.id, &id).await?;
+    let version = words::version(skill.version.as_deref(), &skill.digest);
+    let shell = Shell::load(&board, &caller).await?.at(PageLocation::Skills);
+    html(&Confirm { shell, slug: caller.team.slug.clone(), version, skill })
+}
+
+/// `POST /t/{team}/skills/{id}/delete`
+pub async fn delete(State(board): State<Board>, caller: AsAdmin, Id(id): Id<SkillId>) -> Result<Redirect, Rejection> {
+    skills::delete(&board, &caller.team.id, &caller.by, &id).await?;
+    Ok(Redirect::to(&urls::skills(&caller.team.slug)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_named_as_one_writes_them() {
+        let agents = |agents: &str| {
+            let agents = agents.to_owned();
+            InstallForm { digest: String::new(), viber: Vec::new(), label: String::new(), agents }.agents()
+        };
+        assert_eq!(agents(" "), None);
+        assert_eq!(
+            agents("default, coder\nreviewer"),
+            Some(["default", "coder", "reviewer"].map(str::to_owned).into())
+        );
+    }
+}

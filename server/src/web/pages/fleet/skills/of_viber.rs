@@ -1,0 +1,312 @@
+//! The skills of one viber, on its page: whether each can be used, which agents it is offered to, and what was ordered.
+
+use askama::Template;
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use axum_extra::extract::Form;
+use protocol::{Instant, SKILLS_CAPABILITY, SkillInfo, SkillKind, SkillScope, SkillState, ViberId};
+use serde::Deserialize;
+
+use super::{
+    places::{SkillStanding, standing},
+    refusal, words,
+};
+use crate::{
+    actions::{
+        skill_orders::{self, SkillChange},
+        skills,
+    },
+    db,
+    domain::{ContactState, LibrarySkill, Role, SkillOp, SkillOrder, SkillOrderState, SkillReviewState, Viber},
+    error::{Error, Result},
+    state::Board,
+    web::pages::viber,
+    web::{
+        AsAdmin, Rejection,
+        extract::{Caller, Id},
+        html_with, urls,
+        view::{Badge, filters},
+    },
+};
+
+/// Skills that are shown.
+const MAX_SKILLS: usize = 100;
+/// Orders that are looked at, and those that are shown.
+const MAX_ORDERS: u64 = 50;
+const MAX_SHOWN_ORDERS: usize = 10;
+/// Versions that are read: as many as a library may have.
+const MAX_VERSIONS: u64 = 2_000;
+/// Agents that one skill is offered to.
+const MAX_AGENTS: usize = 50;
+
+/// The section.
+#[derive(Clone, Debug, Template)]
+#[template(path = "fleet/skills/_of_viber.html")]
+pub struct ViberSkillsSection {
+    slug: String,
+    now: Instant,
+    action: String,
+    viber: ViberId,
+    /// Why nothing was done.
+    pub refused: Option<String>,
+    skills: Vec<ViberSkillView>,
+    omitted: usize,
+    orders: Vec<OrderView>,
+    /// Whether its daemon takes orders about skills.
+    is_able: bool,
+    is_connected: bool,
+    may_change: bool,
+}
+
+/// A skill that lies there.
+#[derive(Clone, Debug)]
+struct ViberSkillView {
+    info: SkillInfo,
+    badge: Badge,
+    version: String,
+    digest: String,
+    source: String,
+    /// The page of the version with these files.
+    known: Option<String>,
+    /// The approved version that it is not on, and its page.
+    newer: Option<(String, String)>,
+    /// Agents of the viber, and whether it is offered to each.
+    agents: Vec<(String, bool)>,
+    is_installed: bool,
+}
+
+impl ViberSkillView {
+    fn kind(&self) -> &'static str {
+        match self.info.kind {
+            SkillKind::Tool => "Tool",
+            SkillKind::Instructions => "Instructions",
+        }
+    }
+
+    fn calls(&self) -> String {
+        format!("called {} {}", self.info.calls, if self.info.calls == 1 { "time" } else { "times" })
+    }
+
+    fn is_open(&self) -> bool {
+        self.info.error.is_some() || !matches!(self.info.state, SkillState::Ready | SkillState::Shadowed)
+    }
+
+    fn is_changed(&self) -> bool {
+        self.info.state == SkillState::Modified
+    }
+
+    fn can_be_accepted(&self) -> bool {
+        matches!(self.info.state, SkillState::Modified | SkillState::Untrusted) && self.info.digest.len() == 64
+    }
+
+    fn is_shadowed(&self) -> bool {
+        self.info.state == SkillState::Shadowed
+    }
+}
+
+/// An order that waits, or that its viber refused.
+#[derive(Clone, Debug)]
+struct OrderView {
+    order: SkillOrder,
+    what: String,
+}
+
+impl OrderView {
+    fn is_queued(&self) -> bool {
+        self.order.state == SkillOrderState::Queued
+    }
+}
+
+fn badge(state: SkillState) -> Badge {
+    match state {
+        SkillState::Ready => Badge { state: "done", icon: "check", word: "Ready" },
+        SkillState::NeedsSetup => Badge { state: "waiting", icon: "key", word: "Needs setup" },
+        SkillState::Modified => Badge { state: "waiting", icon: "conflict", word: "Modified" },
+        SkillState::Untrusted => Badge { state: "waiting", icon: "note", word: "Not accepted" },
+        SkillState::Shadowed => Badge { state: "idle", icon: "stopped", word: "Shadowed" },
+        SkillState::Error => Badge { state: "failed", icon: "failed", word: "Broken" },
+    }
+}
+
+fn source(info: &SkillInfo) -> String {
+    let what = match info.source.kind.as_str() {
+        "library" => "library",
+        "clawhub" => "ClawHub",
+        "space" => "a space",
+        _ => "its own files",
+    };
+    let scope = match info.scope {
+        SkillScope::Agent => ", for one agent",
+        SkillScope::Home => "",
+        SkillScope::Space => ", where agents can write",
+    };
+    format!("{what}{scope}")
+}
+
+fn what(order: &SkillOrder) -> String {
+    let name = &order.name;
+    match order.op {
+        SkillOp::Install => {
+            let version = words::version(order.version.as_deref(), order.digest.as_deref().unwrap_or(""));
+            format!("Install {name} {version}")
+        }
+        SkillOp::Remove => format!("Remove {name}"),
+        SkillOp::Accept => format!("Accept the files of {name}"),
+        SkillOp::Enable => format!("Choose the agents of {name}"),
+    }
+}
+
+/// Orders that wait, and the newest of each skill if it failed.
+fn open_orders(orders: Vec<SkillOrder>) -> Vec<OrderView> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut shown = Vec::new();
+    for order in orders {
+        let is_newest = seen.insert(order.name.clone());
+        let is_shown = match order.state {
+            SkillOrderState::Queued => true,
+            SkillOrderState::Failed => is_newest,
+            SkillOrderState::Done => false,
+        };
+        if is_shown {
+            shown.push(OrderView { what: what(&order), order });
+        }
+    }
+    shown.truncate(MAX_SHOWN_ORDERS);
+    shown
+}
+
+impl ViberSkillsSection {
+    /// As the viber reported them.
+    pub async fn load(board: &Board, caller: &Caller, viber: &Viber) -> Result<Self> {
+        let (versions, orders) = {
+            let mut tx = board.db.reader_of(&caller.team.id).await?;
+            let versions = match viber.skills.is_empty() {
+                true => Vec::new(),
+                false => db::skills::list(&mut tx, None, MAX_VERSIONS).await?,
+            };
+            (versions, db::skill_orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?)
+        };
+        let slug = caller.team.slug.clone();
+        let view = |info: &SkillInfo| view(&slug, viber, &versions, info);
+        Ok(Self {
+            now: board.clock.now(),
+            action: urls::viber_verb(&slug, &viber.id, "skills"),
+            viber: viber.id.clone(),
+            refused: None,
+            skills: viber.skills.iter().take(MAX_SKILLS).map(view).collect(),
+            omitted: viber.skills.len().saturating_sub(MAX_SKILLS),
+            orders: open_orders(orders),
+            is_able: viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY),
+            is_connected: viber.contact.state == ContactState::Connected,
+            may_change: caller.role >= Role::Admin,
+            slug,
+        })
+    }
+
+    /// Whether its forms are shown.
+    fn has_forms(&self) -> bool {
+        self.may_change && self.is_able
+    }
+}
+
+fn view(slug: &str, viber: &Viber, versions: &[LibrarySkill], info: &SkillInfo) -> ViberSkillView {
+    let of_name: Vec<&LibrarySkill> = versions.iter().filter(|skill| skill.name == info.name).collect();
+    let known = of_name.iter().find(|skill| skill.digest == info.digest);
+    let newer = match standing(&of_name, info).0 {
+        SkillStanding::Behind => of_name.iter().find(|skill| skill.review.state == SkillReviewState::Approved),
+        _ => None,
+    };
+    let version = |skill: &LibrarySkill| words::version(skill.version.as_deref(), &skill.digest);
+    let agents = viber.agents.iter().take(MAX_AGENTS);
+    ViberSkillView {
+        badge: badge(info.state),
+        version: known.map_or_else(|| info.source.version.clone().unwrap_or_default(), |skill| version(skill)),
+        digest: words::short_digest(&info.digest, 2),
+        source: source(info),
+        known: known.map(|skill| urls::skill(slug, &skill.id)),
+        newer: newer.map(|skill| (version(skill), format!("{}#install", urls::skill(slug, &skill.id)))),
+        agents: agents.map(|agent| (agent.id.clone(), info.agents.contains(&agent.id))).collect(),
+        is_installed: matches!(info.source.kind.as_str(), "library" | "clawhub"),
+        info: info.clone(),
+    }
+}
+
+/// What is wanted of a skill.
+#[derive(Debug, Deserialize)]
+pub struct ViberSkillForm {
+    /// `enable`, `accept`, `restore`, `remove` or `check`.
+    #[serde(default)]
+    action: String,
+    #[serde(default)]
+    name: String,
+    /// Of the files that were seen.
+    #[serde(default)]
+    digest: String,
+    #[serde(default)]
+    agents: Vec<String>,
+}
+
+async fn act(board: &Board, caller: &Caller, id: &ViberId, form: ViberSkillForm) -> Result<()> {
+    let (team, ViberSkillForm { action, name, digest, agents }) = (&caller.team.id, form);
+    let change = match action.as_str() {
+        "enable" => SkillChange::Enable { name, agents },
+        "accept" => SkillChange::Accept { name, digest },
+        "remove" => SkillChange::Remove { name },
+        "restore" => skill_orders::last_installed(board, team, id, &name).await?,
+        "check" => return skills::check(board, team, id).await.map(drop),
+        _ => return Err(Error::unacceptable("no_action", "this page does not know what is wanted")),
+    };
+    skill_orders::order(board, team, &caller.by, id, change).await.map(drop)
+}
+
+/// `POST /t/{team}/vibers/{id}/skills`
+pub async fn change(
+    State(board): State<Board>,
+    caller: AsAdmin,
+    Id(id): Id<ViberId>,
+    Form(form): Form<ViberSkillForm>,
+) -> Result<Response, Rejection> {
+    match act(&board, &caller, &id, form).await {
+        Ok(()) => Ok(Redirect::to(&urls::viber_skills(&caller.team.slug, &id)).into_response()),
+        Err(error) => {
+            let (status, reason) = refusal(error)?;
+            let mut page = viber::page(&board, &caller, &id).await?;
+            page.skills.refused = Some(reason);
+            html_with(status, &page)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_shown_until_it_is_tried_again() {
+        let order = |cmd_seq, name: &str, state| SkillOrder {
+            viber_id: ViberId::new(1),
+            cmd_seq,
+            op: SkillOp::Install,
+            name: name.to_owned(),
+            digest: None,
+            version: Some("1".to_owned()),
+            agents: None,
+            state,
+            error: None,
+            ordered_by: String::new(),
+            orderer: String::new(),
+            ordered_at: Instant(0),
+            ended_at: None,
+        };
+        let orders = vec![
+            order(4, "a", SkillOrderState::Done),
+            order(3, "a", SkillOrderState::Failed),
+            order(2, "b", SkillOrderState::Failed),
+            order(1, "b", SkillOrderState::Queued),
+        ];
+        let shown: Vec<_> = open_orders(orders).into_iter().map(|order| (order.order.cmd_seq, order.what)).collect();
+        assert_eq!(shown, [(2, "Install b 1".to_owned()), (1, "Install b 1".to_owned())]);
+    }
+}

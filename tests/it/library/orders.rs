@@ -1,0 +1,129 @@
+//! Orders: durable commands to a viber's daemon, and what it answers.
+
+use board_tests::{Board, Engine, FakeDaemon, Person, board::HOME, tasks::id};
+use protocol::{Command, CommandDone, FromDaemon, ToDaemon};
+use serde_json::{Value, json};
+
+use super::{NOTES, add, approved, archive};
+
+async fn order_states(admin: &Person, viber: &str) -> Vec<Value> {
+    let skills = admin.get(&format!("/api/v1/vibers/{viber}/skills")).await.expect(200).json();
+    let orders = skills["orders"].as_array().expect("orders").clone();
+    orders.into_iter().map(|order| order["state"].clone()).collect()
+}
+
+/// The next command with its number, not acknowledged.
+async fn command(daemon: &mut FakeDaemon) -> (u64, Command) {
+    let numbered = daemon.command_unacked().await;
+    (numbered.cmd_seq, numbered.command)
+}
+
+pub async fn an_order_waits_for_its_viber_and_is_recorded_once(engine: Engine) {
+    let board = Board::start(engine).await;
+    let admin = board.token(HOME, "admin").await;
+    let mut daemon = FakeDaemon::connected(&board, "lab").await;
+    let (viber, skill) = (daemon.id.to_string(), approved(&admin, archive(&[("SKILL.md", 0o644, NOTES)])).await);
+    daemon.cut();
+    let skills = format!("/api/v1/vibers/{viber}/skills");
+    let install = json!({ "skillId": skill["id"], "digest": skill["digest"], "agents": ["default"] });
+    let queued = admin.post(&skills, &install).await.expect(202).json();
+    assert_eq!(
+        (&queued["op"], &queued["state"], &queued["version"]),
+        (&json!("install"), &json!("queued"), &json!("1.3.0"))
+    );
+    daemon.connect().await;
+    let (seq, Command::InstallSkill(command)) = command(&mut daemon).await else { panic!("an installation") };
+    assert_eq!((command.name.as_str(), json!(command.digest)), ("release-notes", skill["digest"].clone()));
+    assert_eq!((command.agents.clone(), command.version.as_deref()), (Some(vec!["default".to_owned()]), Some("1.3.0")));
+    daemon.ack_command(seq).await;
+    // It is answered again after each connection, until the Board has it.
+    for (ok, error) in [(false, Some("the disk is full".to_owned())), (true, None)] {
+        daemon.send(&FromDaemon::CommandDone(CommandDone { cmd_seq: seq, ok, error })).await;
+        let acked = daemon
+            .until("the outcome is acknowledged", |frame| match frame {
+                ToDaemon::AckDone { cmd_seqs } => Some(cmd_seqs.clone()),
+                _ => None,
+            })
+            .await;
+        assert_eq!(acked, [seq]);
+    }
+    let listed = admin.get(&skills).await.expect(200).json();
+    let order = &listed["orders"][0];
+    assert_eq!((&order["state"], &order["error"]), (&json!("failed"), &json!("the disk is full")), "the first answer");
+    // While it is connected, whoever orders waits for the answer.
+    let installed = format!("{skills}/release-notes");
+    let (answer, ()) = tokio::join!(admin.delete(&installed), async {
+        let (seq, removal) = self::command(&mut daemon).await;
+        assert!(matches!(removal, Command::RemoveSkill { name } if name == "release-notes"));
+        daemon.ack_command(seq).await;
+        daemon.send(&FromDaemon::CommandDone(CommandDone { cmd_seq: seq, ok: true, error: None })).await;
+    });
+    assert_eq!(answer.expect(200).json()["state"], "done");
+    board.assert_invariants().await;
+}
+
+pub async fn nothing_is_installed_that_nobody_approved(engine: Engine) {
+    let board = Board::start(engine).await;
+    let (admin, operator) = (board.token(HOME, "admin").await, board.token(HOME, "operator").await);
+    let daemon = FakeDaemon::connected(&board, "lab").await;
+    let skills = format!("/api/v1/vibers/{}/skills", daemon.id);
+    let skill = add(&admin, archive(&[("SKILL.md", 0o644, NOTES)])).await.expect(201).json();
+    let install = |digest: &Value| json!({ "skillId": skill["id"], "digest": digest });
+    assert_eq!(admin.post(&skills, &install(&skill["digest"])).await.expect(409).code(), "not_reviewed");
+    let review = format!("/api/v1/skills/{}/review", id(&skill, "id"));
+    let decide = |decision: &str| json!({ "decision": decision, "digest": skill["digest"] });
+    admin.post(&review, &decide("reject")).await.expect(200);
+    assert_eq!(admin.post(&skills, &install(&skill["digest"])).await.expect(409).code(), "not_reviewed");
+    admin.post(&review, &decide("approve")).await.expect(200);
+    assert_eq!(admin.post(&skills, &install(&json!("0".repeat(64)))).await.expect(409).code(), "other_files");
+    operator.post(&skills, &install(&skill["digest"])).await.expect(403);
+    assert_eq!(order_states(&admin, daemon.id.as_str()).await, Vec::<Value>::new());
+    // A daemon that does not know these commands is not given any.
+    let old = FakeDaemon::enrol(&board, "never-seen").await;
+    let refused =
+        admin.post(&format!("/api/v1/vibers/{}/skills", old.id), &install(&skill["digest"])).await.expect(409);
+    assert_eq!(refused.code(), "no_skills");
+}
+
+pub async fn a_viber_fetches_what_its_team_approved_and_nothing_else(engine: Engine) {
+    let board = Board::start(engine).await;
+    let admin = board.token(HOME, "admin").await;
+    board.cli(&["team", "add", "beside"]).await.good();
+    let (ours, theirs) =
+        (FakeDaemon::enrol(&board, "ours").await, FakeDaemon::enrol_in(&board, "beside", "theirs").await);
+    let bundle = archive(&[("b.sh", 0o755, "echo\n"), ("SKILL.md", 0o644, NOTES)]);
+    let skill = add(&admin, bundle).await.expect(201).json();
+    let path = format!("/api/daemon/skills/{}", id(&skill, "digest"));
+    let as_viber = |daemon: &FakeDaemon| Person::with_token(&board.url, &daemon.credential);
+    as_viber(&ours).get(&path).await.expect(404);
+    let review = format!("/api/v1/skills/{}/review", id(&skill, "id"));
+    let decide = |decision: &str| json!({ "decision": decision, "digest": skill["digest"] });
+    admin.post(&review, &decide("approve")).await.expect(200);
+    let fetched = as_viber(&ours).get(&path).await.expect(200);
+    assert!(fetched.body.starts_with("SKILL.md\0"), "sorted by path");
+    as_viber(&theirs).get(&path).await.expect(404);
+    admin.get(&path).await.expect(401);
+    admin.post(&review, &decide("reject")).await.expect(200);
+    as_viber(&ours).get(&path).await.expect(404);
+}
+
+pub async fn a_hostile_viber_ends_no_order_of_another_one(engine: Engine) {
+    let board = Board::start(engine).await;
+    let admin = board.token(HOME, "admin").await;
+    let mut good = FakeDaemon::connected(&board, "good").await;
+    let mut bad = FakeDaemon::connected(&board, "bad").await;
+    good.cut();
+    let order = json!({ "agents": ["default"] });
+    let path = format!("/api/v1/vibers/{}/skills/notes", good.id);
+    let queued = admin.patch(&path, &order).await.expect(202).json();
+    assert_eq!(queued["state"], "queued");
+    let long = "x".repeat(200_000);
+    for cmd_seq in (0..300).chain([u64::MAX]) {
+        let done =
+            CommandDone { cmd_seq, ok: true, error: Some(if cmd_seq == 7 { long.clone() } else { String::new() }) };
+        bad.send(&FromDaemon::CommandDone(done)).await;
+    }
+    bad.beat().await;
+    assert_eq!(order_states(&admin, good.id.as_str()).await, [json!("queued")]);
+    board.assert_invariants().await;
+}
