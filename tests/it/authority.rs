@@ -137,7 +137,8 @@ impl Callers {
                 "{edit}" => path.push_str("edt_00000000000000000000000000000000"),
                 "{message}" => path.push_str("msg_00000000000000000000000000000000"),
                 "{upload}" => path.push_str("art_00000000000000000000000000000000"),
-                "{code}" | "{secret}" | "{hash}" | "{name}" => return None,
+                "{name}" => path.push_str("git-commit"),
+                "{code}" | "{secret}" | "{hash}" => return None,
                 _ if piece.starts_with('{') => match ids.get(before) {
                     Some(id) => path.push_str(id),
                     None => return None,
@@ -319,8 +320,14 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
         if seen.status == 404 && path.ends_with("/parts/0") {
             continue;
         }
-        // The attachment was withdrawn by the page's form before; the file was never written.
-        let gone = path.starts_with("/api/v1/artifacts/") || path.ends_with("/notes.md");
+        // The skill has no such file.
+        if seen.status == 404 && route.path == "/api/v1/skills/{id}/files/{*path}" {
+            continue;
+        }
+        // The attachment was withdrawn by the page's form before; the file was never written; the viber was revoked.
+        let gone = path.starts_with("/api/v1/artifacts/")
+            || path.ends_with("/notes.md")
+            || path.ends_with("/skills/git-commit");
         if seen.status == 404 && route.method == "DELETE" && gone {
             continue;
         }

@@ -44,6 +44,7 @@ fn filled(route: &Route, asset: &str) -> String {
     let path = path.replace("{proposal}", &format!("prp_{id}")).replace("{edit}", &format!("edt_{id}"));
     let path = path.replace("{upload}", &format!("art_{id}")).replace("{message}", &format!("msg_{id}"));
     let path = path.replace("{session}", &format!("ses_{id}")).replace("{space}", &"0".repeat(16));
+    let path = path.replace("{digest}", &"0".repeat(64)).replace("{name}", "git-commit");
     path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1").replace("{*path}", "notes.md")
 }
 

@@ -86,7 +86,7 @@ fn what_is_not_written_plainly_is_left_alone() {
 
 /// Lines that may be there, in any order.
 fn some_of(lines: [&'static str; 5]) -> impl Strategy<Value = Vec<String>> {
-    let lines = lines.map(|line| prop::option::of(line));
+    let lines = lines.map(prop::option::of);
     let there = Vec::from(lines).prop_map(|lines| lines.into_iter().flatten().collect::<Vec<String>>());
     there.prop_shuffle()
 }

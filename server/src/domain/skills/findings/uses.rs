@@ -160,7 +160,7 @@ fn is_secret(name: &str) -> bool {
     let ends = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "CREDENTIAL", "AUTH", "PAT"];
     let is_key =
         |end: &&str| name == **end || name.ends_with(&format!("_{end}")) || name.ends_with(&format!("API{end}"));
-    ends.iter().any(|end| is_key(end)) || name.contains("_SECRET_") || name.contains("PRIVATE_KEY")
+    ends.iter().any(is_key) || name.contains("_SECRET_") || name.contains("PRIVATE_KEY")
 }
 
 fn insert(set: &mut BTreeSet<String>, words: impl Iterator<Item = String>) {

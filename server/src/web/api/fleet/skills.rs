@@ -28,11 +28,11 @@ use crate::{
     state::Board,
     web::api::{
         Answers, PREFIX,
-        json::{self, JsonBody},
+        json::{self, JsonBody, OptionalJsonBody},
         page::{Page, PageQuery},
         query::StrictQuery,
         shapes::{
-            List,
+            EmptyBody, List,
             skill::{SkillOrderResource, SkillResource, ViberSkillsResource, WholeSkillResource},
         },
     },
@@ -393,13 +393,14 @@ async fn accept(
 
 /// Puts the version back that was installed last, if the library still has it and it is approved.
 #[utoipa::path(post, path = "/api/v1/vibers/{id}/skills/{name}/restore", operation_id = "viberSkills.restore", tag = "skills",
-    params(NamedSkill), responses(
+    params(NamedSkill), request_body(content = Option<EmptyBody>), responses(
     (status = 200, body = SkillOrderResource, description = "The viber has answered"),
     (status = 202, body = SkillOrderResource, description = "The viber has not answered yet"), Answers))]
 async fn restore(
     State(board): State<Board>,
     caller: AsAdmin,
     Ids((id, name)): Ids<(ViberId, String)>,
+    OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
 ) -> Result<Response, Rejection> {
     let change = skill_orders::last_installed(&board, &caller.team.id, &id, &name).await?;
     Ok(answer(skill_orders::order(&board, &caller.team.id, &caller.by, &id, change).await?))
@@ -407,12 +408,13 @@ async fn restore(
 
 /// Has a viber look at its skills again: what they need of the machine may be there by now.
 #[utoipa::path(post, path = "/api/v1/vibers/{id}/skills/{name}/check", operation_id = "viberSkills.check", tag = "skills",
-    params(NamedSkill),
+    params(NamedSkill), request_body(content = Option<EmptyBody>),
     responses((status = 200, body = protocol::SkillInfo), Answers))]
 async fn check(
     State(board): State<Board>,
     caller: AsOperator,
     Ids((id, name)): Ids<(ViberId, String)>,
+    OptionalJsonBody(EmptyBody {}): OptionalJsonBody<EmptyBody>,
 ) -> Result<Json<protocol::SkillInfo>, Rejection> {
     let found = skills::check(&board, &caller.team.id, &id).await?;
     Ok(Json(found.into_iter().find(|skill| skill.name == name).ok_or(Error::NotFound)?))
