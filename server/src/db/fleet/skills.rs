@@ -77,12 +77,6 @@ pub async fn list(tx: &mut TeamTx<'_>, after: Option<&SkillId>, limit: u64) -> R
     tx.rows(sql, args![after, limit]).await?.iter().map(skill).collect()
 }
 
-/// The versions of one name, the newest first.
-pub async fn of_name(tx: &mut TeamTx<'_>, name: &str, limit: u64) -> Result<Vec<LibrarySkill>, DbError> {
-    let sql = select!("WHERE s.team_id = $1 AND s.name = $2 ORDER BY s.skill_id DESC LIMIT $3 + 0");
-    tx.rows(sql, args![name, limit]).await?.iter().map(skill).collect()
-}
-
 /// How many versions there are.
 pub async fn count(tx: &mut TeamTx<'_>) -> Result<u64, DbError> {
     tx.row("SELECT COUNT(*) AS n FROM skills WHERE team_id = $1", &[]).await?.map_or(Ok(0), |row| row.count("n"))
