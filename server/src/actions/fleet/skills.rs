@@ -34,6 +34,8 @@ const MAX_NOTE_BYTES: usize = 2_000;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// Archives that are held in memory at once.
 static RECEIVING: Semaphore = Semaphore::const_new(2);
+/// Readers that hold whole versions in memory at once, two of them at most each.
+static READING: Semaphore = Semaphore::const_new(3);
 
 /// Where the files of a new version come from.
 struct SkillProvenance {
@@ -260,7 +262,12 @@ pub async fn with_contents(board: &Board, team: &TeamId, id: &SkillId) -> Result
     Ok((skill, contents))
 }
 
-/// The files of a version.
+/// A turn to hold versions in memory, for as long as they are held: however many people look, few do so at once.
+pub async fn turn() -> Result<SemaphorePermit<'static>> {
+    READING.acquire().await.map_err(|error| Error::Internal(error.to_string()))
+}
+
+/// The files of a version. Whoever asks for them has a [`turn`].
 pub async fn bundle(board: &Board, team: &TeamId, skill: &LibrarySkill) -> Result<SkillBundle> {
     let bytes = whole(open(board, team, &skill.archive, MAX_SKILL_ARCHIVE_BYTES).await?).await?;
     let reading = tokio::task::spawn_blocking(move || SkillBundle::from_tar(&bytes)).await;

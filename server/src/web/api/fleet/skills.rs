@@ -45,8 +45,8 @@ use crate::{
 
 /// Orders that are listed of a viber.
 const MAX_LISTED_ORDERS: u64 = 50;
-/// How long two texts are compared before the rest counts as changed.
-const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the texts of two versions are compared before the rest counts as changed.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new()
@@ -215,6 +215,7 @@ async fn file(
 ) -> Result<Response, Rejection> {
     let team = &caller.team.id;
     let skill = skills::load(&board, team, &id).await?;
+    let _turn = skills::turn().await?;
     let bundle = skills::bundle(&board, team, &skill).await?;
     let bytes = bundle.bytes(&path).ok_or(Error::NotFound)?.to_vec();
     // Never shown by a browser: somebody else wrote it.
@@ -263,22 +264,25 @@ async fn diff(
 ) -> Result<Json<SkillDifference>, Rejection> {
     let team = &caller.team.id;
     let (old, new) = (skills::load(&board, team, &query.from).await?, skills::load(&board, team, &id).await?);
+    let _turn = skills::turn().await?;
     let (old, new) = (skills::bundle(&board, team, &old).await?, skills::bundle(&board, team, &new).await?);
     let work = tokio::task::spawn_blocking(move || {
         let SkillDiff { permissions, files } = SkillDiff::between(&old, &new);
-        let files = files.into_iter().map(|file| FileDifference { diff: unified(&old, &new, &file), file });
+        // Many files together take no longer than one.
+        let timeout = DIFF_TIMEOUT / u32::try_from(files.len().max(1)).unwrap_or(u32::MAX);
+        let files = files.into_iter().map(|file| FileDifference { diff: unified((&old, &new), &file, timeout), file });
         SkillDifference { permissions, files: files.collect() }
     });
     Ok(Json(work.await.map_err(|error| Error::Internal(error.to_string()))?))
 }
 
 /// The difference of a file's texts; `None` when there is none, or one of them is no text.
-fn unified(old: &SkillBundle, new: &SkillBundle, file: &SkillFileChange) -> Option<String> {
+fn unified((old, new): (&SkillBundle, &SkillBundle), file: &SkillFileChange, timeout: Duration) -> Option<String> {
     if !file.text || file.change == SkillFileChangeKind::Same {
         return None;
     }
     let texts = [old, new].map(|bundle| bundle.text(&file.path).unwrap_or_default());
-    let diff = similar::TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(texts[0], texts[1]);
+    let diff = similar::TextDiff::configure().timeout(timeout).diff_lines(texts[0], texts[1]);
     Some(diff.unified_diff().header(&file.path, &file.path).to_string())
 }
 

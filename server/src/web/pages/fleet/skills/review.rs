@@ -266,6 +266,7 @@ pub async fn page(
     said: ReviewOutcome,
 ) -> Result<Page> {
     let (skill, contents) = skills::with_contents(board, &caller.team.id, id).await?;
+    let _turn = skills::turn().await?;
     let places = SkillPlaces::load(board, &caller.team.id).await?;
     let versions: Vec<&LibrarySkill> = places.versions.iter().filter(|other| other.name == skill.name).collect();
     let named: Option<SkillId> = asked.from.parse().ok();
