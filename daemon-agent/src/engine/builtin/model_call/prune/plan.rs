@@ -26,7 +26,7 @@ use crate::{
 pub struct ConversationRoom {
     /// After it was shortened, if that can be had.
     pub goal: u64,
-    /// At most: for this the newest calls are shortened, too.
+    /// At most, and no less than the goal: what is within it stays as it is. For this the newest calls are shortened, too.
     pub limit: u64,
 }
 
@@ -101,8 +101,8 @@ const WHOLE_NEWEST_ARGUMENTS_TOKENS: u64 = 1_000;
 /// What stands in the place of calls that were left out.
 const LEFT_OUT_START: &str = "[Calls of tools that were made here and are left out, with their results: ";
 
-/// The conversation within its room as far as that is possible; `None` if it is within its goal already, or nothing of it can
-/// be shortened.
+/// The conversation within its room as far as that is possible; `None` if it is within its limit already, or nothing of it
+/// can be shortened.
 ///
 /// Within the goal if that can be had without the newest answer's calls; else these stay whole as long as the limit is kept.
 pub fn prune(
@@ -113,7 +113,7 @@ pub fn prune(
 ) -> Option<PrunedConversation> {
     let conversation = Conversation::of(messages, marks);
     let now = conversation.tokens;
-    if now <= room.goal {
+    if now <= room.limit {
         return None;
     }
     let step = |rung: Rung, newest_cap: u64| conversation.shortened(caps, rung, newest_cap);

@@ -140,7 +140,8 @@ fn the_newest_answers_results_are_cut_only_for_the_limit() {
     let mut messages = long(3);
     messages.extend(answer("", &[big("a"), big("b")]));
     let caps = ResultCaps { tokens: 7_000, ..ResultCaps::default() };
-    let kept = prune(&messages, &caps, ConversationRoom { goal: 4_000, limit: 16_000 }).expect("the older ones");
+    let limit = conversation_tokens(&messages) - 1_000;
+    let kept = prune(&messages, &caps, ConversationRoom { goal: 4_000, limit }).expect("the older ones");
     assert_eq!(results(&kept.messages)[3..], results(&messages)[3..]);
     let cut = prune(&messages, &caps, ConversationRoom { goal: 4_000, limit: 9_000 }).expect("these too");
     assert!(conversation_tokens(&cut.messages) <= 9_000 && cut.cut == 2, "{cut:?}");
@@ -246,7 +247,9 @@ proptest! {
         assert_paired(after)?;
         prop_assert_eq!(words(after), words(&messages));
         prop_assert!(tokens <= now);
-        prop_assert!(tokens <= room.goal || least > room.goal, "{} of {}, at least {}", tokens, room.goal, least);
+        prop_assert!(pruned.is_none() || now > room.limit);
+        let is_too_long = now > room.limit && tokens > room.goal;
+        prop_assert!(!is_too_long || least > room.goal, "{} of {}, at least {}", tokens, room.goal, least);
         prop_assert!(tokens <= room.limit || least > room.limit);
         if least <= room.limit && pruned.is_some() {
             let newest = conversation.calls[conversation.newest..].iter();
