@@ -1,4 +1,5 @@
-//! Rules that say which calls of tools are denied, asked or allowed: `shell`, `shell(git push **)`, `write_file(src/**)`.
+//! Rules that say which calls of tools are denied, asked or allowed: `shell`, `shell(git push **)`, `write_file(src/**)`,
+//! `skill:git-commit`.
 //!
 //! They are pure. However many sets of rules there are, a call that one of them denies is denied, and one that none denies and
 //! one asks is asked: a rule more in `deny` or `ask` never frees anything. An allow matches only what can be read
@@ -22,6 +23,8 @@ use pattern::{Meant, PathPattern, PatternWord};
 pub const MAX_RULE_BYTES: usize = 500;
 /// Most rules in each list of a set.
 pub const MAX_RULES: usize = 200;
+/// What stands before the name of a skill, in a rule about calls of its script.
+pub const SKILL_RULE: &str = "skill:";
 
 /// The rules of an agent, a team or a machine, as they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +109,7 @@ enum Pattern {
 /// A call as rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct ProposedCall<'a> {
+    /// Of a skill's: its name behind [`SKILL_RULE`].
     pub tool: &'a str,
     pub subject: CallSubject<'a>,
 }
@@ -171,7 +175,7 @@ pub fn programs_of(command: &str) -> Vec<Vec<String>> {
 const WRITING_TOOLS: &[&str] = &["edit_file", "write_file"];
 
 impl Rule {
-    /// Reads `tool` or `tool(pattern)`; `Err` is a sentence that names the rule.
+    /// Reads `tool`, `tool(pattern)` or `skill:name`; `Err` is a sentence that names the rule.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let bad = |why: &str| format!("“{}” is no rule: {why}", crate::text::head(text, 80));
@@ -186,8 +190,13 @@ impl Rule {
             None => (text, None),
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        if tool.is_empty() || tool.len() > 64 || !tool.chars().all(is_name) {
-            return Err(bad("it begins with a tool's name, such as shell or write_file"));
+        let skill = tool.strip_prefix(SKILL_RULE);
+        let name = skill.unwrap_or(tool);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
+            return Err(bad("it begins with a tool's name, such as shell or write_file, or with skill: and a skill's"));
+        }
+        if skill.is_some() && pattern.is_some() {
+            return Err(bad("a skill's rule has no brackets; those for shell are also about its script"));
         }
         if matches!(tool, "sh" | "bash") || tool.eq_ignore_ascii_case("shell") && tool != "shell" {
             return Err(bad("commands are rules of the tool shell"));
@@ -226,6 +235,7 @@ impl Rule {
             Some(Pattern::Words(words)) => programs::is_too_wide(words),
             Some(Pattern::Path(path)) if path.is_everything() => Some("it would allow every file"),
             None if WRITING_TOOLS.contains(&self.tool.as_str()) => Some("it would allow every file"),
+            None if self.tool.starts_with(SKILL_RULE) => Some("it would allow every version of the skill"),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 
 use protocol::{
     AgentMode, ConfigError,
-    rules::{MAX_RULES, Rule, RuleSet},
+    rules::{MAX_RULES, Rule, RuleSet, SKILL_RULE},
 };
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -82,8 +82,11 @@ fn rules(written: &[Spanned<String>], source: &YamlFile) -> Result<Vec<Rule>, Co
 }
 
 /// What a rule stands for: one about a group of tools is a rule about each of them. `Err` is a sentence about a tool that does
-/// not exist, or a pattern that is none for a tool of the group.
+/// not exist, or a pattern that is none for a tool of the group. A skill need not be there: it may come.
 pub fn expand_rule(rule: Rule) -> Result<Vec<Rule>, String> {
+    if rule.tool().starts_with(SKILL_RULE) {
+        return Ok(vec![rule]);
+    }
     let tools = toolset::tools_of(rule.tool()).ok_or_else(|| toolset::unknown(rule.tool()))?;
     if tools == [rule.tool()] {
         return Ok(vec![rule]);

@@ -28,6 +28,21 @@ fn allows(rule: &str, command: &str) -> bool {
 }
 
 #[test]
+fn a_rule_about_a_skill_is_about_no_other_tool() {
+    let call = |tool| ProposedCall { tool, subject: CallSubject::Command("git push") };
+    let rules = set(&["skill:publish"], &[], &[]);
+    let denied = Some(RuleVerdict::Deny("skill:publish".to_owned()));
+    assert_eq!(judge([&rules], &call("skill:publish")), denied);
+    for other in ["publish", "skill:other", "shell"] {
+        assert_eq!(judge([&rules], &call(other)), None, "{other}");
+    }
+    assert!(Rule::read("skill:publish").expect("a rule").is_too_wide().is_some(), "it names no version");
+    for bad in ["skill:", "skill:publish(x)", "skill:a b", "skill:skill:a", "skills:publish", "skill:a/b"] {
+        assert!(Rule::read(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn an_allow_matches_the_words_of_one_simple_command() {
     let rule = "shell(cargo test **)";
     for command in

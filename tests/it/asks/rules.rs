@@ -39,6 +39,7 @@ async fn rules_go_with_every_task(engine: Engine) {
         (json!({ "ask": ["shell(("] }), "bad_rule"),
         (json!({ "allow": ["shell"] }), "rule_too_wide"),
         (json!({ "allow": ["shell(sudo **)"] }), "rule_too_wide"),
+        (json!({ "allow": ["skill:publish"] }), "rule_too_wide"),
         (json!({ "expiryMinutes": 0 }), "bad_expiry"),
         (
             json!({ "deny": (0..160).map(|n| format!("write_file({n}/{})", "x".repeat(400))).collect::<Vec<_>>() }),

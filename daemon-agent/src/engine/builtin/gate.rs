@@ -7,11 +7,11 @@ mod digest;
 mod propose_rule;
 mod table;
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use protocol::{
     AgentMode, ErrorCode, TaskError,
-    rules::{ApprovalRules, CallSubject, ProposedCall, Rule, RuleSet, RuleVerdict, judge},
+    rules::{ApprovalRules, CallSubject, ProposedCall, Rule, RuleSet, RuleVerdict, SKILL_RULE, judge},
 };
 use serde_json::Value;
 
@@ -88,8 +88,10 @@ impl Gate {
     /// Whether calls of this tool are neither asked nor denied, whatever they say.
     pub fn lets_pass(&self, tool: &str) -> bool {
         // Rules for commands are also about the scripts of skills, whose names only the machine knows.
-        let is_skill = crate::config::toolset::tools_of(tool).is_none();
-        let is_named = |rules: &[Rule]| rules.iter().any(|rule| rule.is_for(tool) || is_skill && rule.is_for("shell"));
+        let skill = crate::config::toolset::tools_of(tool).is_none().then(|| format!("{SKILL_RULE}{tool}"));
+        let is_about_skill =
+            |rule: &Rule| skill.as_deref().is_some_and(|skill| rule.is_for(skill) || rule.is_for("shell"));
+        let is_named = |rules: &[Rule]| rules.iter().any(|rule| rule.is_for(tool) || is_about_skill(rule));
         let is_restricted = self.sets.iter().any(|set| is_named(&set.rules.deny) || is_named(&set.rules.ask));
         !is_restricted && !self.mode_could_ask(tool)
     }
@@ -100,7 +102,8 @@ impl Gate {
 
     /// What the rules, earlier decisions and the mode say of a call.
     pub fn judge(&self, tool: &str, args: &Value, proposal: &CallProposal) -> CallVerdict {
-        let call = proposed(tool, proposal);
+        let name = name_in_rules(tool, proposal);
+        let call = proposed(&name, proposal);
         let ruled = judge(self.sets.iter().map(|set| &set.rules), &call);
         // A permission for git is one for the repository, not for what else its configuration could name.
         let ruled =
@@ -150,7 +153,8 @@ impl Gate {
         if let Some(CallVerdict::Denied(why)) = self.judge_script(tool, proposal) {
             return Some(why);
         }
-        let call = proposed(tool, proposal);
+        let name = name_in_rules(tool, proposal);
+        let call = proposed(&name, proposal);
         match judge(self.sets.iter().map(|set| &set.rules), &call) {
             Some(RuleVerdict::Deny(rule)) => Some(self.denial(&rule, &call)),
             _ => None,
@@ -217,6 +221,14 @@ fn team_rules(written: &ApprovalRules, may_allow: bool) -> Result<RuleSet, Strin
     let known = allow.into_iter().filter(|_| may_allow).filter_map(|rule| expand_rule(rule).ok()).flatten();
     let allow = known.filter(|rule| rule.is_too_wide().is_none()).collect();
     Ok(RuleSet { deny: expanded("deny", deny)?, ask: expanded("ask", ask)?, allow })
+}
+
+/// What rules call a tool: a skill's name stands apart from the names of tools.
+fn name_in_rules<'t>(tool: &'t str, proposal: &CallProposal) -> Cow<'t, str> {
+    match proposal.skill {
+        Some(_) => Cow::Owned(format!("{SKILL_RULE}{tool}")),
+        None => Cow::Borrowed(tool),
+    }
 }
 
 fn proposed<'a>(tool: &'a str, proposal: &'a CallProposal) -> ProposedCall<'a> {

@@ -303,3 +303,22 @@ fn a_digest_names_everything_that_would_run() {
     }
     assert!(!others.contains(&one));
 }
+
+#[test]
+fn a_rule_may_name_a_skill() {
+    let script = CallProposal { skill: Some("d1".to_owned()), ..command("make dist") };
+    let gate = |mode, deny: &[&str], ask: &[&str], allow: &[&str]| gate(mode, &[("policy.yaml", deny, ask, allow)]);
+    let denying = gate(AgentMode::AlwaysExecute, &["skill:publish"], &[], &[]);
+    assert_eq!(word(&denying, "publish", &script), "denies");
+    assert!(denying.denies("publish", &script).is_some_and(|why| why.contains("skill:publish")));
+    assert_eq!((word(&denying, "other", &script), word(&denying, "shell", &command("make"))), ("free", "free"));
+    assert!(!denying.lets_pass("publish") && denying.lets_pass("other") && denying.lets_pass("shell"));
+    let asking = gate(AgentMode::AlwaysExecute, &[], &["skill:publish"], &[]);
+    assert!(asked(&asking, "publish", &script).reason.contains("`skill:publish` under `ask` of policy.yaml"));
+    let mut allowing = gate(AgentMode::AlwaysAsk, &[], &[], &["skill:publish"]);
+    assert_eq!((word(&allowing, "publish", &script), word(&allowing, "other", &script)), ("free", "asks"));
+    assert!(allowing.allow_rule("skill:other", "Ada").is_err(), "people decide about a version");
+    // What its script may not is not freed.
+    let both = gate(AgentMode::AlwaysAsk, &["shell(make **)"], &[], &["skill:publish"]);
+    assert_eq!(word(&both, "publish", &script), "denies");
+}
