@@ -23,7 +23,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use protocol::{ConfigError, Instant, SessionId, SkillInfo, SkillTokens, tokens::estimate};
+use protocol::{ConfigError, Instant, SessionId, SkillInfo, SkillState, SkillTokens, tokens::estimate};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -159,6 +159,7 @@ impl Skills {
                 body: estimate(&definition.body),
             }),
             agents: skill.agents.clone(),
+            agents_only: definition.is_some_and(|definition| !definition.is_for_people),
             warnings: skill.warnings.iter().map(|warning| short(warning)).collect(),
             last_used_at: uses.last_used_at,
             calls: uses.calls,
@@ -181,7 +182,13 @@ impl Skills {
         let files = self.shared.files.borrow().clone();
         let before = self.now();
         let variables = self.shared.variables.with_file(&self.shared.home);
-        let lock = SkillsLock::read(&self.shared.home);
+        let lock = match SkillsLock::read(&self.shared.home) {
+            Ok(lock) => lock,
+            Err(error) => {
+                tracing::warn!("skills.lock cannot be read, so the skills stay as they were: {error}");
+                return;
+            }
+        };
         let scanner = Scanner {
             home: &self.shared.home,
             files: &files,
@@ -204,12 +211,15 @@ impl Skills {
     }
 }
 
-/// The least that says what it is and whether it can be used.
+/// The least that says what it is and whether it can be used. What people decide about, they decide by its digest.
 fn brief(info: SkillInfo) -> SkillInfo {
     let description = protocol::text::head(&info.description, 40).to_owned();
     let error =
         info.error.map(|error| ConfigError { message: protocol::text::head(&error.message, 100).to_owned(), ..error });
-    let (runs, digest, checks, warnings) = Default::default();
+    let is_decided = matches!(info.source.kind.as_str(), "library" | "clawhub")
+        || matches!(info.state, SkillState::Modified | SkillState::Untrusted);
+    let digest = if is_decided { info.digest } else { String::new() };
+    let (runs, checks, warnings) = Default::default();
     SkillInfo { description, error, runs, digest, checks, parameters: None, warnings, ..info }
 }
 
@@ -359,11 +369,12 @@ pub fn validate(path: &Path) -> Result<SkillDefinition, ConfigError> {
         false => path.file_name().and_then(|name| name.to_str()).filter(|_| path.exists()),
     };
     let main = main.ok_or_else(|| wrong("expected a folder with SKILL.md, or a file of the form NAME.skill.md"))?;
+    let folder = folder.canonicalize().map_err(|error| wrong(&error.to_string()))?;
     let file = if is_folder { path.join(main).display().to_string() } else { shown.clone() };
-    let text = scan::read_text(folder, main, &file)?;
+    let text = scan::read_text(&folder, main, &file)?;
     let definition = SkillDefinition::read(&text, &file, &Programs::of_process())?;
     let single = (!is_folder).then_some(main);
-    bundle::read(folder, single, &mut HashCache::default()).map_err(|error| wrong(&error.to_string()))?;
+    bundle::read(&folder, single, &mut HashCache::default()).map_err(|error| wrong(&error.to_string()))?;
     Ok(definition)
 }
 

@@ -41,6 +41,9 @@ pub struct SkillInfo {
     pub tokens: SkillTokens,
     /// Ids of the agents that it is offered to.
     pub agents: Vec<String>,
+    /// Agents alone use it: a message cannot begin with its name (`user-invocable: false`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub agents_only: bool,
     /// What of its file is not used, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -222,12 +222,15 @@ async fn what_an_agent_lacks_is_told_until_it_is_there() {
 #[tokio::test]
 async fn rules_for_commands_hold_for_scripts_and_what_they_may_not_is_not_run() {
     let push = "---\nname: publish\ndescription: Publish it\nparameters: {}\n---\ngit push origin main\n";
-    let files = [("skills/publish/SKILL.md", push), ("policy.yaml", "deny: [\"shell(git push **)\"]\n")];
-    let script = vec![Reply::call("publish", json!({})), Reply::text("No.")];
-    let fixture = with_skills(Engine::Sqlite, "mode: always_execute\nskills: [publish]\n", &files, script).await;
-    let task = fixture.play("Publish").await;
-    let (ok, said) = result(&fixture, &task, 0).await;
-    assert!(!ok && said.contains("shell(git push **)") && said.contains("policy.yaml"), "{said}");
+    for rule in ["shell(git push **)", "skill:publish"] {
+        let policy = format!("deny: [\"{rule}\"]\n");
+        let files = [("skills/publish/SKILL.md", push), ("policy.yaml", policy.as_str())];
+        let script = vec![Reply::call("publish", json!({})), Reply::text("No.")];
+        let fixture = with_skills(Engine::Sqlite, "mode: always_execute\nskills: [publish]\n", &files, script).await;
+        let task = fixture.play("Publish").await;
+        let (ok, said) = result(&fixture, &task, 0).await;
+        assert!(!ok && said.contains(rule) && said.contains("policy.yaml"), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -72,13 +72,31 @@ struct KnownFile {
 #[derive(Debug)]
 pub struct HashCache {
     known: HashMap<(u64, u64), KnownFile>,
-    /// Bytes that may still be hashed.
-    left: u64,
+    left: ReadingBounds,
 }
 
 impl Default for HashCache {
     fn default() -> Self {
-        Self { known: HashMap::new(), left: u64::MAX }
+        Self { known: HashMap::new(), left: ReadingBounds::NONE }
+    }
+}
+
+/// How much may be looked at, whether its hashes are known or not: what is read is kept in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadingBounds {
+    pub bytes: u64,
+    /// Files and folders.
+    pub entries: u64,
+}
+
+impl ReadingBounds {
+    /// As much as there is.
+    pub const NONE: Self = Self { bytes: u64::MAX, entries: u64::MAX };
+
+    fn take(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.bytes.checked_sub(bytes).zip(self.entries.checked_sub(1));
+        (self.bytes, self.entries) = left.ok_or_else(|| too_much("lies in a space with too much to read"))?;
+        Ok(())
     }
 }
 
@@ -91,7 +109,7 @@ struct Reading<'c> {
 
 /// Reads all files of the skill in `folder`, or the one `file` of it.
 pub fn read(folder: &Path, file: Option<&str>, cache: &mut HashCache) -> io::Result<BundleFiles> {
-    read_open(open_folder(CWD, folder)?, folder, file, cache)
+    read_open(open_real(folder)?, folder, file, cache)
 }
 
 /// The same of an open folder, which lies at `folder`.
@@ -128,6 +146,10 @@ impl Reading<'_> {
         if depth > MAX_DEPTH {
             return Err(too_much(&format!("has folders deeper than {MAX_DEPTH} levels")));
         }
+        if self.found.folders.len() >= MAX_FILES {
+            return Err(too_much(&format!("has more than {MAX_FILES} folders")));
+        }
+        self.cache.left.take(0)?;
         self.found.folders.push(place.to_owned());
         for (name, kind) in entries(&folder, true)? {
             let path = format!("{beneath}{name}");
@@ -153,6 +175,7 @@ impl Reading<'_> {
             let most = MAX_BUNDLE_BYTES / 1024 / 1024;
             return Err(too_much(&format!("has more than {MAX_FILES} files or {most} MiB")));
         }
+        self.cache.left.take(size)?;
         let known = self.cache.look(file, &stat)?;
         self.found.interpreters.extend(known.interpreter.clone());
         let mode = if stat.st_mode & 0o100 != 0 { "755" } else { "644" };
@@ -162,9 +185,9 @@ impl Reading<'_> {
 }
 
 impl HashCache {
-    /// Hashes at most so many more bytes.
-    pub fn bound(&mut self, bytes: u64) {
-        self.left = bytes;
+    /// Looks at so much more, and then at nothing.
+    pub fn bound(&mut self, left: ReadingBounds) {
+        self.left = left;
     }
 
     fn look(&mut self, file: File, stat: &Stat) -> io::Result<&KnownFile> {
@@ -177,8 +200,6 @@ impl HashCache {
             i64::try_from(stat.st_ctime_nsec).unwrap_or(0),
         ];
         if self.known.get(&key).is_none_or(|known| known.stamp != stamp) {
-            let size = u64::try_from(stat.st_size).unwrap_or(0);
-            self.left = self.left.checked_sub(size).ok_or_else(|| too_much("lies in a space with too much to read"))?;
             let (sha256, interpreter) = hash(file)?;
             // Files come and go under new numbers.
             if self.known.len() >= MAX_KNOWN_FILES {
@@ -261,7 +282,14 @@ pub fn open_file(folder: &OwnedFd, name: &str) -> io::Result<(File, Stat)> {
 
 /// Opens the regular file at `way` beneath `folder`, which leads over no link.
 pub fn open_beneath(folder: &Path, way: &str) -> io::Result<(File, Stat)> {
-    open_regular(&open_folder(CWD, folder)?, Path::new(way), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+    open_regular(&open_real(folder)?, Path::new(way), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens the folder of a skill. Where it was found agents may write: no folder above it may be a link by now, which could lead
+/// to what they cannot read.
+fn open_real(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(resolve(CWD, folder, flags, ResolveFlags::NO_SYMLINKS)?)
 }
 
 /// Opens the folder at `way` beneath `base`, which leads over no link.
@@ -282,10 +310,10 @@ fn open_regular(folder: &OwnedFd, way: &Path, rules: ResolveFlags) -> io::Result
     Ok((File::open(again)?, stat))
 }
 
-fn resolve(folder: &OwnedFd, way: &Path, flags: OFlags, rules: ResolveFlags) -> Result<OwnedFd, Errno> {
+fn resolve(folder: impl AsFd, way: &Path, flags: OFlags, rules: ResolveFlags) -> Result<OwnedFd, Errno> {
     let mut tries = 0;
     loop {
-        match rustix::fs::openat2(folder, way, flags, Mode::empty(), rules | ResolveFlags::NO_MAGICLINKS) {
+        match rustix::fs::openat2(folder.as_fd(), way, flags, Mode::empty(), rules | ResolveFlags::NO_MAGICLINKS) {
             Err(Errno::AGAIN | Errno::INTR) if tries < MAX_RESOLVE_ATTEMPTS => tries += 1,
             opened => return opened,
         }
@@ -377,15 +405,38 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_hashed_than_is_allowed() {
-        let folder = bundle(&[("SKILL.md", "four")]);
+    fn no_more_is_looked_at_than_is_allowed() {
+        let folder = bundle(&[("SKILL.md", "four"), ("a/empty", "")]);
         let mut cache = HashCache::default();
-        cache.bound(3);
-        assert!(read(folder.path(), None, &mut cache).is_err());
-        cache.bound(4);
-        assert!(read(folder.path(), None, &mut cache).is_ok());
-        // What is known is not hashed again.
-        assert!(read(folder.path(), None, &mut cache).is_ok());
+        let mut within = |bytes, entries| {
+            cache.bound(ReadingBounds { bytes, entries });
+            read(folder.path(), None, &mut cache).is_ok()
+        };
+        assert!(!within(3, 9) && within(4, 9));
+        // Nor of what is known.
+        assert!(!within(3, 9));
+        // Two folders and two files.
+        assert!(!within(9, 3) && within(9, 4));
+    }
+
+    #[test]
+    fn a_skill_has_so_many_folders() {
+        let folder = bundle(&[("SKILL.md", "a")]);
+        for n in 0..MAX_FILES {
+            fs::create_dir_all(folder.path().join(format!("{}/{n}", n % 50))).expect("folders");
+        }
+        let why = read(folder.path(), None, &mut HashCache::default()).expect_err("too many").to_string();
+        assert!(why.contains("folders"), "{why}");
+    }
+
+    #[test]
+    fn a_folder_that_a_link_leads_to_by_now_is_not_read() {
+        let folder = bundle(&[("above/skill/SKILL.md", "a"), ("secret/skill/SKILL.md", "b")]);
+        let skill = folder.path().join("above/skill");
+        assert!(read(&skill, None, &mut HashCache::default()).is_ok() && open_beneath(&skill, "SKILL.md").is_ok());
+        fs::remove_dir_all(folder.path().join("above")).expect("removed");
+        symlink(folder.path().join("secret"), folder.path().join("above")).expect("a link");
+        assert!(read(&skill, None, &mut HashCache::default()).is_err() && open_beneath(&skill, "SKILL.md").is_err());
     }
 
     #[test]

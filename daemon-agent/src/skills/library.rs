@@ -65,7 +65,7 @@ impl Skills {
         if there.as_ref() == Some(&wanted.digest) {
             return Ok(false);
         }
-        if there.is_some() && !SkillsLock::read(&self.shared.home).skills.contains_key(name) {
+        if there.is_some() && !SkillsLock::read(&self.shared.home)?.skills.contains_key(name) {
             return Err(refused(format!(
                 "{} was not installed from the library and has other files: it belongs to the owner of this viber",
                 path_of(name)
@@ -91,7 +91,7 @@ impl Skills {
             }
             folder.put_in_place(name)?;
         }
-        let mut lock = SkillsLock::read(home);
+        let mut lock = SkillsLock::read(home)?;
         let before = lock.skills.get(name);
         if before.is_some_and(|before| !needs_files && before.is(wanted)) {
             return Ok(());
@@ -116,7 +116,7 @@ impl Skills {
     /// Takes away a skill that was installed, and nothing else. Its files are kept as a former version. Blocks.
     pub fn remove_installed(&self, name: &str) -> Result<(), LibraryError> {
         let home = &self.shared.home;
-        let mut lock = SkillsLock::read(home);
+        let mut lock = SkillsLock::read(home)?;
         if !is_id(name) || !lock.skills.contains_key(name) {
             let name = protocol::text::head(name, 80);
             return Err(refused(format!("{name} was not installed from the library, so it is not removed")));
@@ -141,7 +141,7 @@ impl Skills {
         if let Some(linked) = found.iter().find(|skill| skill.is_pinned && skill.has_links) {
             return Err(refused(format!("{} holds links: what they lead to is not among its files", linked.path)));
         }
-        let mut lock = SkillsLock::read(&self.shared.home);
+        let mut lock = SkillsLock::read(&self.shared.home)?;
         let before = lock.clone();
         for skill in found.into_iter().filter(|skill| skill.is_pinned) {
             lock.accept(&skill.path, digest, |path| set.all.iter().any(|known| known.path == path));

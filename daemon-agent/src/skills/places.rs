@@ -13,8 +13,9 @@ use super::bundle;
 const MAX_LEVELS: usize = 6;
 /// Most skills of a place.
 const MAX_SKILLS: usize = 1_000;
-/// Most folders of a place that are looked through.
+/// Most folders of a place that are looked through, and most entries of all of them.
 const MAX_FOLDERS: usize = 5_000;
+const MAX_ENTRIES: usize = 50_000;
 /// Names of a skill's main file in its folder; the first one that is there counts.
 const MAIN_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 /// End of the name of a skill that is a single file.
@@ -39,6 +40,8 @@ pub struct FoundSkills {
     pub links: Vec<PathBuf>,
     /// Folders on the way, for whoever watches them.
     pub folders: Vec<PathBuf>,
+    /// Entries that were looked at.
+    entries: usize,
 }
 
 /// Looks through `way` beneath `base`; nothing if there is no such folder, or a link leads there.
@@ -54,6 +57,7 @@ fn look_through(folder: &OwnedFd, place: &Path, level: usize, found: &mut FoundS
     // A folder that cannot be read, or holds too much, hides no other.
     let Ok(entries) = bundle::entries(folder, false) else { return };
     found.folders.push(place.to_owned());
+    found.entries += entries.len();
     let is_file = |name: &str| entries.iter().any(|(known, kind)| known == name && *kind == FileType::RegularFile);
     if let Some(main) = MAIN_FILES.into_iter().find(|name| level > 0 && is_file(name)) {
         let skill = FoundSkill { folder: place.to_owned(), main: main.to_owned(), is_single: false };
@@ -69,7 +73,8 @@ fn look_through(folder: &OwnedFd, place: &Path, level: usize, found: &mut FoundS
                 if level < MAX_LEVELS
                     && !name.starts_with('.')
                     && name != "node_modules"
-                    && found.folders.len() < MAX_FOLDERS =>
+                    && found.folders.len() < MAX_FOLDERS
+                    && found.entries < MAX_ENTRIES =>
             {
                 if let Ok(below) = bundle::open_folder(folder, Path::new(name)) {
                     look_through(&below, &place.join(name), level + 1, found);

@@ -9,7 +9,7 @@ use protocol::SkillState;
 
 use super::{
     Skill, Skills,
-    bundle::{self, BundleFile},
+    bundle::{self, BundleFile, ReadingBounds},
 };
 
 /// Most bytes of a file at a time, before they are encoded.
@@ -56,7 +56,7 @@ impl Skills {
     /// The files of a skill as they are now. Blocks.
     pub fn review(&self, skill: &Skill) -> io::Result<ReviewedFiles> {
         let mut cache = self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.bound(u64::MAX);
+        cache.bound(ReadingBounds::NONE);
         let read = bundle::read(&skill.folder, skill.single(), &mut cache)?;
         Ok(ReviewedFiles { digest: read.digest, files: read.files })
     }

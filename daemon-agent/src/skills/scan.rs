@@ -6,7 +6,7 @@ mod judge;
 mod source;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -21,7 +21,7 @@ use self::{
     source::{source_of, source_word},
 };
 use super::{
-    bundle::{self, BundleFiles, HashCache},
+    bundle::{self, BundleFiles, HashCache, ReadingBounds},
     definition::SkillDefinition,
     health::{self, KnownVariables, Programs},
     library::SkillsLock,
@@ -36,8 +36,8 @@ use crate::{
 pub const MAX_MAIN_FILE_BYTES: u64 = 256 * 1024;
 /// Most folders that are watched.
 const MAX_WATCHED_FOLDERS: usize = 4_000;
-/// Most bytes that one scan hashes in a place of a space.
-const MAX_SPACE_BYTES: u64 = 64 * 1024 * 1024;
+/// What is looked at of a place of a space: somebody else may fill it.
+const SPACE_BOUNDS: ReadingBounds = ReadingBounds { bytes: 64 * 1024 * 1024, entries: 20_000 };
 /// Places in a space.
 const SPACE_PLACES: [&str; 2] = [".agents/skills", ".claude/skills"];
 
@@ -158,8 +158,12 @@ impl SkillSet {
     }
 }
 
+/// Skills as they were read before, by their folders and main files.
+type SkillsBefore<'b> = HashMap<(&'b Path, &'b str), &'b Arc<Skill>>;
+
 /// What a scan remembers of the files that it reads.
 struct SeenFiles<'a> {
+    before: &'a SkillsBefore<'a>,
     cache: &'a mut HashCache,
     /// Folders in which a change may change a skill.
     folders: &'a mut Vec<PathBuf>,
@@ -193,8 +197,10 @@ impl Scanner<'_> {
             places.extend(SPACE_PLACES.map(|way| (SkillPlace::Space(space.clone()), real.clone(), way.to_owned())));
         }
         let (mut set, writable) = (SkillSet::default(), writable_folders(&agents));
+        let before: SkillsBefore<'_> =
+            self.before.all.iter().map(|skill| ((skill.folder.as_path(), skill.main.as_str()), skill)).collect();
         for (place, base, way) in places {
-            cache.bound(if matches!(place, SkillPlace::Space(_)) { MAX_SPACE_BYTES } else { u64::MAX });
+            cache.bound(if matches!(place, SkillPlace::Space(_)) { SPACE_BOUNDS } else { ReadingBounds::NONE });
             let found = places::look(&base, &way);
             if found.folders.is_empty() {
                 set.folders.extend(awaited_in(&place, &base.join(&way)));
@@ -202,7 +208,7 @@ impl Scanner<'_> {
             set.folders.extend(found.folders);
             let first = set.all.len();
             for skill in found.skills {
-                let mut seen = SeenFiles { cache: &mut *cache, folders: &mut set.folders };
+                let mut seen = SeenFiles { before: &before, cache: &mut *cache, folders: &mut set.folders };
                 let mut read = self.read(&place, skill, &root, &mut seen);
                 self.trust(&mut read, &writable);
                 set.all.push(Arc::new(read));
@@ -210,8 +216,9 @@ impl Scanner<'_> {
             set.all.extend(found.links.into_iter().map(|link| Arc::new(self.refused_link(&place, &link, &root))));
             refuse_repeated(&mut set.all[first..]);
         }
-        set.folders.sort();
-        set.folders.dedup();
+        // Those of the home come first: however many a space has, they are watched.
+        let mut seen = BTreeSet::new();
+        set.folders.retain(|folder| seen.insert(folder.clone()));
         set.folders.truncate(MAX_WATCHED_FOLDERS);
         self.judge(&mut set.all, &agents);
         set
@@ -222,7 +229,7 @@ impl Scanner<'_> {
         let main_path = folder.join(&main);
         let shown = |path: &Path| path.strip_prefix(root).unwrap_or(path).display().to_string();
         let file = shown(&main_path);
-        let known = self.before.all.iter().find(|known| known.folder == folder && known.main == main);
+        let known = seen.before.get(&(folder.as_path(), main.as_str())).copied().cloned();
         let mut skill = Skill {
             path: if is_single { file.clone() } else { shown(&folder) },
             name: fallback_name(&folder, &main, is_single),

@@ -70,6 +70,16 @@ fn a_goal_calls_a_skill_by_its_name() {
 }
 
 #[test]
+fn what_people_cannot_call_is_reported_so() {
+    let quiet = "---\nname: quiet\ndescription: For agents\nuser-invocable: false\n---\nBody\n";
+    let (_folder, home) = home_with(&[("skills/hello/SKILL.md", HELLO), ("skills/quiet/SKILL.md", quiet)]);
+    let (skills, _files) = open(&home);
+    let mut reported: Vec<_> = skills.report().into_iter().map(|info| (info.name, info.agents_only)).collect();
+    reported.sort();
+    assert_eq!(reported, [("hello".to_owned(), false), ("quiet".to_owned(), true)]);
+}
+
+#[test]
 fn a_loaded_skill_gives_its_text_and_its_files_and_nothing_else() {
     let (_folder, home) = home_with(&[
         ("agents/a.yaml", "skills: [\"*\"]\n"),
@@ -114,7 +124,18 @@ fn a_report_fits_however_many_there_are() {
     let size = serde_json::to_string(&report).expect("JSON").len();
     assert!(size <= MAX_REPORT_BYTES + 1_000 && report.len() > 150, "{size} bytes, {} skills", report.len());
     assert!(report[0].checks.len() == 2 && report[0].state == SkillState::NeedsSetup, "{:?}", report[0]);
+    assert!(!report[0].digest.is_empty() && report.last().is_some_and(|info| info.digest.is_empty()), "in brief");
     assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn in_brief_there_is_still_what_people_decide_by() {
+    let info = |kind: &str, state| {
+        let source = SkillSource { kind: kind.to_owned(), ..SkillSource::default() };
+        brief(SkillInfo { digest: "ab".to_owned(), source, state, ..SkillInfo::default() }).digest
+    };
+    assert_eq!((info("library", SkillState::Ready), info("space", SkillState::Untrusted)), ("ab".into(), "ab".into()));
+    assert_eq!(info("local", SkillState::Ready), "");
 }
 
 #[test]

@@ -37,6 +37,7 @@ impl AgentLoop {
             return;
         }
         self.consume(messages).await;
+        self.load_called_by(messages).await;
         let told = prompt::conversation(messages, &self.run.home);
         if !self.model.sees() && told.iter().any(|one| matches!(one, Message::Pictures(_))) {
             let text = format!("{} is shown no pictures: the agent knows where they lie.", self.model.name());

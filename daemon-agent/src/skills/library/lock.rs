@@ -56,31 +56,27 @@ pub struct FormerSkill {
 }
 
 impl SkillsLock {
-    /// What the file of this home says. A damaged one is moved aside: then nothing counts as installed or accepted. Blocks.
-    pub fn read(home: &Home) -> Self {
-        let path = home.skills_lock();
-        let read = match damaged::read(&path) {
+    /// What the file of this home says. A damaged one is moved aside: then nothing counts as installed or accepted. `Err`: what
+    /// it says is not known, so nothing may be written in its place, and nobody may be offered what it could forbid. Blocks.
+    pub fn read(home: &Home) -> io::Result<Self> {
+        Self::understand(home, damaged::read(&home.skills_lock()))
+    }
+
+    fn understand(home: &Home, read: io::Result<Option<Vec<u8>>>) -> io::Result<Self> {
+        let understood = match read {
             Ok(Some(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
             Ok(None) => Err("it is not a file".to_owned()),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Self::default();
+                return Ok(Self::default());
             }
-            Err(error) => {
-                tracing::warn!("skills.lock cannot be read, so no skill counts as installed: {error}");
-                return Self::default();
-            }
+            Err(error) => return Err(error),
         };
-        read.unwrap_or_else(|why| {
-            match damaged::move_aside(&home.damaged(), &path, DAMAGED_LABEL, Clock::system().now()) {
-                Ok(kept) => {
-                    let kept = kept.display();
-                    tracing::warn!(%kept, "skills.lock was damaged, so no skill counts as installed: {why}");
-                }
-                Err(error) => {
-                    tracing::warn!("skills.lock is damaged ({why}), and cannot be moved aside: {error}");
-                }
-            }
-            Self::default()
+        understood.or_else(|why| {
+            let path = home.skills_lock();
+            let kept = damaged::move_aside(&home.damaged(), &path, DAMAGED_LABEL, Clock::system().now())?;
+            let kept = kept.display();
+            tracing::warn!(%kept, "skills.lock was damaged, so no skill counts as installed: {why}");
+            Ok(Self::default())
         })
     }
 
@@ -135,6 +131,10 @@ mod tests {
         (folder, home)
     }
 
+    fn read(home: &Home) -> SkillsLock {
+        SkillsLock::read(home).expect("readable")
+    }
+
     fn lock() -> SkillsLock {
         let skill = InstalledSkill {
             digest: "ab".to_owned(),
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn it_is_read_as_it_was_written_and_private() {
         let (_folder, home) = home();
-        assert_eq!(SkillsLock::read(&home), SkillsLock::default());
+        assert_eq!(read(&home), SkillsLock::default());
         lock().write(&home).expect("written");
-        assert_eq!(SkillsLock::read(&home), lock());
+        assert_eq!(read(&home), lock());
         let mode = fs::metadata(home.skills_lock()).expect("there").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
         let value: serde_json::Value =
@@ -183,15 +183,27 @@ mod tests {
         ];
         for (n, damage) in damages.iter().enumerate() {
             damage();
-            assert_eq!(SkillsLock::read(&home), SkillsLock::default(), "{n}");
+            assert_eq!(read(&home), SkillsLock::default(), "{n}");
             assert!(path.symlink_metadata().is_err(), "{n}");
             assert_eq!(damaged::list(&home).len(), n + 1);
         }
         symlink("/etc/hostname", &path).expect("a link");
-        assert_eq!(SkillsLock::read(&home), SkillsLock::default());
+        assert_eq!(read(&home), SkillsLock::default());
         assert!(path.symlink_metadata().is_err(), "a link is no lock");
         lock().write(&home).expect("written");
-        assert_eq!(SkillsLock::read(&home), lock());
+        assert_eq!(read(&home), lock());
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_for_now_is_neither_empty_nor_moved() {
+        let (_folder, home) = home();
+        lock().write(&home).expect("written");
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
+            assert_eq!(SkillsLock::understand(&home, Err(kind.into())).expect_err("not known").kind(), kind);
+        }
+        assert_eq!(read(&home), lock());
+        let none = SkillsLock::understand(&home, Err(io::ErrorKind::NotFound.into()));
+        assert_eq!(none.expect("there is none"), SkillsLock::default());
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn install(skills: &Skills, (wanted, archive): &(SkillInstall, Vec<u8>)) -> Resu
 }
 
 fn lock(home: &Home) -> SkillsLock {
-    SkillsLock::read(home)
+    SkillsLock::read(home).expect("readable")
 }
 
 /// A home whose agent has all skills.

@@ -112,9 +112,10 @@ impl Scanner<'_> {
         let (mut seen, mut first) = (BTreeSet::new(), BTreeSet::new());
         for agent in agents {
             let leading = first_of_each_name(all, agent);
+            let names: BTreeSet<&str> = leading.iter().map(|n| all[*n].name.as_str()).collect();
             for n in (0..all.len()).filter(|n| all[*n].place.rank_for(agent).is_some()) {
                 seen.insert(n);
-                if leading.iter().all(|leader| all[*leader].name != all[n].name) {
+                if !names.contains(all[n].name.as_str()) {
                     first.insert(n);
                 }
             }

@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+use protocol::TaskMessage;
+
 use crate::{
     config::toolset::LOAD_SKILL,
     engine::builtin::{
@@ -16,17 +18,35 @@ use crate::{
 impl AgentLoop {
     /// Begins with what the session loaded before, and with the skill that the goal calls (`/name …`).
     pub(in crate::engine::builtin) async fn begin_with_skills(&mut self) {
-        if let Some(called) = self.tools.skills().called_by(&self.run.submit.goal) {
-            let (skills, session, name) =
-                (self.run.skills.clone(), self.run.submit.session_id.clone(), called.name.clone());
-            let now = self.clock.now();
-            let noting = tokio::task::spawn_blocking(move || {
+        self.remember_called(&[&self.run.submit.goal]).await;
+        self.recall_loaded_skills().await;
+    }
+
+    /// Loads the skills that messages call (`/name …`), for the next call of the model.
+    pub(in crate::engine::builtin) async fn load_called_by(&mut self, messages: &[TaskMessage]) {
+        let said: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
+        if self.remember_called(&said).await {
+            self.recall_loaded_skills().await;
+        }
+    }
+
+    /// Remembers that the session loads the skills that these texts begin with; `false`: they begin with none.
+    async fn remember_called(&self, said: &[&str]) -> bool {
+        let offered = self.tools.skills();
+        let called = said.iter().filter_map(|text| offered.called_by(text));
+        let names: Vec<String> = called.map(|skill| skill.name.clone()).collect();
+        if names.is_empty() {
+            return false;
+        }
+        let (skills, session, now) = (self.run.skills.clone(), self.run.submit.session_id.clone(), self.clock.now());
+        let noting = tokio::task::spawn_blocking(move || {
+            for name in names {
                 skills.remember_loaded(&session, &name);
                 skills.count(&name, true, now);
-            });
-            let _ = noting.await;
-        }
-        self.recall_loaded_skills().await;
+            }
+        });
+        let _ = noting.await;
+        true
     }
 
     /// Keeps the skills in the system prompt that the session loaded and whose text its conversation no longer has.

@@ -1,6 +1,12 @@
 //! Skills in the requests of an attempt: what was loaded stays, what changed takes the place of what was there.
 
-use super::{messages::idle_loop, planning::PLANNING_PROMPT, *};
+use protocol::InjectionPoint;
+
+use super::{
+    messages::{idle_loop, is_text, message},
+    planning::PLANNING_PROMPT,
+    *,
+};
 use crate::config::Variables;
 
 const RELEASE: &str = "---\nname: release\ndescription: How releases are made\n---\nAsk the owl first.\n";
@@ -39,6 +45,26 @@ async fn a_loaded_skill_is_not_shortened_to_make_room() {
     assert!(shortened > 5, "other results became lines");
     let loaded = last.iter().find(|message| message["role"] == "tool").expect("the first result");
     assert!(loaded["content"].as_str().is_some_and(|text| text.contains("Ask the owl first.")), "{loaded:#}");
+}
+
+#[tokio::test]
+async fn a_message_that_names_a_skill_loads_it_before_the_next_call() {
+    for mode in [InjectionPoint::Followup, InjectionPoint::Steer] {
+        let endpoint = ScriptedProvider::start(vec![says("One."), says("Two."), says("Three.")]).await;
+        let mut fixture = Fixture::new(&endpoint);
+        write(&fixture, "release", RELEASE);
+        take_up(&mut fixture);
+        fixture.say_at(message("/release the next one", 1, mode), is_text);
+        result(run(fixture.run("Hello")).await);
+        let system = |request: usize| {
+            let messages = endpoint.seen()[request].body["messages"].clone();
+            messages[0]["content"].as_str().expect("a system prompt").to_owned()
+        };
+        assert!(!system(0).contains("Ask the owl first."), "{}", system(0));
+        assert_eq!(system(1).matches("Ask the owl first.").count(), 1, "{mode:?}: {}", system(1));
+        let (role, said) = endpoint.conversation(1).pop().expect("a message");
+        assert!(role == "user" && said.contains("/release the next one"), "{said}");
+    }
 }
 
 #[tokio::test]
