@@ -260,14 +260,18 @@
     area()?.focus();
   });
 
-  // What is said to the conversation itself is offered while its first word is written.
+  // What is said to the conversation itself, and the skills of whoever answers, are offered while the first word is written.
   const slash = () => document.getElementById("slash");
   const offered = () => [...slash()?.querySelectorAll("[role=option]:not([hidden])") ?? []];
   const chosenWord = () => offered().find((option) => option.getAttribute("aria-selected") === "true");
   const choose = (option) => {
     for (const other of slash().querySelectorAll("[role=option]")) other.setAttribute("aria-selected", String(other === option));
     area().setAttribute("aria-activedescendant", option.id);
+    option.scrollIntoView({ block: "nearest" });
   };
+  // A session's form knows the skills of the agent that answered before, not those of another one that is chosen there.
+  const isOthers = (option) =>
+    option.matches(".as-before > .of-agent") && Boolean(composer().querySelector('select[name="agent"]')?.value);
   const close = () => {
     if (!slash() || slash().hidden) return;
     slash().hidden = true;
@@ -284,7 +288,8 @@
     if (event.target !== area() || !slash()) return;
     const word = event.target.value;
     const options = [...slash().querySelectorAll("[role=option]")];
-    for (const option of options) option.hidden = !/^\/[a-z]*$/.test(word) || !option.querySelector("b").textContent.startsWith(word);
+    const isWord = /^\/[\w-]*$/.test(word);
+    for (const option of options) option.hidden = !isWord || !option.querySelector("b").textContent.startsWith(word) || isOthers(option);
     if (!offered().length) return close();
     slash().hidden = false;
     choose(offered()[0]);

@@ -160,6 +160,10 @@ pub struct ServeArgs {
     /// The daemon-agent build that work machines download [default: the one beside this program]
     #[arg(long, env = "VIBER_BOARD_DAEMON_BINARY", value_name = "FILE")]
     daemon_binary: Option<PathBuf>,
+    /// Registry of skills with the API of ClawHub that admins of teams may add from, such as https://clawhub.ai; the Board
+    /// calls it directly, without a proxy [default: none]
+    #[arg(long, env = "VIBER_BOARD_SKILL_REGISTRY", value_name = "URL")]
+    skill_registry: Option<String>,
 }
 
 /// A range of a list; none where a container's environment was put together from variables that are not all set.
@@ -331,6 +335,7 @@ fn settle(store: StoreArgs, flags: ServeArgs) -> Result<(Config, Option<LogForm>
     config.metrics_token = flags.metrics_token.or(file.metrics_token);
     config.daemon_binary = flags.daemon_binary.or(file.daemon_binary);
     config.artifacts = store.artifacts.or(file.artifacts);
+    config.skill_registry = flags.skill_registry.filter(|url| !url.is_empty()).or(file.skill_registry);
     Ok((config, store.log.or(file.log)))
 }
 

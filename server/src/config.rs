@@ -35,6 +35,8 @@ pub struct Config {
     pub daemon_binary: Option<PathBuf>,
     /// Where blobs are kept: `file:///…` or `s3://…`; a folder of the data folder when absent.
     pub artifacts: Option<String>,
+    /// The origin of the registry that skills may be taken from; none when absent.
+    pub skill_registry: Option<String>,
 }
 
 /// The settings that a running Board changes when it reads its configuration again.
@@ -66,6 +68,7 @@ impl Config {
             metrics_token: None,
             daemon_binary: None,
             artifacts: None,
+            skill_registry: None,
         }
     }
 
@@ -90,6 +93,7 @@ impl Config {
             ("--signing-key-file", self.signing_key_file.is_some() != new.signing_key_file.is_some()),
             ("--metrics-listen", self.metrics_listen != new.metrics_listen),
             ("--artifacts", self.artifacts != new.artifacts),
+            ("--skill-registry", self.skill_registry != new.skill_registry),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }

@@ -22,7 +22,8 @@ pub use connection::Connection;
 pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
 pub use library::{
-    LibrarySkill, SkillContents, SkillOp, SkillOrder, SkillOrderState, SkillOrigin, SkillReview, SkillReviewState,
+    HeldSkill, LibrarySkill, QueuedInstall, SkillContents, SkillHolder, SkillOp, SkillOrder, SkillOrderState,
+    SkillOrigin, SkillReview, SkillReviewState, SkillVersion,
 };
 pub use login::{CookieState, CookieVerdict, Login};
 pub use plan::{PlanSource, Proposal, ProposalState, Revision};
@@ -35,7 +36,7 @@ pub use task::{
     WaitingFor,
 };
 pub use task_message::{EarlierVersion, KnownEnd, TaskMessage, TaskMessageState};
-pub use viber::{JoinToken, Viber, ViberFilter};
+pub use viber::{JoinToken, NamedViber, Viber, ViberFilter};
 
 /// A value that is stored as one word.
 pub trait Word: Sized + 'static {

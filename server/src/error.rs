@@ -53,6 +53,10 @@ pub enum Error {
     /// Something the Board depends on is down (503); seconds until trying again makes sense.
     #[error("{what} is not available")]
     Unavailable { what: &'static str, retry_after: u64 },
+    /// The registry of skills does not answer as one (503 `registry_away`): what it did, and seconds until trying again makes
+    /// sense.
+    #[error("the registry of skills {why}")]
+    RegistryAway { why: &'static str, retry_after: u64 },
     /// A bug or an impossible state (500).
     #[error("internal error: {0}")]
     Internal(String),

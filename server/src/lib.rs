@@ -16,6 +16,7 @@ pub(crate) mod link;
 pub(crate) mod live;
 pub(crate) mod measure;
 pub(crate) mod rate_limit;
+pub(crate) mod registry;
 pub(crate) mod scheduler;
 pub mod secret;
 pub(crate) mod state;

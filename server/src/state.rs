@@ -14,6 +14,7 @@ use crate::{
     guard::{Cache, Keys, LoginLimits, Passwords},
     hub::Hub,
     lifecycle::Lifecycle,
+    registry::{RegistryAddress, SkillRegistry},
 };
 
 /// A running Board. One counter is raised for a clone: each request makes several.
@@ -30,6 +31,8 @@ pub struct BoardParts {
     pub reloadable: ArcSwap<Reloadable>,
     pub guard: Guard,
     pub store: BlobStore,
+    /// If the administrator named one.
+    pub registry: Option<SkillRegistry>,
     pub shutdown: Lifecycle,
 }
 
@@ -92,8 +95,11 @@ impl Board {
         // `serve` refuses an address that cannot be read before it comes here.
         let address = config.artifacts.as_deref().and_then(|url| StoreAddress::parse(url).ok());
         let address = address.unwrap_or_else(|| StoreAddress::beside(&config.data));
+        // The same of a registry.
+        let registry = config.skill_registry.as_deref().and_then(|url| RegistryAddress::parse(url).ok());
         Self(Arc::new(BoardParts {
             store: BlobStore::new(address, &config.data),
+            registry: registry.map(SkillRegistry::at),
             db,
             hub: Hub::default(),
             clock,

@@ -3,6 +3,7 @@
 pub mod answers;
 mod files;
 mod home;
+mod skills;
 
 use board_tests::{Browser, Engine, FakeDaemon, Fixture, browser::Scripts, eventually};
 use serde_json::{Value, json};

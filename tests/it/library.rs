@@ -1,6 +1,8 @@
 //! The team's library of skills: what comes in is read whole, reviewed by its digest, installed by durable orders.
 
 mod orders;
+mod registry;
+mod stored;
 mod vibers;
 
 use std::io::Write as _;
@@ -11,10 +13,12 @@ use serde_json::{Value, json};
 use self::{
     orders::{
         a_hostile_viber_ends_no_order_of_another_one, a_viber_fetches_what_its_team_approved_and_nothing_else,
-        an_order_waits_for_its_viber_and_is_recorded_once, nothing_is_installed_that_nobody_approved,
+        an_order_that_a_lost_disk_took_along_is_told_again, an_order_waits_for_its_viber_and_is_recorded_once,
+        nothing_is_installed_that_nobody_approved,
     },
     vibers::{
-        a_bundle_is_installed_used_updated_and_rolled_back, an_order_is_carried_out_once_whatever_is_killed,
+        a_bundle_is_installed_used_updated_and_rolled_back, a_skill_is_taken_as_the_person_saw_it,
+        an_order_is_carried_out_once_whatever_is_killed,
         what_changed_on_the_machine_is_not_offered_until_it_is_accepted,
     },
 };
@@ -26,11 +30,13 @@ crate::on_both_databases!(
     whoever_added_a_version_may_be_kept_from_approving_it,
     no_other_team_sees_or_installs_it,
     an_order_waits_for_its_viber_and_is_recorded_once,
+    an_order_that_a_lost_disk_took_along_is_told_again,
     nothing_is_installed_that_nobody_approved,
     a_viber_fetches_what_its_team_approved_and_nothing_else,
     a_hostile_viber_ends_no_order_of_another_one,
     a_bundle_is_installed_used_updated_and_rolled_back,
     what_changed_on_the_machine_is_not_offered_until_it_is_accepted,
+    a_skill_is_taken_as_the_person_saw_it,
     an_order_is_carried_out_once_whatever_is_killed,
 );
 
@@ -180,6 +186,21 @@ async fn whoever_added_a_version_may_be_kept_from_approving_it(engine: Engine) {
     admin.post(&review, &decide("approve")).await.expect(403);
     admin.post(&review, &decide("reject")).await.expect(200);
     owner.post(&review, &decide("approve")).await.expect(200);
+    // A token is the person who made it.
+    let person = board.owner().await;
+    let made = person.post("/api/v1/tokens", &json!({ "name": "own", "role": "admin" })).await.expect(201).json();
+    let own = Person::with_token(&board.url, made["token"].as_str().expect("a token"));
+    let newer = archive(&[("SKILL.md", 0o644, &NOTES.replace("1.3.0", "1.4.0"))]);
+    let skill = add(&own, newer.clone()).await.expect(201).json();
+    let review = format!("/api/v1/skills/{}/review", id(&skill, "id"));
+    let approve = json!({ "decision": "approve", "digest": skill["digest"] });
+    for same in [&own, &person] {
+        same.post(&review, &approve).await.expect(403);
+    }
+    // Nor does somebody else's second upload of the same files make it theirs.
+    assert_eq!(add(&admin, newer).await.expect(201).json()["id"], skill["id"]);
+    person.post(&review, &approve).await.expect(403);
+    admin.post(&review, &approve).await.expect(200);
 }
 
 async fn no_other_team_sees_or_installs_it(engine: Engine) {

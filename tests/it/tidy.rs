@@ -14,7 +14,7 @@ const MAX_FILE_LINES: usize = 500;
 const BOARD: &[&[&str]] = &[
     &["clock", "config", "fault", "lifecycle", "measure", "rate_limit", "secret"],
     &["domain"],
-    &["artifacts", "db", "guard", "hub"],
+    &["artifacts", "db", "guard", "hub", "registry"],
     &["error"],
     &["state"],
     &["actions"],
@@ -143,6 +143,7 @@ fn rooms_know_nothing_of_the_crafts_of_others() {
         ("server/src/domain", &["sqlx", "axum", "tokio::fs", "std::fs", "std::net", "reqwest"]),
         ("server/src/hub", &["sqlx", "axum", "crate::db", "std::fs", "std::net"]),
         ("server/src/db", &["axum", "tower", "http::"]),
+        ("server/src/registry", &["sqlx", "axum", "crate::db", "std::fs"]),
         ("server/src/web", &["sqlx", "db.write(", "db.piece("]),
         ("server/src/link", &["sqlx", "db.write(", "db.piece("]),
         ("server/src/actions", &["sqlx", "axum", "tx.row(", "tx.rows(", "tx.execute("]),

@@ -29,6 +29,7 @@ pub struct ConfigFile {
     pub metrics_token: Option<String>,
     pub daemon_binary: Option<PathBuf>,
     pub artifacts: Option<String>,
+    pub skill_registry: Option<String>,
     pub log: Option<LogForm>,
 }
 

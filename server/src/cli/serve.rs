@@ -21,7 +21,9 @@ use crate::{
     clock::Clock,
     config::Config,
     db::ownership::DamageNote,
-    measure, scheduler,
+    measure,
+    registry::RegistryAddress,
+    scheduler,
     state::Board,
     web::{
         self,
@@ -53,6 +55,9 @@ pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliErro
     let tls = tls(&config).await?;
     if let Some(url) = &config.artifacts {
         StoreAddress::parse(url).map_err(|bad| CliError::Config(format!("--artifacts {bad}")))?;
+    }
+    if let Some(url) = &config.skill_registry {
+        RegistryAddress::parse(url).map_err(|bad| CliError::Config(format!("--skill-registry: {bad}")))?;
     }
     let open::OwnedDatabase { db, mut owner, is_unchecked } = open::owned_database(&config, "serve").await?;
     let note = owner.damage_note();

@@ -16,6 +16,7 @@ mod text;
 
 pub use self::{
     bundle::{BadBundle, SkillBundle, SkillFile, SkillFileMode},
+    canonical::range_in_tar,
     changes::{PermissionChanges, SkillDiff, SkillFileChange, SkillFileChangeKind},
     findings::{FindingKind, SkillFinding},
     invisible::{is_invisible, marked},

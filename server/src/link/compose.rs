@@ -21,7 +21,8 @@ use crate::{
         plans::SentWithTask,
     },
     domain::{
-        ApprovalSettings, Connection, Delivery, EditState, OverflowRung, Policies, Task, TaskKind, TeamPrices,
+        ApprovalSettings, Connection, Delivery, EditState, OverflowRung, Policies, SkillOrderState, Task, TaskKind,
+        TeamPrices,
         context::{
             Exchange, ModelLimits, Past, PlanSettings,
             compaction::{self, Carried},
@@ -105,6 +106,11 @@ async fn compose(
         }
         ("workspace:write", ..) => Command::Write(Box::new(write(tx, &body).await?)),
         ("skill:install" | "skill:remove" | "skill:accept" | "skill:enable", ..) => {
+            let order = db::skill_orders::load(tx, viber, stored.cmd_seq).await?;
+            // At most once: a daemon that lost its journal gets the number of what it did before, and refuses a nameless skill.
+            if order.is_none_or(|order| order.state != SkillOrderState::Queued) {
+                return Ok(Command::RemoveSkill { name: String::new() });
+            }
             let mut tagged = body;
             tagged["type"] = json!(stored.kind);
             serde_json::from_value(tagged).map_err(|error| Error::Internal(error.to_string()))?

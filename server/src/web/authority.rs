@@ -145,6 +145,7 @@ pub const ROUTES: &[Route] = &[
     r("GET", "/t/{team}/skills", Viewer),
     r("POST", "/t/{team}/skills", Admin),
     r("POST", "/t/{team}/skills/take", Admin),
+    r("POST", "/t/{team}/skills/fetch", Admin),
     r("GET", "/t/{team}/skills/{id}", Viewer),
     r("POST", "/t/{team}/skills/{id}/review", Admin),
     r("POST", "/t/{team}/skills/{id}/install", Admin),

@@ -60,7 +60,9 @@ pub fn status(error: &Error) -> StatusCode {
         Error::WrongMedia(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         Error::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Error::Unavailable { .. } | Error::Offline { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Error::Unavailable { .. } | Error::Offline { .. } | Error::RegistryAway { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -82,6 +84,7 @@ pub fn code(error: &Error) -> &'static str {
         Error::TooLarge(_) => "too_large",
         Error::Throttled { .. } => "throttled",
         Error::Unavailable { .. } => "unavailable",
+        Error::RegistryAway { .. } => "registry_away",
         Error::Internal(_) => "internal",
     }
 }
@@ -195,7 +198,9 @@ impl RefusalWords {
         let mut words = Self::of_status(status(error), error.to_string());
         words.code = code(error);
         match error {
-            Error::Throttled { retry_after } | Error::Unavailable { retry_after, .. } => {
+            Error::Throttled { retry_after }
+            | Error::Unavailable { retry_after, .. }
+            | Error::RegistryAway { retry_after, .. } => {
                 words.retry_after = Some(*retry_after);
             }
             Error::Offline { .. } => words.retry_after = Some(30),

@@ -204,6 +204,11 @@ pub fn skills_take(slug: &str) -> String {
     format!("/t/{slug}/skills/take")
 }
 
+/// Takes a skill of the registry into the library.
+pub fn skills_fetch(slug: &str) -> String {
+    format!("/t/{slug}/skills/fetch")
+}
+
 /// One version of a skill.
 pub fn skill(slug: &str, id: &SkillId) -> String {
     format!("/t/{slug}/skills/{id}")

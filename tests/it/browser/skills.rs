@@ -41,7 +41,7 @@ async fn upload(browser: &Browser, file: &std::path::Path) {
 }
 
 /// Loads the page again until `css` shows this.
-async fn reload_until(browser: &Browser, css: &str, text: &str) {
+pub async fn reload_until(browser: &Browser, css: &str, text: &str) {
     let end = Instant::now() + EVENT_TIMEOUT;
     while !browser.content_of("body").await.contains(text) || !browser.text_of(css).await.contains(text) {
         assert!(Instant::now() < end, "{css} does not show {text:?}:\n{}", browser.text().await);

@@ -62,6 +62,37 @@ pub async fn an_order_waits_for_its_viber_and_is_recorded_once(engine: Engine) {
     board.assert_invariants().await;
 }
 
+pub async fn an_order_that_a_lost_disk_took_along_is_told_again(engine: Engine) {
+    let board = Board::start(engine).await;
+    let admin = board.token(HOME, "admin").await;
+    let mut daemon = FakeDaemon::connected(&board, "lab").await;
+    daemon.cut();
+    let path = format!("/api/v1/vibers/{}/skills/notes", daemon.id);
+    for agents in [json!(["default"]), json!([])] {
+        admin.patch(&path, &json!({ "agents": agents })).await.expect(202);
+    }
+    daemon.connect().await;
+    let (first, told) = command(&mut daemon).await;
+    let (second, _) = command(&mut daemon).await;
+    daemon.ack_command(second).await;
+    let acked = |frame: &ToDaemon| matches!(frame, ToDaemon::AckDone { .. }).then_some(());
+    daemon.send(&FromDaemon::CommandDone(CommandDone { cmd_seq: second, ok: true, error: None })).await;
+    daemon.until("the outcome is acknowledged", acked).await;
+    // Its disk is gone, and with it the order that was still to be carried out.
+    daemon.cut();
+    daemon.last_cmd = 0;
+    assert_eq!(daemon.connect().await.cmds_from, first);
+    assert_eq!(command(&mut daemon).await, (first, told));
+    // What was done is not done again: nothing has this name.
+    let (number, done) = command(&mut daemon).await;
+    assert_eq!((number, done), (second, Command::RemoveSkill { name: String::new() }));
+    let refused = CommandDone { cmd_seq: second, ok: false, error: Some("there is no such skill".to_owned()) };
+    daemon.send(&FromDaemon::CommandDone(refused)).await;
+    daemon.until("the outcome is acknowledged", acked).await;
+    assert_eq!(order_states(&admin, daemon.id.as_str()).await, [json!("done"), json!("queued")]);
+    board.assert_invariants().await;
+}
+
 pub async fn nothing_is_installed_that_nobody_approved(engine: Engine) {
     let board = Board::start(engine).await;
     let (admin, operator) = (board.token(HOME, "admin").await, board.token(HOME, "operator").await);

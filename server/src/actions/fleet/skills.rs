@@ -1,47 +1,44 @@
 //! The team's library of skills: what is added is read whole, stored by its digest, and may be installed once a person has
 //! approved exactly these files.
 
-use std::time::Duration;
+mod incoming;
+mod of_viber;
+mod registry;
+mod stored;
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
-use protocol::{
-    SkillId, SkillInfo, TeamId, ViberId,
-    limits::{MAX_SKILL_ARCHIVE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES},
-};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use protocol::{SkillId, TeamId};
+use tokio::sync::Semaphore;
 
 use crate::{
-    actions::{quota, tokens, unanswered},
-    artifacts::Bytestream,
+    actions::{quota, tokens},
     db::{self, audit::Entry},
     domain::{
         By, LibrarySkill, SkillContents, SkillOrigin, SkillReview, SkillReviewState,
-        skills::{BadBundle, SkillBundle, SkillFileMode},
+        skills::{BadBundle, SkillBundle},
     },
     error::{Error, Result},
     state::Board,
 };
 
+pub use incoming::{ReceivedArchive, receive};
+pub use of_viber::{SkillOnViber, check, take};
+pub use registry::fetch;
+pub use stored::{approved_archive, bundle, file, turn};
+
 /// Versions that a library may have.
 const MAX_LIBRARY_SKILLS: u64 = 2_000;
 /// Longest note of a review, bytes.
 const MAX_NOTE_BYTES: usize = 2_000;
-/// How long a viber may take to answer one request.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
-/// Archives that are held in memory at once.
+/// Archives that are read into memory at once. Whoever waits for bytes to arrive has no turn.
 static RECEIVING: Semaphore = Semaphore::const_new(2);
-/// Readers that hold whole versions in memory at once, two of them at most each.
-static READING: Semaphore = Semaphore::const_new(3);
 
 /// Where the files of a new version come from.
 struct SkillProvenance {
     origin: SkillOrigin,
     /// What it is called there.
     reference: Option<String>,
+    /// Its version there, for files that name none.
+    version: Option<String>,
 }
 
 /// Adds what a bundle holds. The same files under the same name are there once: then that version is returned.
@@ -52,7 +49,11 @@ async fn add(
     from: SkillProvenance,
     bundle: SkillBundle,
 ) -> Result<LibrarySkill> {
-    let looking = tokio::task::spawn_blocking(move || (SkillContents::from(&bundle), bundle.to_tar(), bundle)).await;
+    let looking = tokio::task::spawn_blocking(move || {
+        let bundle = bundle.in_folder();
+        (SkillContents::from(&bundle), bundle.to_tar(), bundle)
+    });
+    let looking = looking.await;
     let (contents, tar, bundle) = looking.map_err(|error| Error::Internal(error.to_string()))?;
     check_room(board, team, tar.len() as u64).await?;
     let now = board.clock.now();
@@ -68,7 +69,7 @@ async fn add(
         id: SkillId::new(now.0),
         name: bundle.name.clone(),
         description: bundle.description.clone(),
-        version: bundle.version.clone(),
+        version: bundle.version.clone().or(from.version),
         origin: from.origin,
         reference: from.reference,
         digest: bundle.digest.clone(),
@@ -114,111 +115,12 @@ async fn add(
     added.await
 }
 
-/// An archive that somebody sent. Few are in memory at once.
-pub struct ReceivedArchive {
-    bytes: Vec<u8>,
-    _turn: SemaphorePermit<'static>,
-}
-
-/// Reads a body, of at most [`MAX_SKILL_ARCHIVE_BYTES`].
-pub async fn receive<E>(mut body: impl Stream<Item = Result<Bytes, E>> + Unpin) -> Result<ReceivedArchive> {
-    let turn = RECEIVING.acquire().await.map_err(|error| Error::Internal(error.to_string()))?;
-    let mut bytes = Vec::new();
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|_| Error::Malformed("the body ended early or arrived too slowly".into()))?;
-        if (bytes.len() + piece.len()) as u64 > MAX_SKILL_ARCHIVE_BYTES {
-            return Err(Error::TooLarge("an archive of a skill has at most 24 MiB"));
-        }
-        bytes.extend_from_slice(&piece);
-    }
-    Ok(ReceivedArchive { bytes, _turn: turn })
-}
-
 /// Adds what somebody sent.
 pub async fn upload(board: &Board, team: &TeamId, by: &By, archive: ReceivedArchive) -> Result<LibrarySkill> {
-    let ReceivedArchive { bytes, _turn } = archive;
-    let bundle = read(bytes).await?;
-    add(board, team, by, SkillProvenance { origin: SkillOrigin::Upload, reference: None }, bundle).await
-}
-
-/// Adds a skill as it lies on a viber.
-pub async fn take(board: &Board, team: &TeamId, by: &By, viber: &ViberId, name: &str) -> Result<LibrarySkill> {
     let _turn = RECEIVING.acquire().await.map_err(|error| Error::Internal(error.to_string()))?;
-    let bundle = of_viber(board, team, viber, name).await?;
-    let reference = Some(viber.to_string());
-    add(board, team, by, SkillProvenance { origin: SkillOrigin::Viber, reference }, bundle).await
-}
-
-/// The files of a skill, as a viber lists them.
-#[derive(Deserialize)]
-struct ListedFiles {
-    digest: String,
-    files: Vec<ListedFile>,
-}
-
-#[derive(Deserialize)]
-struct ListedFile {
-    path: String,
-    mode: SkillFileMode,
-    size: u64,
-}
-
-/// A piece of a file.
-#[derive(Deserialize)]
-struct FilePiece {
-    digest: String,
-    data: String,
-}
-
-/// The files of a skill on a viber, all of one version.
-pub async fn of_viber(board: &Board, team: &TeamId, viber: &ViberId, name: &str) -> Result<SkillBundle> {
-    db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?.ok_or(Error::NotFound)?;
-    let listed: ListedFiles = ask(board, viber, "skills.read", json!({ "name": name })).await?;
-    let total = listed.files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size));
-    if listed.files.len() > MAX_SKILL_FILES || total > MAX_SKILL_BYTES {
-        return Err(Error::unacceptable("bad_bundle", "it is larger than a skill of a library may be"));
-    }
-    let mut files = Vec::new();
-    for file in &listed.files {
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < file.size {
-            let params = json!({ "name": name, "path": file.path, "offset": bytes.len() });
-            let piece: FilePiece = ask(board, viber, "skills.read", params).await?;
-            let data = BASE64_STANDARD.decode(piece.data).map_err(|_| strange())?;
-            let is_more = !data.is_empty() && (bytes.len() + data.len()) as u64 <= file.size;
-            if piece.digest != listed.digest || !is_more {
-                return Err(Error::conflict("changed", "its files changed while they were read"));
-            }
-            bytes.extend_from_slice(&data);
-        }
-        files.push((file.path.clone(), file.mode, bytes));
-    }
-    let reading = tokio::task::spawn_blocking(move || SkillBundle::from_files(files)).await;
-    let bundle = reading.map_err(|error| Error::Internal(error.to_string()))?.map_err(bad)?;
-    if bundle.digest != listed.digest {
-        return Err(strange());
-    }
-    Ok(bundle)
-}
-
-/// Has a viber read its skills again; returns them.
-pub async fn check(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<SkillInfo>> {
-    #[derive(Deserialize)]
-    struct Listed {
-        items: Vec<SkillInfo>,
-    }
-    db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?.ok_or(Error::NotFound)?;
-    let listed: Listed = ask(board, viber, "skills.list", json!({})).await?;
-    Ok(listed.items)
-}
-
-async fn ask<T: serde::de::DeserializeOwned>(board: &Board, viber: &ViberId, method: &str, params: Value) -> Result<T> {
-    let answer = board.hub.request(viber, method, params, ANSWER_TIMEOUT).await.map_err(unanswered::refused)?;
-    serde_json::from_value(answer).map_err(|_| strange())
-}
-
-fn strange() -> Error {
-    Error::unacceptable("viber_refused", "the viber's answer is not understood")
+    let bundle = read(archive.bytes().await?).await?;
+    let from = SkillProvenance { origin: SkillOrigin::Upload, reference: None, version: None };
+    add(board, team, by, from, bundle).await
 }
 
 /// The bundle in an archive that somebody sent.
@@ -260,45 +162,6 @@ pub async fn with_contents(board: &Board, team: &TeamId, id: &SkillId) -> Result
     let skill = db::skills::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
     let contents = db::skills::contents(&mut tx, id).await?.ok_or(Error::NotFound)?;
     Ok((skill, contents))
-}
-
-/// A turn to hold versions in memory, for as long as they are held: however many people look, few do so at once.
-pub async fn turn() -> Result<SemaphorePermit<'static>> {
-    READING.acquire().await.map_err(|error| Error::Internal(error.to_string()))
-}
-
-/// The files of a version. Whoever asks for them has a [`turn`].
-pub async fn bundle(board: &Board, team: &TeamId, skill: &LibrarySkill) -> Result<SkillBundle> {
-    let bytes = whole(open(board, team, &skill.archive, MAX_SKILL_ARCHIVE_BYTES).await?).await?;
-    let reading = tokio::task::spawn_blocking(move || SkillBundle::from_tar(&bytes)).await;
-    let read = reading.map_err(|error| Error::Internal(error.to_string()))?;
-    let bundle = read.map_err(|bad| Error::Internal(format!("a stored skill: {bad}")))?;
-    if bundle.digest != skill.digest {
-        tracing::error!(skill.id = %skill.id, "the stored files of a skill are not the ones that were added");
-        return Err(Error::Gone("its files in the object store are damaged"));
-    }
-    Ok(bundle)
-}
-
-/// The archive with these files for a viber, and its size, if a version with them is approved.
-pub async fn approved_archive(board: &Board, team: &TeamId, digest: &str) -> Result<(Bytestream, u64)> {
-    let found = db::skills::approved_archive(&mut board.db.reader_of(team).await?, digest).await?;
-    let (sha256, size) = found.ok_or(Error::NotFound)?;
-    Ok((open(board, team, &sha256, size).await?, size))
-}
-
-async fn open(board: &Board, team: &TeamId, sha256: &str, most: u64) -> Result<Bytestream> {
-    let size = db::blobs::size(&mut board.db.reader_of(team).await?, sha256).await?.unwrap_or(0).min(most);
-    let found = board.store.read(team, sha256, 0..size).await.map_err(away)?;
-    found.ok_or(Error::Gone("the object store does not have its files any more"))
-}
-
-async fn whole(mut bytes: Bytestream) -> Result<Vec<u8>> {
-    let mut all = Vec::new();
-    while let Some(piece) = bytes.next().await {
-        all.extend_from_slice(&piece.map_err(away)?);
-    }
-    Ok(all)
 }
 
 /// A decision about a version, and the files it is about.

@@ -23,6 +23,7 @@ use crate::{
     config::Config,
     db::{self, Db, DbError, Ownership},
     guard::Keys,
+    registry::RegistryAddress,
 };
 
 /// Free disk space below which a Board will soon refuse to write, bytes.
@@ -150,6 +151,11 @@ fn configuration(config: &Config, found: &mut Findings) {
                 format_args!("a Board serves at {served}; with these settings it would at {url}"),
             );
         }
+    }
+    match config.skill_registry.as_deref().map(RegistryAddress::parse) {
+        None => {}
+        Some(Ok(registry)) => found.good("skill registry", registry.host()),
+        Some(Err(bad)) => found.bad("skill registry", format_args!("--skill-registry: {bad}")),
     }
 }
 

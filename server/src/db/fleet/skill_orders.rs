@@ -4,8 +4,8 @@ use protocol::{CommandDone, ViberId};
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx, json},
-    domain::{SkillOrder, SkillOrderState},
+    db::{Change, DbError, Row, TeamTx, json, vibers::named_viber},
+    domain::{QueuedInstall, SkillOrder, SkillOrderState},
 };
 
 /// Longest reason that is kept, bytes.
@@ -71,10 +71,25 @@ pub async fn queued_count(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> R
     tx.row(sql, args![viber, limit]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// Orders of the team that were not answered, the newest first.
-pub async fn queued(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<SkillOrder>, DbError> {
-    let sql = select!("WHERE o.team_id = $1 AND o.state = 'queued' ORDER BY o.viber_id, o.cmd_seq DESC LIMIT $2 + 0");
-    tx.rows(sql, args![limit]).await?.iter().map(order).collect()
+/// Installations of one skill, or of all, that their vibers have not answered: the newest of each viber first.
+pub async fn queued_installs(
+    tx: &mut TeamTx<'_>,
+    name: Option<&str>,
+    limit: u64,
+) -> Result<Vec<QueuedInstall>, DbError> {
+    let sql = "SELECT v.viber_id, v.name AS viber_name, v.contact, v.seen_at, o.name, o.digest, o.version \
+               FROM skill_orders o JOIN vibers v ON v.team_id = o.team_id AND v.viber_id = o.viber_id \
+               WHERE o.team_id = $1 AND o.state = 'queued' AND o.op = 'install' AND ($2 IS NULL OR o.name = $2) \
+               AND v.revoked_at IS NULL ORDER BY o.viber_id, o.cmd_seq DESC LIMIT $3 + 0";
+    let install = |row: &Row| {
+        Ok(QueuedInstall {
+            viber: named_viber(row)?,
+            name: row.text("name")?,
+            digest: row.optional_text("digest")?,
+            version: row.optional_text("version")?,
+        })
+    };
+    tx.rows(sql, args![name, limit]).await?.iter().map(install).collect()
 }
 
 /// Deletes ended orders of a viber but for the newest `most`.

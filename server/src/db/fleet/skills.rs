@@ -4,8 +4,8 @@ use protocol::SkillId;
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx, json},
-    domain::{LibrarySkill, SkillContents, SkillReview, SkillReviewState},
+    db::{Change, DbError, Row, TeamTx, fold, json},
+    domain::{LibrarySkill, SkillContents, SkillReview, SkillReviewState, SkillVersion},
 };
 
 macro_rules! select {
@@ -75,6 +75,42 @@ pub async fn list(tx: &mut TeamTx<'_>, after: Option<&SkillId>, limit: u64) -> R
     let after = after.map(|id| id.as_str().to_owned());
     let sql = select!("WHERE s.team_id = $1 AND ($2 IS NULL OR s.skill_id < $2) ORDER BY s.skill_id DESC LIMIT $3 + 0");
     tx.rows(sql, args![after, limit]).await?.iter().map(skill).collect()
+}
+
+/// Versions of one name, the newest first.
+pub async fn of_name(tx: &mut TeamTx<'_>, name: &str, limit: u64) -> Result<Vec<LibrarySkill>, DbError> {
+    let sql = select!("WHERE s.team_id = $1 AND s.name = $2 ORDER BY s.skill_id DESC LIMIT $3 + 0");
+    tx.rows(sql, args![name, limit]).await?.iter().map(skill).collect()
+}
+
+/// What versions of one name, or of all, are: the newest first, at most `limit`. Without texts, so that all can be compared
+/// with what vibers have.
+pub async fn versions(tx: &mut TeamTx<'_>, name: Option<&str>, limit: u64) -> Result<Vec<SkillVersion>, DbError> {
+    let sql = "SELECT s.skill_id, s.name, s.version, s.digest, s.state FROM skills s WHERE s.team_id = $1 \
+               AND ($2 IS NULL OR s.name = $2) ORDER BY s.skill_id DESC LIMIT $3 + 0";
+    let version = |row: &Row| {
+        Ok(SkillVersion {
+            id: row.parse("skill_id")?,
+            name: row.text("name")?,
+            version: row.optional_text("version")?,
+            digest: row.text("digest")?,
+            state: row.parse("state")?,
+        })
+    };
+    tx.rows(sql, args![name, limit]).await?.iter().map(version).collect()
+}
+
+/// What a search compares of each version: its texts, in lower case. The newest first.
+pub async fn searched_texts(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<(SkillId, String)>, DbError> {
+    let sql = "SELECT s.skill_id, s.name, s.description, s.version, s.adder, s.digest FROM skills s \
+               WHERE s.team_id = $1 ORDER BY s.skill_id DESC LIMIT $2 + 0";
+    let text = |row: &Row| {
+        let version = row.optional_text("version")?.unwrap_or_default();
+        let texts =
+            [row.text("name")?, row.text("description")?, version, row.text("adder")?, row.text("digest")?].join(" ");
+        Ok::<_, DbError>((row.parse("skill_id")?, fold(&texts)))
+    };
+    tx.rows(sql, args![limit]).await?.iter().map(text).collect()
 }
 
 /// How many versions there are.

@@ -9,6 +9,7 @@ use protocol::{
 mod candidates;
 mod ending;
 mod leases;
+mod skills;
 
 use crate::{
     args,
@@ -19,15 +20,18 @@ use crate::{
 pub use candidates::*;
 pub use ending::*;
 pub use leases::*;
+pub use skills::*;
 
 /// Reports of damaged files that are stored of one viber.
 const MAX_DAMAGED_FILES: usize = 64;
 
 macro_rules! select {
-    ($($from:tt)+) => {
+    (with $more:literal $($from:tt)+) => {
         concat!(
-            "SELECT v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
-             v.skills, v.jobs, v.providers, v.confinement, v.drained, v.conn_epoch, \
+            "SELECT ",
+            $more,
+            "v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
+             v.jobs, v.providers, v.confinement, v.drained, v.conn_epoch, \
              CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since, v.seen_at, \
              v.cloned_at, v.damage, v.created_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
@@ -37,6 +41,7 @@ macro_rules! select {
             $($from)+
         )
     };
+    ($($from:tt)+) => { select!(with "" $($from)+) };
 }
 
 // It uses this macro.
@@ -44,10 +49,11 @@ mod search;
 
 pub use search::*;
 
-/// A viber that was not revoked.
+/// A viber that was not revoked, with its skills.
 pub async fn load(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Viber>, DbError> {
-    let sql = select!("vibers v WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
-    tx.row(sql, args![id]).await?.as_ref().map(viber).transpose()
+    let sql = select!(with "v.skills, " "vibers v WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
+    let row = tx.row(sql, args![id]).await?;
+    row.map(|row| Ok(Viber { skills: row.json("skills")?, ..viber(&row)? })).transpose()
 }
 
 /// The team's vibers in order of joining, after `cursor`, without revoked ones.
@@ -122,7 +128,7 @@ fn viber(row: &Row) -> Result<Viber, DbError> {
         version: row.text("version")?,
         capabilities: row.json("capabilities")?,
         agents: row.json("agents")?,
-        skills: row.json("skills")?,
+        skills: Vec::new(),
         jobs: row.json("jobs")?,
         providers: row.json("providers")?,
         damage: row.json("damage")?,

@@ -1,10 +1,15 @@
 //! A team's library of skills, and what people order of the skills of vibers.
 
-use protocol::{Instant, SkillId, ViberId};
+use std::ops::Range;
+
+use protocol::{Instant, SkillCheck, SkillId, SkillInfo, SkillSource, SkillState, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::skills::{SkillBundle, SkillFile, SkillFinding, SkillPermissions};
+use crate::domain::{
+    NamedViber,
+    skills::{SkillBundle, SkillFile, SkillFinding, SkillPermissions, range_in_tar},
+};
 
 crate::words! {
     /// Where a skill of a library comes from.
@@ -74,6 +79,16 @@ pub struct LibrarySkill {
     pub added_at: Instant,
 }
 
+/// As much of a version as says what the files on a viber are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillVersion {
+    pub id: SkillId,
+    pub name: String,
+    pub version: Option<String>,
+    pub digest: String,
+    pub state: SkillReviewState,
+}
+
 /// What people decided about a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillReview {
@@ -107,6 +122,62 @@ impl From<&SkillBundle> for SkillContents {
             warnings: bundle.warnings.clone(),
         }
     }
+}
+
+impl SkillContents {
+    /// The file at `path`, and where its bytes are in the archive of the version.
+    pub fn place(&self, path: &str) -> Option<(&SkillFile, Range<u64>)> {
+        self.files.iter().find(|file| file.path == path).zip(range_in_tar(&self.files, path))
+    }
+}
+
+/// As much of what a viber reported of a skill as says how it stands to the library.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct HeldSkill {
+    pub name: String,
+    pub source: SkillSource,
+    /// Empty where the viber has too many skills to report it.
+    pub digest: String,
+    pub state: SkillState,
+    pub checks: Vec<SkillCheck>,
+    pub calls: u64,
+}
+
+impl HeldSkill {
+    /// Whether the library put it there.
+    pub fn is_installed(&self) -> bool {
+        matches!(self.source.kind.as_str(), "library" | "clawhub")
+    }
+}
+
+impl From<&SkillInfo> for HeldSkill {
+    fn from(info: &SkillInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            source: info.source.clone(),
+            digest: info.digest.clone(),
+            state: info.state,
+            checks: info.checks.clone(),
+            calls: info.calls,
+        }
+    }
+}
+
+/// A viber with its skills.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillHolder {
+    pub viber: NamedViber,
+    pub skills: Vec<HeldSkill>,
+}
+
+/// An installation that its viber has not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedInstall {
+    pub viber: NamedViber,
+    pub name: String,
+    pub digest: Option<String>,
+    pub version: Option<String>,
 }
 
 /// Something that people ordered of a skill of a viber.

@@ -21,6 +21,7 @@ pub struct Viber {
     /// `namespaces`, `landlock`, `seccomp`, or `unconfined`; `insecure`, …
     pub capabilities: Vec<String>,
     pub agents: Vec<AgentInfo>,
+    /// Only of a viber that was loaded by itself: they are most of what a viber reports, so lists leave them out.
     pub skills: Vec<SkillInfo>,
     pub jobs: Vec<JobInfo>,
     pub providers: Vec<ProviderInfo>,
@@ -38,6 +39,15 @@ pub struct Viber {
     pub running: u64,
     pub queued: u64,
     pub created_at: Instant,
+}
+
+/// A viber, as much of it as a list of many says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedViber {
+    pub id: ViberId,
+    pub name: String,
+    pub is_connected: bool,
+    pub seen_at: Option<Instant>,
 }
 
 impl Viber {

@@ -159,23 +159,33 @@ impl SkillBundle {
         let (files, origin) = intake.finish()?;
         let (main, declared) = main_file::find(&files)?;
         let origin = origin.as_deref().map(main_file::RegistryRecord::read).unwrap_or_default();
-        let mut digest = Sha256::new();
-        for file in &files {
-            digest.update(format!("{}\0{}\0{}\n", file.path, file.mode, file.sha256));
-        }
         Ok(Self {
             name: declared.name.clone(),
             description: declared.description.clone(),
             version: declared.version.clone().or(origin.version),
             slug: origin.slug,
             main,
-            digest: hex(&digest.finalize()),
+            digest: digest_of(&files),
             size: files.iter().map(|file| file.bytes.len() as u64).sum(),
             warnings: declared.warnings.clone(),
             files,
             declared,
             looked: OnceLock::new(),
         })
+    }
+
+    /// The same skill in a folder, which is what vibers install: a single file becomes `SKILL.md`, and has another digest then.
+    #[must_use]
+    pub fn in_folder(mut self) -> Self {
+        if let [file] = self.files.as_mut_slice()
+            && !main_file::NAMES.contains(&file.path.as_str())
+        {
+            file.path = main_file::NAMES[0].to_owned();
+            self.main = main_file::NAMES[0].to_owned();
+            self.digest = digest_of(&self.files);
+            self.looked = OnceLock::new();
+        }
+        self
     }
 
     /// Its files, sorted by path.
@@ -194,10 +204,15 @@ impl SkillBundle {
         self.file(path).map(|file| file.bytes.as_slice())
     }
 
-    /// The text of one file; `None` also if it is binary or larger than a page shows
+    /// The text of one file; `None` also if it is binary or larger than what is compared
     /// ([`MAX_TEXT_FILE_BYTES`](protocol::limits::MAX_TEXT_FILE_BYTES)).
     pub fn text(&self, path: &str) -> Option<&str> {
         self.file(path).and_then(|file| text::shown(&file.bytes))
+    }
+
+    /// The text of one file, however large; `None` also if it is binary.
+    pub fn whole_text(&self, path: &str) -> Option<&str> {
+        self.file(path).and_then(|file| text::whole(&file.bytes))
     }
 
     /// What it says that it needs, and what its files use beyond that. Blocks the first time.
@@ -217,4 +232,13 @@ impl SkillBundle {
     pub(super) fn file(&self, path: &str) -> Option<&BundledFile> {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| self.files.get(at))
     }
+}
+
+/// The digest of these files, which are sorted.
+fn digest_of(files: &[BundledFile]) -> String {
+    let mut digest = Sha256::new();
+    for file in files {
+        digest.update(format!("{}\0{}\0{}\n", file.path, file.mode, file.sha256));
+    }
+    hex(&digest.finalize())
 }

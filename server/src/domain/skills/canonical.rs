@@ -2,7 +2,9 @@
 //!
 //! Written by hand, because what is stored has to be written the same by every later version.
 
-use super::bundle::{BundledFile, SkillFileMode};
+use std::ops::Range;
+
+use super::bundle::{BundledFile, SkillFile, SkillFileMode};
 
 /// What a tar is made of, bytes.
 const BLOCK_BYTES: usize = 512;
@@ -25,6 +27,23 @@ pub fn write(files: &[BundledFile]) -> Vec<u8> {
     }
     tar.resize(tar.len() + 2 * BLOCK_BYTES, 0);
     tar
+}
+
+/// Where the bytes of the file at `path` are in the tar of all `files`, which are sorted.
+pub fn range_in_tar(files: &[SkillFile], path: &str) -> Option<Range<u64>> {
+    let blocks = |bytes: u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
+    let mut end = 0;
+    for file in files {
+        let mut begin = end + BLOCK_BYTES as u64;
+        if file.path.len() > MAX_NAME_BYTES {
+            begin += BLOCK_BYTES as u64 + blocks(pax_record("path", &file.path).len() as u64);
+        }
+        if file.path == path {
+            return Some(begin..begin + file.size);
+        }
+        end = begin + blocks(file.size);
+    }
+    None
 }
 
 fn append(tar: &mut Vec<u8>, (name, kind): (&[u8], u8), mode: SkillFileMode, bytes: &[u8]) {

@@ -56,9 +56,11 @@ pub struct SkillDiff {
 }
 
 impl SkillDiff {
-    /// From `old` to `new`. Blocks while both are looked through.
-    pub fn between(old: &SkillBundle, new: &SkillBundle) -> Self {
-        let (before, now) = (old.permissions(), new.permissions());
+    /// From one version to another, each with its permissions: finding those out takes far longer than this does.
+    pub fn between(
+        (old, before): (&SkillBundle, &SkillPermissions),
+        (new, now): (&SkillBundle, &SkillPermissions),
+    ) -> Self {
         let mut both: BTreeMap<&str, (Option<&BundledFile>, Option<&BundledFile>)> = BTreeMap::new();
         for file in &old.files {
             both.entry(&file.path).or_default().0 = Some(file);
@@ -67,7 +69,7 @@ impl SkillDiff {
             both.entry(&file.path).or_default().1 = Some(file);
         }
         let files = both.into_iter().map(|(path, (old, new))| change(path, old, new)).collect();
-        let permissions = PermissionChanges { added: now.without(&before), removed: before.without(&now) };
+        let permissions = PermissionChanges { added: now.without(before), removed: before.without(now) };
         Self { permissions, files }
     }
 }

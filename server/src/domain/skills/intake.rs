@@ -49,6 +49,8 @@ pub struct Intake {
     /// Files and the folders above them, by what makes them collide.
     names: BTreeMap<String, TakenName>,
     files: Vec<BundledFile>,
+    /// Whether there is room for the registry's record already: the first one counts.
+    has_record: bool,
     record: Option<Vec<u8>>,
 }
 
@@ -62,7 +64,8 @@ impl Intake {
     pub fn file(&mut self, name: &[u8], size: u64) -> Result<Option<Place>, BadBundle> {
         let path = self.entry(name)?;
         if is_left_out(&path) {
-            let is_record = is_record(&path) && self.record.is_none() && size <= MAX_RECORD_BYTES;
+            let is_record = is_record(&path) && !self.has_record && size <= MAX_RECORD_BYTES;
+            self.has_record |= is_record;
             return Ok(is_record.then_some(Place { path, size, is_record }));
         }
         self.count += 1;

@@ -99,6 +99,29 @@ fn the_main_file_is_found_or_missed() {
 }
 
 #[test]
+fn a_single_file_becomes_the_folder_that_vibers_install() {
+    let single = SkillBundle::read(&zip(&[ZipEntry::file("tidy.skill.md", MAIN, 0o644)])).expect("a skill");
+    let folder = single.clone().in_folder();
+    assert_eq!((folder.main.as_str(), paths(&folder)), ("SKILL.md", vec!["SKILL.md 644".to_owned()]));
+    assert_eq!(folder.digest, bundle(&[("SKILL.md", MAIN)]).digest);
+    assert_eq!(SkillBundle::from_tar(&folder.to_tar()).expect("read back").digest, folder.digest);
+    assert_ne!(single.digest, folder.digest);
+    for files in [&[("skill.md", MAIN)][..], &[("SKILL.md", MAIN), ("a.skill.md", "x")]] {
+        let kept = bundle(files);
+        assert_eq!(kept.clone().in_folder().digest, kept.digest);
+    }
+}
+
+#[test]
+fn the_first_record_of_a_registry_counts() {
+    let record = |folder: &str, slug: &str| {
+        ZipEntry::file(&format!("{folder}.clawhub/origin.json"), &format!(r#"{{"slug": "{slug}"}}"#), 0o644)
+    };
+    let entries = [ZipEntry::file("SKILL.md", MAIN, 0o644), record("", "first"), record("a/", "second")];
+    assert_eq!(SkillBundle::read(&zip(&entries)).expect("a skill").slug.as_deref(), Some("first"));
+}
+
+#[test]
 fn a_main_file_that_no_daemon_reads_is_refused() {
     let read = |text: &str| SkillBundle::read(&zip(&[ZipEntry::file("SKILL.md", text, 0o644)])).map(|read| read.name);
     for (text, reason) in [
@@ -173,7 +196,8 @@ fn two_versions_differ_in_permissions_and_files() {
         ("d", "\0"),
         ("e", "x"),
     ]);
-    let diff = SkillDiff::between(&old, &new);
+    let (before, now) = (old.permissions(), new.permissions());
+    let diff = SkillDiff::between((&old, &before), (&new, &now));
     let found = serde_json::to_value(&diff).expect("JSON");
     assert_eq!(
         found["files"],
@@ -190,7 +214,7 @@ fn two_versions_differ_in_permissions_and_files() {
     assert_eq!((added.network.used, added.network.hosts.as_slice()), (true, &["x.example.com".to_owned()][..]));
     assert!(added.undeclared_bins == ["curl"] && removed.is_empty(), "{removed:?}");
     assert_eq!(
-        SkillDiff::between(&new, &old).permissions,
+        SkillDiff::between((&new, &now), (&old, &before)).permissions,
         PermissionChanges { added: removed.clone(), removed: added.clone() }
     );
 }
@@ -210,6 +234,20 @@ fn a_long_path_is_in_the_tar_as_any_program_reads_it() {
         found.push((path, header.mode().expect("a mode"), numbers, bytes));
     }
     assert_eq!(found, [("SKILL.md".to_owned(), 0o644, [0; 3], MAIN.to_owned()), (long, 0o644, [0; 3], "x".to_owned())]);
+}
+
+#[test]
+fn every_file_is_found_in_the_tar() {
+    let (long, longer) = ("n".repeat(101), format!("{}/{}", "f".repeat(250), "n".repeat(250)));
+    let block = "b".repeat(512);
+    let kept = bundle(&[("SKILL.md", MAIN), ("a", ""), ("b", &block), (&long, "x"), (&longer, "y"), ("z", "z")]);
+    let (tar, files) = (kept.to_tar(), kept.files());
+    for file in &files {
+        let range = range_in_tar(&files, &file.path).expect("there");
+        let [begin, end] = [range.start, range.end].map(|at| usize::try_from(at).expect("small"));
+        assert_eq!(tar.get(begin..end), kept.bytes(&file.path), "{}", file.path);
+    }
+    assert_eq!(range_in_tar(&files, "none"), None);
 }
 
 #[test]

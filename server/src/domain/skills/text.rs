@@ -57,15 +57,19 @@ pub struct TextLine<'t> {
 
 /// The file at `path` as text, of which everything may be a script; `None` if it is binary.
 pub fn read<'t>(path: &str, bytes: &'t [u8], is_script_throughout: bool) -> Option<SkillText<'t>> {
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
+    let text = whole(bytes)?;
     let nature = if is_script_throughout { Nature::ScriptBelowFrontMatter } else { nature(path, text) };
     Some(SkillText { text, nature })
 }
 
-/// The text that a page can show, if it is one.
+/// The text of a file, if it is one.
+pub fn whole(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+/// The text that can be compared with another one, if it is one.
 pub fn shown(bytes: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.filter(|text| text.len() as u64 <= MAX_TEXT_FILE_BYTES)
+    whole(bytes).filter(|text| text.len() as u64 <= MAX_TEXT_FILE_BYTES)
 }
 
 /// The word behind a fence of Markdown, if the line is one.

@@ -64,6 +64,8 @@ const SUBMITS: &[Refusal] = &[
         ],
     ),
 ];
+/// Files of a version of a skill.
+const STORED_FILES: &[Refusal] = &[(410, &["gone"])];
 /// What is ordered of a viber's skill.
 const SKILL_ORDERS: &[Refusal] = &[(409, &["no_skills", "too_many_orders"])];
 /// Something said in a session.
@@ -148,8 +150,18 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
     (
         "skills.add",
-        &[VIBER_REQUESTS, &[(403, &["quota_exceeded"]), (409, &["changed", "library_full"]), (422, &["bad_bundle"])]],
+        &[
+            VIBER_REQUESTS,
+            &[
+                (403, &["quota_exceeded"]),
+                (409, &["changed", "library_full"]),
+                (422, &["bad_bundle", "bad_source", "not_in_registry"]),
+                (503, &["registry_away"]),
+            ],
+        ],
     ),
+    ("skills.diff", &[STORED_FILES]),
+    ("skills.file", &[STORED_FILES]),
     ("skills.review", &[&[(409, &["other_files"]), (422, &["note_too_long"])]]),
     ("spaces.diff", &[SPACE_READS]),
     ("spaces.file", &[SPACE_READS, BYTE_RANGES]),

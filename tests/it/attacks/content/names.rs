@@ -11,7 +11,7 @@ use board_tests::{
 };
 use protocol::{
     AgentInfo, ConfigError, ConfinedSubject, Confinement, DamageInfo, EventBody, FromDaemon, Granted, HiddenSecret,
-    JobInfo, ProviderInfo, SkillInfo, ToDaemon, ViberState,
+    JobInfo, ProviderInfo, SkillCheck, SkillInfo, SkillState, ToDaemon, ViberState,
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
@@ -52,6 +52,7 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
         tools: vec![text(), text()],
         spaces: vec![text()],
         max_steps: 3,
+        skills: vec!["*".to_owned()],
         not_in_effect: vec![text()],
         refuses: Some(text()),
         ..AgentInfo::default()
@@ -69,14 +70,28 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
             agent(text()),
             AgentInfo { error: Some(broken), ..agent("broken".into()) },
         ]),
-        skills: Some(vec![SkillInfo {
-            name: text(),
-            description: text(),
-            runs: text(),
-            path: text(),
-            warnings: vec![text()],
-            ..SkillInfo::default()
-        }]),
+        skills: Some(vec![
+            SkillInfo {
+                name: text(),
+                description: text(),
+                runs: text(),
+                path: text(),
+                warnings: vec![text()],
+                ..SkillInfo::default()
+            },
+            SkillInfo {
+                name: text(),
+                state: SkillState::NeedsSetup,
+                checks: vec![SkillCheck { kind: text(), label: text(), ok: false, fix: Some(text()) }],
+                ..SkillInfo::default()
+            },
+            SkillInfo {
+                name: "good".to_owned(),
+                description: text(),
+                agents: vec!["default".to_owned()],
+                ..SkillInfo::default()
+            },
+        ]),
         jobs: Some(vec![JobInfo { id: text(), name: text(), schedule: text() }]),
         providers: Some(vec![ProviderInfo {
             id: text(),

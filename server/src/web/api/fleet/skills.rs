@@ -1,12 +1,12 @@
 //! The team's library of skills, and the skills of its vibers.
 
-use std::time::Duration;
+mod diff;
 
 use axum::{
     Json,
     body::Body,
     extract::State,
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use protocol::{SkillId, ViberId};
@@ -17,20 +17,16 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     actions::{
         skill_orders::{self, SkillChange},
-        skills::{self, SkillDecision},
+        skills::{self, SkillDecision, SkillOnViber},
     },
     db,
-    domain::{
-        SkillOrder, SkillOrderState, SkillReviewState,
-        skills::{PermissionChanges, SkillBundle, SkillDiff, SkillFileChange, SkillFileChangeKind},
-    },
+    domain::{SkillOrder, SkillOrderState, SkillReviewState},
     error::{Error, Result},
     state::Board,
     web::api::{
         Answers, PREFIX,
         json::{self, JsonBody, OptionalJsonBody},
         page::{Page, PageQuery},
-        query::StrictQuery,
         shapes::{
             EmptyBody, List,
             skill::{SkillOrderResource, SkillResource, ViberSkillsResource, WholeSkillResource},
@@ -45,8 +41,6 @@ use crate::{
 
 /// Orders that are listed of a viber.
 const MAX_LISTED_ORDERS: u64 = 50;
-/// How long the texts of two versions are compared before the rest counts as changed.
-const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new()
@@ -54,7 +48,7 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(read, remove))
         .routes(routes!(review))
         .routes(routes!(file))
-        .routes(routes!(diff))
+        .routes(routes!(diff::diff))
         .routes(routes!(of_viber, install))
         .routes(routes!(enable, uninstall))
         .routes(routes!(accept))
@@ -80,19 +74,29 @@ async fn list(
     Ok(Json(page.list("skills", rows, |skill| vec![skill.id.to_string()])))
 }
 
-/// A skill that lies on a viber.
+/// A skill that is not sent: one that lies on a viber, or one that the registry has.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(examples(json!({ "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3", "name": "git-commit" })))]
-pub struct TakeSkill {
-    viber_id: ViberId,
-    name: String,
+#[schema(examples(
+    json!({ "viberId": "vib_0192d1c7a0f07a3cb1f0c6f8d1f1a2b3", "name": "git-commit" }),
+    json!({ "source": "clawhub:release-notes@1.4.2" })
+))]
+pub struct NamedSource {
+    /// The viber that has it, with `name`.
+    viber_id: Option<ViberId>,
+    name: Option<String>,
+    /// Of several skills of this name on the viber the one with these files; absent: the one in use.
+    digest: Option<String>,
+    /// `clawhub:SLUG@VERSION`, or `clawhub:@OWNER/SLUG@VERSION` where several publishers have a skill of this name: of the
+    /// registry that the Board's administrator named.
+    source: Option<String>,
 }
 
-/// Adds a skill: a zip or tar.gz with its files as the body, or one that lies on a viber. It is stored by the digest of its
-/// files; the same files under the same name are there once. A hostile archive is refused whole: 422 `bad_bundle`.
+/// Adds a skill: a zip or tar.gz with its files as the body, one that lies on a viber, or one of the registry. It is stored by
+/// the digest of its files; the same files under the same name are there once. A hostile archive is refused whole: 422
+/// `bad_bundle`.
 #[utoipa::path(post, path = "/api/v1/skills", operation_id = "skills.add", tag = "skills",
-    request_body(content((TakeSkill = "application/json"), (Vec<u8> = "application/zip"), (Vec<u8> = "application/gzip"))),
+    request_body(content((NamedSource = "application/json"), (Vec<u8> = "application/zip"), (Vec<u8> = "application/gzip"))),
     responses((status = 201, body = WholeSkillResource,
         headers(("Location" = String, description = "URL of the new resource"))), Answers))]
 async fn add(
@@ -106,8 +110,20 @@ async fn add(
     let (team, by) = (&caller.team.id, &caller.by);
     let skill = match essence.as_str() {
         "application/json" => {
-            let named: TakeSkill = json::parse(&bodies::read(body, json::MAX_BODY_BYTES).await?)?;
-            skills::take(&board, team, by, &named.viber_id, &named.name).await?
+            let named: NamedSource = json::parse(&bodies::read(body, json::MAX_BODY_BYTES).await?)?;
+            match (named.viber_id, named.name, named.source) {
+                (Some(viber), Some(name), None) => {
+                    let wanted = SkillOnViber { viber: &viber, name: &name, digest: named.digest.as_deref() };
+                    skills::take(&board, team, by, wanted).await?
+                }
+                (None, None, Some(source)) if named.digest.is_none() => {
+                    skills::fetch(&board, team, by, &source).await?
+                }
+                _ => {
+                    let why = "name either a viber and a skill that it has, or a source";
+                    return Err(Error::unacceptable("bad_source", why).into());
+                }
+            }
         }
         "application/zip"
         | "application/x-zip-compressed"
@@ -115,7 +131,7 @@ async fn add(
         | "application/x-gzip"
         | "application/x-tar"
         | "application/octet-stream" => {
-            skills::upload(&board, team, by, skills::receive(body.into_data_stream()).await?).await?
+            skills::upload(&board, team, by, skills::receive(&board, body.into_data_stream()).await?).await?
         }
         _ => return Err(Error::WrongMedia("application/zip, application/gzip or application/json").into()),
     };
@@ -213,77 +229,15 @@ async fn file(
     caller: AsViewer,
     Ids((id, path)): Ids<(SkillId, String)>,
 ) -> Result<Response, Rejection> {
-    let team = &caller.team.id;
-    let skill = skills::load(&board, team, &id).await?;
-    let _turn = skills::turn().await?;
-    let bundle = skills::bundle(&board, team, &skill).await?;
-    let bytes = bundle.bytes(&path).ok_or(Error::NotFound)?.to_vec();
+    let (bytes, size) = skills::file(&board, &caller.team.id, &id, &path).await?;
     // Never shown by a browser: somebody else wrote it.
     let headers = [
-        (header::CONTENT_TYPE, "application/octet-stream"),
-        (header::CONTENT_DISPOSITION, "attachment"),
-        (header::CONTENT_SECURITY_POLICY, "sandbox"),
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox")),
+        (header::CONTENT_LENGTH, HeaderValue::from(size)),
     ];
-    Ok((headers, bytes).into_response())
-}
-
-/// The version that another one is compared with.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct DiffQuery {
-    from: SkillId,
-}
-
-/// What differs between two versions.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SkillDifference {
-    /// What is declared or found in one of them only.
-    permissions: PermissionChanges,
-    files: Vec<FileDifference>,
-}
-
-/// One file of two versions.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct FileDifference {
-    #[serde(flatten)]
-    file: SkillFileChange,
-    /// A unified diff, where both are text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    diff: Option<String>,
-}
-
-/// Compares this version with the one named by `from`.
-#[utoipa::path(get, path = "/api/v1/skills/{id}/diff", operation_id = "skills.diff", tag = "skills", params(("id" = SkillId, Path), DiffQuery),
-    responses((status = 200, body = SkillDifference), Answers))]
-async fn diff(
-    State(board): State<Board>,
-    caller: AsViewer,
-    Id(id): Id<SkillId>,
-    StrictQuery(query): StrictQuery<DiffQuery>,
-) -> Result<Json<SkillDifference>, Rejection> {
-    let team = &caller.team.id;
-    let (old, new) = (skills::load(&board, team, &query.from).await?, skills::load(&board, team, &id).await?);
-    let _turn = skills::turn().await?;
-    let (old, new) = (skills::bundle(&board, team, &old).await?, skills::bundle(&board, team, &new).await?);
-    let work = tokio::task::spawn_blocking(move || {
-        let SkillDiff { permissions, files } = SkillDiff::between(&old, &new);
-        // Many files together take no longer than one.
-        let timeout = DIFF_TIMEOUT / u32::try_from(files.len().max(1)).unwrap_or(u32::MAX);
-        let files = files.into_iter().map(|file| FileDifference { diff: unified((&old, &new), &file, timeout), file });
-        SkillDifference { permissions, files: files.collect() }
-    });
-    Ok(Json(work.await.map_err(|error| Error::Internal(error.to_string()))?))
-}
-
-/// The difference of a file's texts; `None` when there is none, or one of them is no text.
-fn unified((old, new): (&SkillBundle, &SkillBundle), file: &SkillFileChange, timeout: Duration) -> Option<String> {
-    if !file.text || file.change == SkillFileChangeKind::Same {
-        return None;
-    }
-    let texts = [old, new].map(|bundle| bundle.text(&file.path).unwrap_or_default());
-    let diff = similar::TextDiff::configure().timeout(timeout).diff_lines(texts[0], texts[1]);
-    Some(diff.unified_diff().header(&file.path, &file.path).to_string())
+    Ok((headers, Body::from_stream(bytes)).into_response())
 }
 
 /// The skills of a viber as it reports them, and what was ordered of them.

@@ -1,6 +1,7 @@
 //! Preflight checks: what to know about a viber and an agent before submitting a task.
 
 mod options;
+mod skills;
 
 use askama::Template;
 use protocol::{AgentInfo, AgentMode, Capability, Instant, ViberId};
@@ -19,6 +20,7 @@ use crate::{
 };
 
 pub use options::{AgentOptions, MAX_OFFERED_MODELS, OWN_MODEL};
+pub use skills::{SkillWord, words as skill_words};
 
 /// Vibers that the choice offers at once; the others are found by their words.
 const MAX_OFFERED_VIBERS: usize = 30;
@@ -36,6 +38,8 @@ pub struct ViberChoice {
     pub find: String,
     pub vibers: Vec<SelectOption>,
     pub options: AgentOptions,
+    /// What a goal for the chosen agent can begin with.
+    pub skills: Vec<SkillWord>,
     pub facts: Vec<Fact>,
     /// How to give the chosen agent a model, when it has none. It stands beside the form that the choice is part of.
     pub key_card: Option<KeyCard>,
@@ -94,11 +98,13 @@ pub struct Fact {
     pub since: Option<Instant>,
     pub rest: String,
     pub link: Option<(String, &'static str)>,
+    /// Commands that mend it, for people to copy.
+    pub fixes: Vec<String>,
 }
 
 impl Fact {
     fn new(tone: &'static str, icon: &'static str, lead: impl Into<String>, rest: impl Into<String>) -> Self {
-        Self { tone, icon, lead: lead.into(), since: None, rest: rest.into(), link: None }
+        Self { tone, icon, lead: lead.into(), since: None, rest: rest.into(), link: None, fixes: Vec::new() }
     }
 
     fn linked(mut self, to: String, words: &'static str) -> Self {
@@ -126,6 +132,13 @@ impl ViberChoice {
                 vibers.extend(db::vibers::load(&mut tx, &id).await?);
             }
             vibers.sort_by(|one, other| one.id.cmp(&other.id));
+            // Of those in a list nobody knows the skills.
+            if let Some(id) = chosen(&vibers, asked.viber).map(|viber| viber.id.clone())
+                && let Some(whole) = db::vibers::load(&mut tx, &id).await?
+                && let Some(listed) = vibers.iter_mut().find(|viber| viber.id == id)
+            {
+                *listed = whole;
+            }
             let is_restricted = db::approvals::settings::load(&mut tx).await?.is_restrictive();
             OfferedVibers { vibers, more, is_partial, is_restricted }
         };
@@ -144,11 +157,7 @@ impl ViberChoice {
     ) -> Self {
         let vibers = offered.vibers.as_slice();
         let is_searchable = offered.more || !asked.find.is_empty();
-        let chosen = match asked.viber {
-            Some("") => None,
-            Some(id) => vibers.iter().find(|viber| viber.id.as_str() == id).or_else(|| best(vibers)),
-            None => best(vibers),
-        };
+        let chosen = chosen(vibers, asked.viber);
         let option = |viber: &Viber| {
             let badge = Badge::contact(viber.contact.state, viber.drained);
             let state =
@@ -201,12 +210,14 @@ impl ViberChoice {
             facts.push(fact.linked(list, "Search there"));
         }
         let answering = chosen.map(|viber| AgentOptions::of(viber, picked, asked.model)).unwrap_or_default();
+        let skills = chosen.zip(picked).map(|(viber, agent)| skill_words(&viber.skills, &agent.id));
         Self {
             slug: slug.to_owned(),
             is_searchable,
             find: asked.find.to_owned(),
             vibers: options,
             options: answering,
+            skills: skills.unwrap_or_default(),
             facts,
             key_card: chosen.and_then(|viber| card(viber, picked)),
             is_swapped: false,
@@ -240,6 +251,15 @@ async fn search(tx: &mut TeamTx<'_>, filter: ViberFilter, words: &str, limit: us
         }
     }
     Ok(found)
+}
+
+/// The viber that was asked for, if it is among these, else the best one; `None`: the Board chooses.
+fn chosen<'v>(vibers: &'v [Viber], asked: Option<&str>) -> Option<&'v Viber> {
+    match asked {
+        Some("") => None,
+        Some(id) => vibers.iter().find(|viber| viber.id.as_str() == id).or_else(|| best(vibers)),
+        None => best(vibers),
+    }
 }
 
 /// Connected before not, taking tasks before drained, idle before busy.
@@ -321,8 +341,13 @@ pub fn facts(slug: &str, viber: &Viber, agent: Option<&AgentInfo>) -> Vec<Fact> 
         let lead = format!("{name} has no key for {}:", protocol::text::head(provider, 64));
         facts.push(Fact::new("fail", "key", lead, rest).linked(link, "How to add one"));
     }
-    if !agent.not_in_effect.is_empty() {
-        facts.push(Fact::new("mute", "info", "Not in effect yet:", format!(" {}.", agent.not_in_effect.join(", "))));
+    let needy = skills::needy(&viber.skills, agent);
+    facts.extend(skills::facts(&needy, &urls::viber_skills(slug, &viber.id)));
+    let is_told =
+        |key: &str| key.strip_prefix("skills: ").is_some_and(|name| needy.iter().any(|skill| skill.name == name));
+    let others: Vec<&str> = agent.not_in_effect.iter().map(String::as_str).filter(|key| !is_told(key)).collect();
+    if !others.is_empty() {
+        facts.push(Fact::new("mute", "info", "Not in effect yet:", format!(" {}.", others.join(", "))));
     }
     if viber.running > 0 {
         let rest =

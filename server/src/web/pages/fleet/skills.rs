@@ -5,9 +5,12 @@ pub(in crate::web::pages) mod of_viber;
 mod permissions;
 mod places;
 mod review;
+mod surroundings;
 mod text;
 mod tree;
-mod words;
+pub(in crate::web::pages) mod words;
+
+use std::collections::BTreeSet;
 
 use askama::Template;
 use axum::{
@@ -20,13 +23,14 @@ use axum::{
 };
 use axum_extra::extract::Form;
 use multer::{Constraints, Multipart, SizeLimit};
-use protocol::{SKILLS_CAPABILITY, SkillId};
+use protocol::{SkillId, ViberId};
 use serde::Deserialize;
 
 use self::places::{LibraryRow, PlaceMatrix, SkillPlaces, SkillStanding};
 use crate::{
-    actions::skills,
-    domain::{ContactState, Role, SkillReviewState},
+    actions::skills::{self, SkillOnViber},
+    db::{self, DbError, TeamTx},
+    domain::{LibrarySkill, Role, SkillOrigin, SkillReviewState, SkillVersion},
     error::{Error, Result},
     state::Board,
     web::{
@@ -40,7 +44,9 @@ use crate::{
 /// Skills of a page.
 const SKILLS_PER_PAGE: usize = 25;
 /// Vibers that the form offers to take a skill from.
-const MAX_OFFERED_VIBERS: usize = 100;
+const MAX_OFFERED_VIBERS: u64 = 100;
+/// Versions whose texts are searched: as many as a library may have.
+const MAX_SEARCHED_VERSIONS: u64 = 2_000;
 /// Vibers whose changed skills are named.
 const MAX_NAMED_CHANGES: usize = 5;
 /// Longest search, bytes.
@@ -55,6 +61,7 @@ pub fn routes() -> Router<Board> {
     Router::new()
         .route("/t/{team}/skills", get(list))
         .route("/t/{team}/skills/take", post(take))
+        .route("/t/{team}/skills/fetch", post(fetch))
         .route(skill, get(review::show))
         .route(&at("review"), post(decide::review))
         .route(&at("install"), post(decide::install))
@@ -100,13 +107,14 @@ impl SkillFilter {
         }
     }
 
-    fn admits(self, row: &LibraryRow) -> bool {
+    /// Whether it shows a skill with this newest version; `drifting` are the names of those that have drifted.
+    fn admits(self, newest: &SkillVersion, drifting: &BTreeSet<String>) -> bool {
         match self {
             Self::All => true,
-            Self::Review => row.skill.review.state == SkillReviewState::Unreviewed,
-            Self::Approved => row.skill.review.state == SkillReviewState::Approved,
-            Self::Rejected => row.skill.review.state == SkillReviewState::Rejected,
-            Self::Drift => row.has_drift(),
+            Self::Review => newest.state == SkillReviewState::Unreviewed,
+            Self::Approved => newest.state == SkillReviewState::Approved,
+            Self::Rejected => newest.state == SkillReviewState::Rejected,
+            Self::Drift => drifting.contains(&newest.name),
         }
     }
 }
@@ -129,13 +137,21 @@ impl SkillListQuery {
         urls::skills_with(slug, &[("q", &self.q), ("show", self.show.as_str()), ("from", &from)])
     }
 
-    /// Whether every word is somewhere in what the list says of it.
-    fn finds(&self, row: &LibraryRow) -> bool {
-        let skill = &row.skill;
-        let version = skill.version.as_deref().unwrap_or("");
-        let text =
-            [&skill.name, &skill.description, version, &skill.adder, &skill.digest].map(str::to_lowercase).join(" ");
-        self.q.to_lowercase().split_whitespace().all(|word| text.contains(word))
+    /// Those of these versions in whose texts every word is.
+    async fn find<'v>(
+        &self,
+        tx: &mut TeamTx<'_>,
+        versions: Vec<&'v SkillVersion>,
+    ) -> Result<Vec<&'v SkillVersion>, DbError> {
+        let words: Vec<String> = self.q.split_whitespace().map(str::to_lowercase).collect();
+        if words.is_empty() {
+            return Ok(versions);
+        }
+        let texts = db::skills::searched_texts(tx, MAX_SEARCHED_VERSIONS).await?;
+        let has_all = |text: &str| words.iter().all(|word| text.contains(word.as_str()));
+        let found: BTreeSet<SkillId> =
+            texts.into_iter().filter(|(_, text)| has_all(text)).map(|(version, _)| version).collect();
+        Ok(versions.into_iter().filter(|version| found.contains(&version.id)).collect())
     }
 }
 
@@ -153,6 +169,7 @@ struct AddForm {
     error: Option<String>,
     viber: String,
     name: String,
+    source: String,
 }
 
 /// The page.
@@ -174,51 +191,84 @@ struct Page {
     add: AddForm,
     /// Vibers that a skill can be taken from now.
     vibers: Vec<(String, String)>,
+    /// The host of the registry, if there is one.
+    registry: Option<String>,
     is_admin: bool,
+}
+
+/// The name of the viber that a version was taken from, if it is still there.
+async fn giver(tx: &mut TeamTx<'_>, skill: &LibrarySkill) -> Result<Option<String>, DbError> {
+    let reference = skill.reference.as_deref().filter(|_| skill.origin == SkillOrigin::Viber);
+    match reference.and_then(|id| id.parse::<ViberId>().ok()) {
+        Some(id) => Ok(db::vibers::named(tx, &id).await?.map(|viber| viber.name)),
+        None => Ok(None),
+    }
 }
 
 impl Page {
     async fn load(board: &Board, caller: &Caller, asked: SkillListQuery, add: AddForm) -> Result<Self> {
         let slug = caller.team.slug.clone();
-        let places = SkillPlaces::load(board, &caller.team.id).await?;
         let shell = Shell::load(board, caller).await?.at(PageLocation::Skills);
-        let rows = places.rows(&slug);
-        let all = rows.len();
-        let waiting = rows.iter().filter(|row| SkillFilter::Review.admits(row)).count();
-        let found: Vec<LibraryRow> = rows.into_iter().filter(|row| asked.finds(row)).collect();
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let places = SkillPlaces::load(&mut tx, None).await?;
+        let newest = places.newest();
+        let all = newest.len();
+        let waiting = newest.iter().filter(|skill| skill.state == SkillReviewState::Unreviewed).count();
+        let matching = asked.find(&mut tx, newest).await?;
+        // Which skills have drifted only the vibers say: they are looked at first if that decides what is shown.
+        let drifting = match asked.show {
+            SkillFilter::Drift => places.find(&mut tx, &BTreeSet::new()).await?.drifting,
+            _ => BTreeSet::new(),
+        };
+        let mut admitted = matching.iter().filter(|skill| asked.show.admits(skill, &drifting)).skip(asked.from);
+        let shown: Vec<&SkillVersion> = admitted.by_ref().take(SKILLS_PER_PAGE).copied().collect();
+        let next = admitted.next().is_some().then(|| asked.from + SKILLS_PER_PAGE);
+        let names = shown.iter().map(|skill| skill.name.clone()).collect();
+        let mut found = places.find(&mut tx, &names).await?;
+        let (vibers, _) = db::vibers::connectivity(&mut tx).await?;
+        let mut rows = Vec::new();
+        for version in shown {
+            // It may have been deleted meanwhile.
+            let Some(skill) = db::skills::load(&mut tx, &version.id).await? else { continue };
+            let versions = places.versions.get(&skill.name).map(Vec::as_slice).unwrap_or_default();
+            let in_use = places::approved(versions).filter(|approved| approved.id != skill.id);
+            rows.push(LibraryRow {
+                href: urls::skill(&slug, &skill.id),
+                badge: words::review_badge(skill.review.state),
+                origin: words::origin(&skill, giver(&mut tx, &skill).await?.as_deref()),
+                in_use: in_use.map(|approved| words::version(approved.version.as_deref(), &approved.digest)),
+                placements: found.placements.remove(&skill.name).unwrap_or_default(),
+                vibers,
+                skill,
+            });
+        }
         let filters = SkillFilter::EVERY.map(|(show, title)| FilterLink {
             href: SkillListQuery { show, from: 0, ..asked.clone() }.address(&slug),
             title,
-            count: found.iter().filter(|row| show.admits(row)).count(),
+            count: matching.iter().filter(|skill| show.admits(skill, &found.drifting)).count(),
             is_chosen: asked.show == show,
         });
-        let mut rows = found.into_iter().filter(|row| asked.show.admits(row)).skip(asked.from);
-        let shown: Vec<LibraryRow> = rows.by_ref().take(SKILLS_PER_PAGE).collect();
-        let next = rows.next().is_some().then(|| asked.from + SKILLS_PER_PAGE);
-        let next = next.map(|from| SkillListQuery { from, ..asked.clone() }.address(&slug));
-        let changed = shown.iter().flat_map(|row| {
+        let can_give = db::vibers::connected_taking_skills(&mut tx, MAX_OFFERED_VIBERS).await?;
+        let changed = rows.iter().flat_map(|row| {
             let changed = row.placements.iter().filter(|place| place.standing == SkillStanding::Modified);
             changed.map(|place| {
-                (row.skill.name.clone(), place.viber_name.clone(), urls::viber_skills(&slug, &place.viber))
+                (row.skill.name.clone(), place.viber.name.clone(), urls::viber_skills(&slug, &place.viber.id))
             })
-        });
-        let can_give = places.vibers.iter().filter(|viber| {
-            viber.contact.state == ContactState::Connected
-                && viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY)
         });
         Ok(Self {
             shell,
             filters: filters.into(),
-            matrix: PlaceMatrix::of(&slug, &shown, &places),
+            matrix: PlaceMatrix::of(&slug, &rows, found.is_cut),
             changed: changed.take(MAX_NAMED_CHANGES).collect(),
-            vibers: can_give.take(MAX_OFFERED_VIBERS).map(|viber| (viber.id.to_string(), viber.name.clone())).collect(),
+            vibers: can_give.into_iter().map(|viber| (viber.id.to_string(), viber.name)).collect(),
+            registry: board.registry.as_ref().map(|registry| registry.host().to_owned()),
             is_admin: caller.role >= Role::Admin,
-            rows: shown,
+            next: next.map(|from| SkillListQuery { from, ..asked.clone() }.address(&slug)),
+            rows,
             slug,
             asked,
             all,
             waiting,
-            next,
             add,
         })
     }
@@ -235,7 +285,7 @@ async fn list(
 }
 
 /// What a page says when something was refused; what is wrong with the Board itself is no refusal.
-fn refusal(error: Error) -> Result<(StatusCode, String), Rejection> {
+pub(in crate::web::pages) fn refusal(error: Error) -> Result<(StatusCode, String), Rejection> {
     match error {
         Error::Unacceptable { .. }
         | Error::Conflict { .. }
@@ -243,6 +293,8 @@ fn refusal(error: Error) -> Result<(StatusCode, String), Rejection> {
         | Error::QuotaExceeded { .. }
         | Error::TooLarge(_)
         | Error::Gone(_)
+        | Error::Throttled { .. }
+        | Error::RegistryAway { .. }
         | Error::Unavailable { .. } => Ok((respond::status(&error), error.to_string())),
         Error::Offline { .. } => Ok((respond::status(&error), "the viber is offline".to_owned())),
         error => Err(error.into()),
@@ -271,7 +323,7 @@ async fn upload(State(board): State<Board>, caller: AsAdmin, request: Request<Bo
     let field = form.next_field().await.map_err(broken)?;
     let field = field.filter(|field| field.file_name().is_some_and(|name| !name.is_empty()));
     let done = match field {
-        Some(field) => match skills::receive(field).await {
+        Some(field) => match skills::receive(&board, field).await {
             Ok(archive) => skills::upload(&board, &caller.team.id, &caller.by, archive).await.map(|skill| skill.id),
             Err(error) => Err(error),
         },
@@ -287,19 +339,44 @@ struct TakeForm {
     viber: String,
     #[serde(default)]
     name: String,
+    /// Of several skills of this name the one with these files; empty: the one in use.
+    #[serde(default)]
+    digest: String,
 }
 
 /// `POST /t/{team}/skills/take`
 async fn take(State(board): State<Board>, caller: AsAdmin, Form(form): Form<TakeForm>) -> Result<Response, Rejection> {
     let name = form.name.trim();
-    let done = match form.viber.parse() {
+    let done = match form.viber.parse::<ViberId>() {
         Ok(viber) if !name.is_empty() => {
-            skills::take(&board, &caller.team.id, &caller.by, &viber, name).await.map(|skill| skill.id)
+            let digest = Some(form.digest.as_str()).filter(|digest| !digest.is_empty());
+            let wanted = SkillOnViber { viber: &viber, name, digest };
+            skills::take(&board, &caller.team.id, &caller.by, wanted).await.map(|skill| skill.id)
         }
         _ => Err(Error::unacceptable("no_skill", "choose a viber, and name a skill that it has")),
     };
-    let form = AddForm { error: None, name: name.to_owned(), viber: form.viber };
+    let form = AddForm { name: name.to_owned(), viber: form.viber, ..AddForm::default() };
     added(&board, &caller, done, form).await
+}
+
+/// A skill of the registry.
+#[derive(Debug, Deserialize)]
+struct FetchForm {
+    /// `SLUG@VERSION`, with or without `clawhub:` before it.
+    #[serde(default)]
+    source: String,
+}
+
+/// `POST /t/{team}/skills/fetch`
+async fn fetch(
+    State(board): State<Board>,
+    caller: AsAdmin,
+    Form(form): Form<FetchForm>,
+) -> Result<Response, Rejection> {
+    let typed = form.source.trim();
+    let source = if typed.contains(':') { typed.to_owned() } else { format!("clawhub:{typed}") };
+    let done = skills::fetch(&board, &caller.team.id, &caller.by, &source).await.map(|skill| skill.id);
+    added(&board, &caller, done, AddForm { source: form.source, ..AddForm::default() }).await
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What admins do with a version: approve or reject it, install it, delete it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
 use axum::{
@@ -10,7 +10,7 @@ use axum::{
 };
 use axum_extra::extract::Form;
 use futures_util::StreamExt as _;
-use protocol::{SKILLS_CAPABILITY, SkillId, ViberId};
+use protocol::{SkillId, ViberId};
 use serde::Deserialize;
 
 use super::{
@@ -35,8 +35,6 @@ use crate::{
     },
 };
 
-/// Vibers that a label is looked for on.
-const MAX_VIBERS: u64 = 2_000;
 /// Orders that are waited for at once.
 const ORDERS_AT_ONCE: usize = 16;
 
@@ -114,25 +112,25 @@ impl InstallForm {
         (!ids.is_empty()).then_some(ids)
     }
 
-    /// The vibers that are meant, by id, with their names.
-    async fn targets(&self, board: &Board, caller: &Caller) -> Result<Vec<(ViberId, String)>> {
-        let chosen: BTreeSet<&str> = self.viber.iter().map(String::as_str).collect();
+    /// The vibers that are meant, with their names.
+    async fn targets(&self, board: &Board, caller: &Caller) -> Result<BTreeMap<ViberId, String>> {
+        let chosen: BTreeSet<ViberId> = self.viber.iter().filter_map(|id| id.parse().ok()).collect();
         let label = self.label.trim();
         let (key, value) = label.split_once('=').unwrap_or((label, ""));
         let (key, value) = (key.trim(), value.trim());
-        let vibers = db::vibers::list(&mut board.db.reader_of(&caller.team.id).await?, None, MAX_VIBERS).await?;
-        let meant = vibers.into_iter().filter(|viber| {
-            let is_able = viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY);
-            let is_labelled = !key.is_empty() && viber.labels.get(key).is_some_and(|has| has == value);
-            chosen.contains(viber.id.as_str()) || (is_able && is_labelled)
-        });
-        let targets: Vec<_> = meant.map(|viber| (viber.id, viber.name)).collect();
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let mut targets = BTreeMap::new();
+        if !key.is_empty() {
+            let labelled = db::vibers::labelled_taking_skills(&mut tx, (key, value), MAX_TARGETS as u64 + 1).await?;
+            targets.extend(labelled.into_iter().map(|viber| (viber.id, viber.name)));
+        }
+        for id in chosen.iter().take(MAX_TARGETS + 1) {
+            targets.extend(db::vibers::named(&mut tx, id).await?.map(|viber| (viber.id, viber.name)));
+        }
         match targets.len() {
             0 => Err(Error::unacceptable("no_viber", "choose a viber, or name a label that one has")),
             1..=MAX_TARGETS => Ok(targets),
-            n => {
-                Err(Error::unacceptable("too_many_vibers", format!("{n} vibers: choose at most {MAX_TARGETS} at once")))
-            }
+            _ => Err(Error::unacceptable("too_many_vibers", format!("choose at most {MAX_TARGETS} vibers at once"))),
         }
     }
 }

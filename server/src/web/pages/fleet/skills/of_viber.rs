@@ -10,7 +10,7 @@ use protocol::{Instant, SKILLS_CAPABILITY, SkillInfo, SkillKind, SkillScope, Ski
 use serde::Deserialize;
 
 use super::{
-    places::{SkillStanding, standing},
+    places::{SkillPlaces, SkillStanding, approved, known, standing},
     refusal, words,
 };
 use crate::{
@@ -19,7 +19,9 @@ use crate::{
         skills,
     },
     db,
-    domain::{ContactState, LibrarySkill, Role, SkillOp, SkillOrder, SkillOrderState, SkillReviewState, Viber},
+    domain::{
+        ContactState, HeldSkill, Role, SkillOp, SkillOrder, SkillOrderState, SkillVersion, Viber, skills::marked,
+    },
     error::{Error, Result},
     state::Board,
     web::pages::viber,
@@ -36,8 +38,6 @@ const MAX_SKILLS: usize = 100;
 /// Orders that are looked at, and those that are shown.
 const MAX_ORDERS: u64 = 50;
 const MAX_SHOWN_ORDERS: usize = 10;
-/// Versions that are read: as many as a library may have.
-const MAX_VERSIONS: u64 = 2_000;
 /// Agents that one skill is offered to.
 const MAX_AGENTS: usize = 50;
 
@@ -99,6 +99,11 @@ impl ViberSkillView {
 
     fn can_be_accepted(&self) -> bool {
         matches!(self.info.state, SkillState::Modified | SkillState::Untrusted) && self.info.digest.len() == 64
+    }
+
+    /// The files that are meant by a form, unless the viber has told what the version before them was.
+    fn told_digest(&self) -> &str {
+        if self.info.error.is_some() { "" } else { &self.info.digest }
     }
 
     fn is_shadowed(&self) -> bool {
@@ -180,22 +185,25 @@ fn open_orders(orders: Vec<SkillOrder>) -> Vec<OrderView> {
 impl ViberSkillsSection {
     /// As the viber reported them.
     pub async fn load(board: &Board, caller: &Caller, viber: &Viber) -> Result<Self> {
-        let (versions, orders) = {
+        let (places, orders) = {
             let mut tx = board.db.reader_of(&caller.team.id).await?;
-            let versions = match viber.skills.is_empty() {
-                true => Vec::new(),
-                false => db::skills::list(&mut tx, None, MAX_VERSIONS).await?,
+            let places = match viber.skills.is_empty() {
+                true => SkillPlaces::default(),
+                false => SkillPlaces::load(&mut tx, None).await?,
             };
-            (versions, db::skill_orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?)
+            (places, db::skill_orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?)
         };
         let slug = caller.team.slug.clone();
-        let view = |info: &SkillInfo| view(&slug, viber, &versions, info);
+        let view = |info: &&SkillInfo| {
+            let versions = places.versions.get(&info.name).map(Vec::as_slice).unwrap_or_default();
+            view(&slug, viber, versions, info)
+        };
         Ok(Self {
             now: board.clock.now(),
             action: urls::viber_verb(&slug, &viber.id, "skills"),
             viber: viber.id.clone(),
             refused: None,
-            skills: viber.skills.iter().take(MAX_SKILLS).map(view).collect(),
+            skills: shown(&viber.skills).iter().map(view).collect(),
             omitted: viber.skills.len().saturating_sub(MAX_SKILLS),
             orders: open_orders(orders),
             is_able: viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY),
@@ -211,18 +219,32 @@ impl ViberSkillsSection {
     }
 }
 
-fn view(slug: &str, viber: &Viber, versions: &[LibrarySkill], info: &SkillInfo) -> ViberSkillView {
-    let of_name: Vec<&LibrarySkill> = versions.iter().filter(|skill| skill.name == info.name).collect();
-    let known = of_name.iter().find(|skill| skill.digest == info.digest);
-    let newer = match standing(&of_name, info).0 {
-        SkillStanding::Behind => of_name.iter().find(|skill| skill.review.state == SkillReviewState::Approved),
+/// The skills that are shown: of too many rather those that somebody has to look at.
+fn shown(skills: &[SkillInfo]) -> Vec<&SkillInfo> {
+    let mut all: Vec<&SkillInfo> = skills.iter().collect();
+    if all.len() > MAX_SKILLS {
+        all.sort_by_key(|info| match info.state {
+            SkillState::Modified | SkillState::Untrusted => 0,
+            SkillState::Error | SkillState::NeedsSetup => 1,
+            SkillState::Ready => 2,
+            SkillState::Shadowed => 3,
+        });
+        all.truncate(MAX_SKILLS);
+    }
+    all
+}
+
+fn view(slug: &str, viber: &Viber, versions: &[SkillVersion], info: &SkillInfo) -> ViberSkillView {
+    let known = known(versions, &info.digest);
+    let newer = match standing(versions, &HeldSkill::from(info)) {
+        SkillStanding::Behind => approved(versions),
         _ => None,
     };
-    let version = |skill: &LibrarySkill| words::version(skill.version.as_deref(), &skill.digest);
+    let version = |skill: &SkillVersion| words::version(skill.version.as_deref(), &skill.digest);
     let agents = viber.agents.iter().take(MAX_AGENTS);
     ViberSkillView {
         badge: badge(info.state),
-        version: known.map_or_else(|| info.source.version.clone().unwrap_or_default(), |skill| version(skill)),
+        version: known.map_or_else(|| marked(info.source.version.as_deref().unwrap_or_default()), version),
         digest: words::short_digest(&info.digest, 2),
         source: source(info),
         known: known.map(|skill| urls::skill(slug, &skill.id)),
@@ -282,6 +304,16 @@ pub async fn change(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_too_many_skills_those_that_wait_for_somebody_are_shown() {
+        let info = |name: String, state| SkillInfo { name, state, ..SkillInfo::default() };
+        let mut skills: Vec<_> = (0..150).map(|n| info(format!("skill-{n:03}"), SkillState::Ready)).collect();
+        assert_eq!(shown(&skills[..100])[99].name, "skill-099");
+        skills.push(info("changed".to_owned(), SkillState::Modified));
+        let names: Vec<_> = shown(&skills).iter().map(|info| info.name.as_str()).collect();
+        assert_eq!((names.len(), names[0], names[1], names[99]), (100, "changed", "skill-000", "skill-098"));
+    }
 
     #[test]
     fn a_failure_is_shown_until_it_is_tried_again() {

@@ -1,22 +1,26 @@
 //! What of the library is where, as the vibers reported it, against the newest version that was approved.
+//!
+//! Vibers are looked at some at a time, and what they have is kept of the skills that a page shows alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use protocol::{Instant, SkillInfo, SkillState, TeamId, ViberId};
+use protocol::{Instant, SkillState, ViberId};
 
 use super::words;
 use crate::{
-    db,
-    domain::{ContactState, LibrarySkill, SkillOp, SkillOrder, SkillReviewState, Viber, skills::marked},
-    error::Result,
-    state::Board,
+    db::{self, DbError, TeamTx},
+    domain::{
+        HeldSkill, LibrarySkill, NamedViber, QueuedInstall, SkillHolder, SkillReviewState, SkillVersion, skills::marked,
+    },
     web::{urls, view::Badge},
 };
 
-/// Versions that are read: as many as a library may have.
+/// Versions that are looked at: as many as a library may have.
 const MAX_VERSIONS: u64 = 2_000;
-/// Vibers that are looked at.
-const MAX_VIBERS: u64 = 500;
+/// Vibers with skills that are looked at.
+const MAX_VIBERS: usize = 500;
+/// Vibers whose reports are in memory at once.
+const VIBERS_AT_ONCE: u64 = 20;
 /// Orders without an answer that are looked at.
 const MAX_ORDERS: u64 = 2_000;
 /// Vibers beside each other in the matrix.
@@ -42,7 +46,7 @@ pub enum SkillStanding {
     Broken,
     /// Nobody accepted its files.
     Untrusted,
-    /// Nothing of the library is approved, or these files are not in it.
+    /// Nothing of the library is approved, these files are not in it, or the viber did not say what its files are.
     Other,
     /// An order waits for the viber.
     Queued,
@@ -82,10 +86,12 @@ impl SkillStanding {
 /// What one viber has of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillPlacement {
-    pub viber: ViberId,
-    pub viber_name: String,
+    pub viber: NamedViber,
     pub standing: SkillStanding,
     pub words: String,
+    /// Of its files there; empty if it has none, or did not say.
+    pub digest: String,
+    pub calls: u64,
 }
 
 /// A skill of the library: its newest version, and where it is.
@@ -98,18 +104,13 @@ pub struct LibraryRow {
     /// The version that is approved, when the newest one is not.
     pub in_use: Option<String>,
     pub placements: Vec<SkillPlacement>,
-    /// Vibers that are looked at.
+    /// Vibers of the team.
     pub vibers: usize,
-    pub calls: u64,
 }
 
 impl LibraryRow {
-    pub fn has_drift(&self) -> bool {
-        self.placements.iter().any(|place| place.standing.is_drift())
-    }
-
-    pub fn version(&self) -> &str {
-        self.skill.version.as_deref().unwrap_or("—")
+    pub fn version(&self) -> String {
+        self.skill.version.as_deref().map_or_else(|| "—".to_owned(), marked)
     }
 
     /// The beginning of what it says of itself.
@@ -128,6 +129,10 @@ impl LibraryRow {
         self.placements.iter().filter(|place| place.standing != SkillStanding::Queued).count()
     }
 
+    pub fn calls(&self) -> u64 {
+        self.placements.iter().fold(0, |sum, place| sum.saturating_add(place.calls))
+    }
+
     /// `1 behind, 1 queued`.
     pub fn standings(&self) -> String {
         let mut counts: BTreeMap<SkillStanding, usize> = BTreeMap::new();
@@ -137,119 +142,160 @@ impl LibraryRow {
     }
 }
 
-/// A library, and the vibers that have something of it.
+/// What a library has, and what of it is ordered.
+#[derive(Default)]
 pub struct SkillPlaces {
-    /// The newest first.
-    pub versions: Vec<LibrarySkill>,
-    pub vibers: Vec<Viber>,
-    pub orders: Vec<SkillOrder>,
+    /// By their names; of each the newest first.
+    pub versions: BTreeMap<String, Vec<SkillVersion>>,
+    /// The newest installation of each skill for each viber, if it waits for an answer.
+    queued: BTreeMap<(String, ViberId), QueuedInstall>,
+}
+
+/// What vibers have of a library.
+#[derive(Debug, Default)]
+pub struct FoundPlaces {
+    /// By the names of the skills that were asked for.
+    pub placements: BTreeMap<String, Vec<SkillPlacement>>,
+    /// Skills of the library that are behind, or were changed, on some viber.
+    pub drifting: BTreeSet<String>,
     /// There are more vibers.
     pub is_cut: bool,
 }
 
 impl SkillPlaces {
-    pub async fn load(board: &Board, team: &TeamId) -> Result<Self> {
-        let mut tx = board.db.reader_of(team).await?;
-        let versions = db::skills::list(&mut tx, None, MAX_VERSIONS).await?;
-        let mut vibers = db::vibers::list(&mut tx, None, MAX_VIBERS + 1).await?;
-        let orders = db::skill_orders::queued(&mut tx, MAX_ORDERS).await?;
-        let is_cut = vibers.len() as u64 > MAX_VIBERS;
-        vibers.truncate(MAX_VIBERS as usize);
-        Ok(Self { versions, vibers, orders, is_cut })
+    /// Of the skill of this name, or of all of them.
+    pub async fn load(tx: &mut TeamTx<'_>, name: Option<&str>) -> Result<Self, DbError> {
+        let mut places = Self::default();
+        for version in db::skills::versions(tx, name, MAX_VERSIONS).await? {
+            places.versions.entry(version.name.clone()).or_default().push(version);
+        }
+        for order in db::skill_orders::queued_installs(tx, name, MAX_ORDERS).await? {
+            places.queued.entry((order.name.clone(), order.viber.id.clone())).or_insert(order);
+        }
+        Ok(places)
     }
 
-    pub fn names(&self) -> BTreeMap<ViberId, String> {
-        self.vibers.iter().map(|viber| (viber.id.clone(), viber.name.clone())).collect()
+    /// The newest version of each skill, the newest first.
+    pub fn newest(&self) -> Vec<&SkillVersion> {
+        let mut newest: Vec<_> = self.versions.values().filter_map(|versions| versions.first()).collect();
+        newest.sort_by(|a, b| b.id.cmp(&a.id));
+        newest
     }
 
-    /// The skills, those with the newest versions first.
-    pub fn rows(&self, slug: &str) -> Vec<LibraryRow> {
-        let mut by_name: BTreeMap<&str, Vec<&LibrarySkill>> = BTreeMap::new();
-        self.versions.iter().for_each(|skill| by_name.entry(&skill.name).or_default().push(skill));
-        let mut on: BTreeMap<&str, Vec<(&Viber, Option<&SkillInfo>)>> = BTreeMap::new();
-        for viber in &self.vibers {
-            for info in viber.skills.iter().filter(|info| info.state != SkillState::Shadowed) {
-                on.entry(&info.name).or_default().push((viber, Some(info)));
+    /// What vibers have of the skills with these names.
+    pub async fn find(&self, tx: &mut TeamTx<'_>, names: &BTreeSet<String>) -> Result<FoundPlaces, DbError> {
+        let (mut found, mut looked, mut last) = (FoundPlaces::default(), 0, None);
+        loop {
+            let holders = db::vibers::skill_holders(tx, last.as_ref(), VIBERS_AT_ONCE).await?;
+            let is_last = (holders.len() as u64) < VIBERS_AT_ONCE;
+            for holder in holders {
+                found.is_cut = looked == MAX_VIBERS;
+                if found.is_cut {
+                    break;
+                }
+                looked += 1;
+                last = Some(holder.viber.id.clone());
+                self.look(holder, names, &mut found);
+            }
+            if is_last || found.is_cut {
+                break;
             }
         }
-        for order in self.orders.iter().filter(|order| order.op == SkillOp::Install) {
-            let there = on.entry(&order.name).or_default();
-            if !there.iter().any(|(viber, _)| viber.id == order.viber_id)
-                && let Some(viber) = self.vibers.iter().find(|viber| viber.id == order.viber_id)
-            {
-                there.push((viber, None));
+        for ((name, viber), order) in self.queued.iter().filter(|((name, _), _)| names.contains(name)) {
+            let there = found.placements.entry(name.clone()).or_default();
+            if there.iter().all(|place| place.viber.id != *viber) {
+                let (standing, words) = (SkillStanding::Queued, queued_words(order));
+                let viber = order.viber.clone();
+                there.push(SkillPlacement { viber, standing, words, digest: String::new(), calls: 0 });
             }
         }
-        let names = self.names();
-        let row = |(name, versions): (&str, Vec<&LibrarySkill>)| {
-            let there = on.get(name).map(Vec::as_slice).unwrap_or_default();
-            let newest = *versions.first()?;
-            let approved = versions.iter().find(|skill| skill.review.state == SkillReviewState::Approved);
-            let placement = |(viber, info): &(&Viber, Option<&SkillInfo>)| self.placement(&versions, viber, *info);
-            Some(LibraryRow {
-                href: urls::skill(slug, &newest.id),
-                badge: words::review_badge(newest.review.state),
-                origin: words::origin(newest, &names),
-                in_use: approved.filter(|skill| skill.id != newest.id).map(|skill| version(skill)),
-                placements: there.iter().filter_map(placement).collect(),
-                vibers: self.vibers.len(),
-                calls: there.iter().filter_map(|(_, info)| info.map(|info| info.calls)).sum(),
-                skill: newest.clone(),
-            })
-        };
-        let mut rows: Vec<LibraryRow> = by_name.into_iter().filter_map(row).collect();
-        rows.sort_by(|a, b| b.skill.id.cmp(&a.skill.id));
-        rows
+        Ok(found)
     }
 
-    /// What a viber has of the skill with these versions, the newest first.
-    pub fn placement(
-        &self,
-        versions: &[&LibrarySkill],
-        viber: &Viber,
-        info: Option<&SkillInfo>,
-    ) -> Option<SkillPlacement> {
-        let name = versions.first().map(|skill| skill.name.as_str())?;
-        let is_install = |order: &&SkillOrder| order.op == SkillOp::Install && order.name == name;
-        let queued = self.orders.iter().filter(|order| order.viber_id == viber.id).find(is_install);
-        let (standing, words) = match (queued, info) {
-            (Some(order), _) => {
-                let version = words::version(order.version.as_deref(), order.digest.as_deref().unwrap_or(""));
-                (SkillStanding::Queued, format!("{version}, queued"))
+    /// Takes in what one viber has.
+    fn look(&self, holder: SkillHolder, names: &BTreeSet<String>, found: &mut FoundPlaces) {
+        let SkillHolder { viber, mut skills } = holder;
+        skills.retain(|skill| skill.state != SkillState::Shadowed && self.versions.contains_key(&skill.name));
+        // Of several with one name the one that the library put there, else the one that goes first.
+        skills.sort_by_key(|skill| !skill.is_installed());
+        let mut seen = BTreeSet::new();
+        for skill in &skills {
+            let Some(versions) = self.versions.get(&skill.name).filter(|_| seen.insert(skill.name.as_str())) else {
+                continue;
+            };
+            let queued = match self.queued.is_empty() {
+                true => None,
+                false => self.queued.get(&(skill.name.clone(), viber.id.clone())),
+            };
+            let standing = if queued.is_some() { SkillStanding::Queued } else { standing(versions, skill) };
+            if standing.is_drift() && !found.drifting.contains(&skill.name) {
+                found.drifting.insert(skill.name.clone());
             }
-            (None, Some(info)) => standing(versions, info),
-            (None, None) => return None,
-        };
-        Some(SkillPlacement { viber: viber.id.clone(), viber_name: viber.name.clone(), standing, words })
+            if names.contains(&skill.name) {
+                let placement = SkillPlacement {
+                    viber: viber.clone(),
+                    standing,
+                    words: queued.map_or_else(|| words_of(versions, skill), queued_words),
+                    digest: skill.digest.clone(),
+                    calls: skill.calls,
+                };
+                found.placements.entry(skill.name.clone()).or_default().push(placement);
+            }
+        }
     }
 }
 
-fn version(skill: &LibrarySkill) -> String {
-    words::version(skill.version.as_deref(), &skill.digest)
+fn queued_words(order: &QueuedInstall) -> String {
+    let version = words::version(order.version.as_deref(), order.digest.as_deref().unwrap_or(""));
+    format!("{version}, queued")
 }
 
-/// How a viber's files stand to these versions.
-pub fn standing(versions: &[&LibrarySkill], info: &SkillInfo) -> (SkillStanding, String) {
-    let known = versions.iter().find(|skill| skill.digest == info.digest);
-    let approved = versions.iter().find(|skill| skill.review.state == SkillReviewState::Approved);
-    let words =
-        known.map_or_else(|| words::version(info.source.version.as_deref(), &info.digest), |skill| version(skill));
-    let is_current = approved.is_some_and(|skill| skill.digest == info.digest);
-    let is_installed = matches!(info.source.kind.as_str(), "library" | "clawhub");
-    match info.state {
-        SkillState::Modified => (SkillStanding::Modified, "modified".to_owned()),
-        SkillState::Untrusted => (SkillStanding::Untrusted, "not accepted".to_owned()),
-        SkillState::Error => (SkillStanding::Broken, "broken".to_owned()),
-        _ if approved.is_some() && !is_current && (known.is_some() || is_installed) => {
-            (SkillStanding::Behind, format!("{words}, behind"))
+/// The newest version that may be installed.
+pub fn approved(versions: &[SkillVersion]) -> Option<&SkillVersion> {
+    versions.iter().find(|version| version.state == SkillReviewState::Approved)
+}
+
+/// The version with the files that a viber has.
+pub fn known<'v>(versions: &'v [SkillVersion], digest: &str) -> Option<&'v SkillVersion> {
+    versions.iter().find(|version| version.digest == digest)
+}
+
+/// How a viber's files stand to these versions, of which the newest comes first.
+pub fn standing(versions: &[SkillVersion], held: &HeldSkill) -> SkillStanding {
+    let approved = approved(versions);
+    let is_current = approved.is_some_and(|version| version.digest == held.digest);
+    let is_of_library = known(versions, &held.digest).is_some() || held.is_installed();
+    let is_behind = approved.is_some() && !is_current && is_of_library && !held.digest.is_empty();
+    match held.state {
+        SkillState::Modified => SkillStanding::Modified,
+        SkillState::Untrusted => SkillStanding::Untrusted,
+        SkillState::Error => SkillStanding::Broken,
+        _ if is_behind => SkillStanding::Behind,
+        SkillState::NeedsSetup => SkillStanding::NeedsSetup,
+        _ if is_current => SkillStanding::Current,
+        _ => SkillStanding::Other,
+    }
+}
+
+/// What a cell says of it.
+fn words_of(versions: &[SkillVersion], held: &HeldSkill) -> String {
+    let known = known(versions, &held.digest);
+    let version = match known {
+        Some(version) => words::version(version.version.as_deref(), &version.digest),
+        None => words::version(held.source.version.as_deref(), &held.digest),
+    };
+    match standing(versions, held) {
+        SkillStanding::Modified => "modified".to_owned(),
+        SkillStanding::Untrusted => "not accepted".to_owned(),
+        SkillStanding::Broken => "broken".to_owned(),
+        SkillStanding::Behind => format!("{version}, behind"),
+        SkillStanding::NeedsSetup => {
+            let missing = held.checks.iter().find(|check| !check.ok).map_or("setup", |check| check.label.as_str());
+            format!("needs {}", marked(protocol::text::head(missing, MAX_LABEL_BYTES)))
         }
-        SkillState::NeedsSetup => {
-            let missing = info.checks.iter().find(|check| !check.ok).map_or("setup", |check| check.label.as_str());
-            (SkillStanding::NeedsSetup, format!("needs {}", marked(protocol::text::head(missing, MAX_LABEL_BYTES))))
-        }
-        _ if is_current => (SkillStanding::Current, words),
-        _ if known.is_none() => (SkillStanding::Other, format!("{words}, its own")),
-        _ => (SkillStanding::Other, words),
+        SkillStanding::Other if version.is_empty() => "there".to_owned(),
+        SkillStanding::Other if known.is_none() && !held.is_installed() => format!("{version}, its own"),
+        SkillStanding::Current | SkillStanding::Other | SkillStanding::Queued => version,
     }
 }
 
@@ -278,28 +324,23 @@ pub struct MatrixRow {
 
 impl PlaceMatrix {
     /// `None` when none of them is anywhere.
-    pub fn of(slug: &str, rows: &[LibraryRow], places: &SkillPlaces) -> Option<Self> {
+    pub fn of(slug: &str, rows: &[LibraryRow], is_cut: bool) -> Option<Self> {
         let somewhere: Vec<&LibraryRow> = rows.iter().filter(|row| !row.placements.is_empty()).collect();
-        let has =
-            |viber: &&Viber| somewhere.iter().any(|row| row.placements.iter().any(|place| place.viber == viber.id));
-        let with: Vec<&Viber> = places.vibers.iter().filter(has).collect();
-        let columns = with.get(..MAX_COLUMNS.min(with.len())).unwrap_or_default();
+        let places = somewhere.iter().flat_map(|row| &row.placements);
+        let with: BTreeMap<&ViberId, &NamedViber> = places.map(|place| (&place.viber.id, &place.viber)).collect();
+        let columns: Vec<&NamedViber> = with.values().copied().take(MAX_COLUMNS).collect();
         let lines = MAX_CELLS.checked_div(columns.len())?.max(1);
-        let line = |row: &&LibraryRow| MatrixRow {
-            name: row.skill.name.clone(),
-            href: row.href.clone(),
-            cells: columns
-                .iter()
-                .map(|viber| row.placements.iter().find(|place| place.viber == viber.id).cloned())
-                .collect(),
+        let line = |row: &&LibraryRow| {
+            let of = |viber: &&NamedViber| row.placements.iter().find(|place| place.viber.id == viber.id).cloned();
+            MatrixRow { name: row.skill.name.clone(), href: row.href.clone(), cells: columns.iter().map(of).collect() }
         };
-        let away = columns.iter().filter(|viber| viber.contact.state != ContactState::Connected);
+        let away = columns.iter().filter(|viber| !viber.is_connected);
         Some(Self {
             vibers: columns.iter().map(|viber| (viber.name.clone(), urls::viber_skills(slug, &viber.id))).collect(),
             rows: somewhere.iter().take(lines).map(line).collect(),
             more_vibers: with.len() - columns.len(),
             more_skills: somewhere.len().saturating_sub(lines),
-            is_cut: places.is_cut,
+            is_cut,
             oldest: away.filter_map(|viber| viber.seen_at).min(),
         })
     }
@@ -310,47 +351,73 @@ mod tests {
     use protocol::{SkillCheck, SkillId, SkillSource};
 
     use super::*;
-    use crate::domain::{SkillOrigin, SkillReview};
 
-    fn library(digest: &str, version: &str, state: SkillReviewState) -> LibrarySkill {
-        LibrarySkill {
-            id: SkillId::new(1),
-            name: "notes".to_owned(),
-            description: String::new(),
-            version: Some(version.to_owned()),
-            origin: SkillOrigin::Upload,
-            reference: None,
-            digest: digest.to_owned(),
-            archive: String::new(),
-            size: 1,
-            findings: 0,
-            review: SkillReview { state, by: None, reviewer: None, at: None, note: String::new() },
-            added_by: String::new(),
-            adder: String::new(),
-            added_at: Instant(0),
-        }
+    fn version(digest: &str, version: &str, state: SkillReviewState) -> SkillVersion {
+        let (id, name) = (SkillId::new(1), "notes".to_owned());
+        SkillVersion { id, name, version: Some(version.to_owned()), digest: digest.to_owned(), state }
+    }
+
+    /// Version 3 waits for a review, 2 is the newest approved one, and 1 was.
+    fn versions() -> Vec<SkillVersion> {
+        vec![
+            version("cc", "3", SkillReviewState::Unreviewed),
+            version("bb", "2", SkillReviewState::Approved),
+            version("aa", "1", SkillReviewState::Approved),
+        ]
+    }
+
+    fn held(digest: &str, state: SkillState) -> HeldSkill {
+        HeldSkill { name: "notes".to_owned(), digest: digest.to_owned(), state, ..HeldSkill::default() }
+    }
+
+    fn of_library(held: HeldSkill, version: &str) -> HeldSkill {
+        let source = SkillSource { kind: "library".to_owned(), reference: None, version: Some(version.to_owned()) };
+        HeldSkill { source, ..held }
+    }
+
+    fn on(versions: &[SkillVersion], held: &HeldSkill) -> (SkillStanding, String) {
+        (standing(versions, held), words_of(versions, held))
     }
 
     #[test]
     fn what_a_viber_has_is_compared_with_the_newest_approved_version() {
-        let newest = library("cc", "3", SkillReviewState::Unreviewed);
-        let approved = library("bb", "2", SkillReviewState::Approved);
-        let old = library("aa", "1", SkillReviewState::Approved);
-        let versions = [&newest, &approved, &old];
-        let info = |digest: &str, state| SkillInfo { digest: digest.to_owned(), state, ..SkillInfo::default() };
-        let on = |digest, state| standing(&versions, &info(digest, state));
-        assert_eq!(on("bb", SkillState::Ready), (SkillStanding::Current, "2".to_owned()));
-        assert_eq!(on("aa", SkillState::Ready), (SkillStanding::Behind, "1, behind".to_owned()));
-        assert_eq!(on("aa", SkillState::NeedsSetup).0, SkillStanding::Behind);
-        assert_eq!(on("dd", SkillState::Modified), (SkillStanding::Modified, "modified".to_owned()));
-        assert_eq!(on("dddd1111", SkillState::Ready), (SkillStanding::Other, "dddd 1111, its own".to_owned()));
-        let gone = SkillSource { kind: "library".to_owned(), reference: None, version: Some("0".to_owned()) };
-        let gone = SkillInfo { source: gone, ..info("00", SkillState::Ready) };
-        assert_eq!(standing(&versions, &gone), (SkillStanding::Behind, "0, behind".to_owned()));
+        let versions = versions();
+        let of = |digest: &str, state| on(&versions, &held(digest, state));
+        assert_eq!(of("bb", SkillState::Ready), (SkillStanding::Current, "2".to_owned()));
+        assert_eq!(of("aa", SkillState::Ready), (SkillStanding::Behind, "1, behind".to_owned()));
+        assert_eq!(of("aa", SkillState::NeedsSetup).0, SkillStanding::Behind);
+        assert_eq!(of("dd", SkillState::Modified), (SkillStanding::Modified, "modified".to_owned()));
+        assert_eq!(of("dddd1111", SkillState::Ready), (SkillStanding::Other, "dddd 1111, its own".to_owned()));
+        let gone = of_library(held("00", SkillState::Ready), "0");
+        assert_eq!(on(&versions, &gone), (SkillStanding::Behind, "0, behind".to_owned()));
         let check = |label: &str, ok| SkillCheck { label: label.to_owned(), ok, ..SkillCheck::default() };
-        let lacking =
-            SkillInfo { checks: vec![check("git", true), check("gh", false)], ..info("bb", SkillState::NeedsSetup) };
-        assert_eq!(standing(&versions, &lacking), (SkillStanding::NeedsSetup, "needs gh".to_owned()));
-        assert_eq!(standing(&[&newest], &info("cc", SkillState::Ready)), (SkillStanding::Other, "3".to_owned()));
+        let checks = vec![check("git", true), check("gh", false)];
+        let lacking = HeldSkill { checks, ..held("bb", SkillState::NeedsSetup) };
+        assert_eq!(on(&versions, &lacking), (SkillStanding::NeedsSetup, "needs gh".to_owned()));
+        assert_eq!(on(&versions[..1], &held("cc", SkillState::Ready)), (SkillStanding::Other, "3".to_owned()));
+    }
+
+    #[test]
+    fn files_that_a_viber_did_not_tell_are_not_called_behind() {
+        let versions = versions();
+        let untold = of_library(held("", SkillState::Ready), "2");
+        assert_eq!(on(&versions, &untold), (SkillStanding::Other, "2".to_owned()));
+        assert_eq!(on(&versions, &held("", SkillState::Ready)), (SkillStanding::Other, "there".to_owned()));
+    }
+
+    #[test]
+    fn of_several_skills_of_one_name_the_installed_one_counts() {
+        let mut places = SkillPlaces::default();
+        places.versions.insert("notes".to_owned(), versions());
+        let viber = NamedViber { id: ViberId::new(1), name: "lab".to_owned(), is_connected: true, seen_at: None };
+        let own = HeldSkill { calls: 1, ..held("dddd1111", SkillState::Ready) };
+        let shadowed = held("aa", SkillState::Shadowed);
+        let other = HeldSkill { name: "other".to_owned(), ..held("aa", SkillState::Ready) };
+        let skills = vec![own, shadowed, of_library(held("aa", SkillState::Ready), "1"), other];
+        let mut found = FoundPlaces::default();
+        places.look(SkillHolder { viber, skills }, &["notes".to_owned()].into(), &mut found);
+        let there: Vec<_> = found.placements["notes"].iter().map(|place| (place.standing, &*place.words)).collect();
+        assert_eq!(there, [(SkillStanding::Behind, "1, behind")]);
+        assert_eq!(found.drifting, ["notes".to_owned()].into());
     }
 }

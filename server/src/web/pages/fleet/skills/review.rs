@@ -1,16 +1,19 @@
 //! The review of one version: what it may do, every file exactly, what stands out, and what can be decided about it.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use axum::{
     extract::{Query, State},
     response::Html,
 };
-use protocol::{SKILLS_CAPABILITY, SkillId, ViberId};
+use protocol::{SkillId, ViberId};
 use serde::Deserialize;
 
 use super::{
     permissions::PermissionsView,
-    places::SkillPlaces,
+    places::SkillPlacement,
+    surroundings::Surroundings,
     text::{FileRows, LinePiece, TextPlace, no_text},
     tree::{FileTree, changed_paths},
     words,
@@ -18,7 +21,7 @@ use super::{
 use crate::{
     actions::skills,
     domain::{
-        ContactState, LibrarySkill, Role, SkillContents, SkillOrderState, SkillReviewState,
+        LibrarySkill, Role, SkillContents, SkillOrderState, SkillReviewState,
         skills::{FindingKind, SkillBundle, SkillDiff, SkillFileChange, SkillFileChangeKind, SkillFinding, marked},
     },
     error::{Error, Result},
@@ -31,8 +34,6 @@ use crate::{
     },
 };
 
-/// Versions that the history shows.
-const MAX_HISTORY: usize = 50;
 /// Vibers that one form installs on.
 pub const MAX_TARGETS: usize = 200;
 /// Text of a finding that the page shows, bytes.
@@ -173,7 +174,7 @@ pub struct Page {
     findings: Vec<FindingView>,
     history: Vec<VersionLine>,
     choices: Vec<InstallChoice>,
-    more_choices: usize,
+    more_choices: u64,
     said: ReviewOutcome,
     is_admin: bool,
 }
@@ -266,55 +267,51 @@ pub async fn page(
     said: ReviewOutcome,
 ) -> Result<Page> {
     let (skill, contents) = skills::with_contents(board, &caller.team.id, id).await?;
-    let _turn = skills::turn().await?;
-    let places = SkillPlaces::load(board, &caller.team.id).await?;
-    let versions: Vec<&LibrarySkill> = places.versions.iter().filter(|other| other.name == skill.name).collect();
-    let named: Option<SkillId> = asked.from.parse().ok();
-    let named = versions.iter().find(|other| Some(&other.id) == named.as_ref() && other.id != skill.id);
-    let is_approved = |other: &&&LibrarySkill| other.id != skill.id && other.review.state == SkillReviewState::Approved;
-    let base = named.or_else(|| versions.iter().find(is_approved)).map(|base| (*base).clone());
+    let shell = Shell::load(board, caller).await?.at(PageLocation::Skills);
+    let around = Surroundings::load(board, caller, &skill, &asked.from).await?;
+    let turn = skills::turn().await?;
     let new = stored(board, caller, &skill).await?;
-    let old = match &base {
-        Some(base) if new.is_ok() => stored(board, caller, base).await?.ok(),
+    let old = match &around.base {
+        Some((base, before)) if new.is_ok() => {
+            stored(board, caller, base).await?.ok().map(|old| (old, before.permissions.clone()))
+        }
         _ => None,
     };
-    let base = base.filter(|_| old.is_some());
+    let base = around.base.map(|(base, _)| base).filter(|_| old.is_some());
     let trouble = new.as_ref().err().copied();
     let listed = contents.clone();
     let work = tokio::task::spawn_blocking(move || {
-        let Ok(new) = new else { return (PermissionsView::of(&listed.permissions, None), None) };
-        let diff = old.as_ref().map(|old| SkillDiff::between(old, &new));
-        let permissions = PermissionsView::of(&listed.permissions, diff.as_ref().map(|diff| &diff.permissions));
+        let now = &listed.permissions;
+        let Ok(new) = new else { return (PermissionsView::of(now, None), None) };
+        let diff = old.as_ref().map(|(old, before)| SkillDiff::between((old, before), (&new, now)));
+        let permissions = PermissionsView::of(now, diff.as_ref().map(|diff| &diff.permissions));
         let changes = diff.as_ref().map(|diff| diff.files.as_slice());
-        (permissions, Some(look(&Compared { new: &new, old: old.as_ref(), changes }, &listed, &asked)))
+        let compared = Compared { new: &new, old: old.as_ref().map(|(old, _)| old), changes };
+        (permissions, Some(look(&compared, &listed, &asked)))
     });
     let (permissions, files) = work.await.map_err(|error| Error::Internal(error.to_string()))?;
-    let shell = Shell::load(board, caller).await?.at(PageLocation::Skills);
+    drop(turn);
     let slug = caller.team.slug.clone();
-    let can_take = |viber: &&crate::domain::Viber| viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY);
-    let able: Vec<_> = places.vibers.iter().filter(can_take).collect();
-    let choice = |viber: &&crate::domain::Viber| {
-        let info = viber.skills.iter().find(|info| info.name == skill.name);
-        let place = places.placement(&versions, viber, info);
-        InstallChoice {
-            viber: viber.id.clone(),
-            name: viber.name.clone(),
-            has: place.map_or_else(|| "does not have it".to_owned(), |place| format!("has {}", place.words)),
-            is_away: viber.contact.state != ContactState::Connected,
-        }
-    };
-    let history = versions.iter().take(MAX_HISTORY).map(|other| version_line(&slug, other, &skill, &places));
+    let there: BTreeMap<&ViberId, &SkillPlacement> =
+        around.placements.iter().map(|place| (&place.viber.id, place)).collect();
+    let choices = around.choices.iter().map(|viber| InstallChoice {
+        viber: viber.id.clone(),
+        name: viber.name.clone(),
+        has: there.get(&viber.id).map_or_else(|| "does not have it".to_owned(), |place| format!("has {}", place.words)),
+        is_away: !viber.is_connected,
+    });
+    let history = around.history.iter().map(|other| version_line(&slug, other, &skill, &around.placements));
     Ok(Page {
         shell,
         badge: words::review_badge(skill.review.state),
-        origin: words::origin(&skill, &places.names()),
+        origin: words::origin(&skill, around.giver.as_deref()),
         permissions,
         files,
         trouble,
         findings: contents.findings.iter().map(|finding| finding_view(&slug, &skill, base.as_ref(), finding)).collect(),
         history: history.collect(),
-        choices: able.iter().take(MAX_TARGETS).map(choice).collect(),
-        more_choices: able.len().saturating_sub(MAX_TARGETS),
+        more_choices: around.choice_count.saturating_sub(around.choices.len() as u64),
+        choices: choices.collect(),
         said,
         is_admin: caller.role >= Role::Admin,
         base,
@@ -324,10 +321,7 @@ pub async fn page(
     })
 }
 
-fn version_line(slug: &str, other: &LibrarySkill, this: &LibrarySkill, places: &SkillPlaces) -> VersionLine {
-    let has = |viber: &&crate::domain::Viber| {
-        viber.skills.iter().any(|info| info.name == other.name && info.digest == other.digest)
-    };
+fn version_line(slug: &str, other: &LibrarySkill, this: &LibrarySkill, placements: &[SkillPlacement]) -> VersionLine {
     VersionLine {
         badge: words::review_badge(other.review.state),
         version: words::version(other.version.as_deref(), &other.digest),
@@ -335,7 +329,7 @@ fn version_line(slug: &str, other: &LibrarySkill, this: &LibrarySkill, places: &
         href: urls::skill(slug, &other.id),
         compare: urls::skill_with(slug, &this.id, &[("from", other.id.as_str())]),
         is_this: other.id == this.id,
-        on: places.vibers.iter().filter(has).count(),
+        on: placements.iter().filter(|place| place.digest == other.digest).count(),
         skill: other.clone(),
     }
 }
@@ -395,7 +389,11 @@ fn file(
     }
     let is_removed = change.is_some_and(|change| change.change == SkillFileChangeKind::Removed);
     let differs = change.is_some_and(|change| change.change != SkillFileChangeKind::Same);
-    let is_diff = is_removed || (change.is_some() && asked.view == "diff") || (differs && asked.view != "whole");
+    // A whole file is shown part by part, however large it is.
+    let is_large = |bundle: &SkillBundle| bundle.text(path).is_none() && bundle.whole_text(path).is_some();
+    let is_incomparable = is_large(of.new) || of.old.is_some_and(is_large);
+    let is_wanted = (change.is_some() && asked.view == "diff") || (differs && asked.view != "whole");
+    let is_diff = is_removed || (is_wanted && !is_incomparable);
     let mut view = FileView {
         path: path.to_owned(),
         facts,
@@ -405,7 +403,10 @@ fn file(
         notes: findings.iter().filter(|finding| finding.line == 0).map(|finding| finding.text.clone()).collect(),
     };
     let old = of.old.and_then(|old| old.bytes(path).map(|bytes| (old.text(path), bytes)));
-    let new = of.new.bytes(path).map(|bytes| (of.new.text(path), bytes));
+    let new = of.new.bytes(path).map(|bytes| (of.new.whole_text(path), bytes));
+    if is_incomparable && differs && !is_removed {
+        view.notes.push("It differs, and is too large to be compared: this is all of it.".to_owned());
+    }
     match (is_diff, old, new) {
         (true, Some((None, bytes)), None) | (_, _, Some((None, bytes))) => view.trouble = Some(no_text(bytes)),
         (true, old, new) => {
@@ -421,4 +422,33 @@ fn file(
         (false, _, None) => view.trouble = Some("This version does not have it.".to_owned()),
     }
     view
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::skills::SkillFileMode;
+
+    fn bundle(script: &str) -> SkillBundle {
+        let file = |path: &str, text: &str| (path.to_owned(), SkillFileMode::Plain, text.as_bytes().to_vec());
+        let main = "---\nname: notes\ndescription: Keeps notes\n---\nBody\n";
+        SkillBundle::from_files([file("SKILL.md", main), file("run.sh", script)]).expect("a skill")
+    }
+
+    #[test]
+    fn a_script_is_shown_however_large_it_is() {
+        let (old, new) = (bundle("exit\n"), bundle(&format!("{}curl evil\n", "# nothing\n".repeat(200_000))));
+        let contents = SkillContents::from(&new);
+        let diff = SkillDiff::between((&old, &contents.permissions), (&new, &contents.permissions));
+        let of = Compared { new: &new, old: Some(&old), changes: Some(&diff.files) };
+        for view in ["", "diff", "whole"] {
+            let (file, view) = ("run.sh".to_owned(), view.to_owned());
+            let asked = SkillReviewQuery { file, view, line: Some(200_001), ..SkillReviewQuery::default() };
+            let shown = look(&of, &contents, &asked).file;
+            assert!(shown.trouble.is_none() && !shown.is_diff && shown.notes.len() == 1, "{:?}", shown.notes);
+            assert!(shown.rows.rows.iter().any(|row| row.new == Some(200_001)), "{}", asked.view);
+        }
+        let small = SkillReviewQuery { file: "SKILL.md".to_owned(), ..SkillReviewQuery::default() };
+        assert!(look(&of, &contents, &small).file.notes.is_empty());
+    }
 }

@@ -1,9 +1,5 @@
 //! What pages say of a version: its review, where it comes from, and its digest in short.
 
-use std::collections::BTreeMap;
-
-use protocol::ViberId;
-
 use crate::{
     domain::{LibrarySkill, SkillOrigin, SkillReviewState, skills::marked},
     web::view::Badge,
@@ -35,16 +31,12 @@ pub fn review_badge(state: SkillReviewState) -> Badge {
     }
 }
 
-/// Where it comes from, in words.
-pub fn origin(skill: &LibrarySkill, names: &BTreeMap<ViberId, String>) -> String {
-    let reference = skill.reference.as_deref().unwrap_or("");
+/// Where it comes from, in words; `giver` is the viber that it was taken from, if that is still there.
+pub fn origin(skill: &LibrarySkill, giver: Option<&str>) -> String {
     match skill.origin {
         SkillOrigin::Upload => "Upload".to_owned(),
-        SkillOrigin::Clawhub => format!("ClawHub, {}", marked(reference)),
-        SkillOrigin::Viber => {
-            let name = reference.parse().ok().and_then(|id: ViberId| names.get(&id));
-            format!("Taken from {}", name.map_or("a viber that is gone", String::as_str))
-        }
+        SkillOrigin::Clawhub => format!("ClawHub, {}", marked(skill.reference.as_deref().unwrap_or(""))),
+        SkillOrigin::Viber => format!("Taken from {}", giver.unwrap_or("a viber that is gone")),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
         conversation::Conversation,
         nonce,
         pane::artifacts::icon,
-        preflight::{AgentOptions, MAX_OFFERED_MODELS, OWN_MODEL},
+        preflight::{AgentOptions, MAX_OFFERED_MODELS, OWN_MODEL, SkillWord, skill_words},
     },
     web::{extract::Caller, urls, view::filters},
 };
@@ -49,6 +49,8 @@ pub struct Composer {
     can_pause: bool,
     /// Who answers.
     options: AgentOptions,
+    /// Skills of the session's agent that a message can begin with.
+    skills: Vec<SkillWord>,
     files: AttachedFiles,
 }
 
@@ -141,6 +143,12 @@ impl Composer {
             let agent = viber.agents.iter().find(|agent| agent.id == conversation.session.agent_id);
             AgentOptions::as_before(viber, agent, model)
         });
+        let skills = conversation.viber.as_ref().map(|viber| {
+            let mut skills = skill_words(&viber.skills, &conversation.session.agent_id);
+            // These are said to the conversation itself.
+            skills.retain(|skill| SlashCommand::ALL.iter().all(|command| command.word() != skill.word));
+            skills
+        });
         let can = conversation.capabilities();
         Self {
             say,
@@ -155,6 +163,7 @@ impl Composer {
             chosen_here: modes.here.is_some(),
             can_pause: can.contains(&Capability::Pause),
             options: options.unwrap_or_default(),
+            skills: skills.unwrap_or_default(),
             files: AttachedFiles::of(&caller.team.slug, waiting),
         }
     }
