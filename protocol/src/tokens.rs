@@ -4,8 +4,15 @@
 //! estimate splits in the same way and adds up what a run of a class and a length costs on average: the numbers are means
 //! over prose, code, data and logs, counted with OpenAI's `o200k_base`. It makes one pass and needs no vocabulary.
 
-/// Tokens that the line takes which says how much was left out, at most.
+use std::ops::Range;
+
+/// The line that says how much was left out: what stands before the number, and after it.
+const MARK_START: &str = "\n[truncated, ";
+const MARK_END: &str = " tokens omitted]\n";
+/// Tokens that this line takes, at most.
 const MARK_TOKENS: u64 = 14;
+/// The most that it says.
+const MAX_OMITTED_TOKENS: u64 = 999_999_999;
 /// Parts of a token in which runs are counted.
 const UNIT: u64 = 64;
 /// Directly adjacent runs of letters and digits after which they are no words any more: base64, hashes.
@@ -22,7 +29,8 @@ pub fn head(text: &str, max: u64) -> &str {
 }
 
 /// `text` when it is likely to cost at most `max` tokens, else its head and tail around a line that says how many were left
-/// out. The same bound leaves what was cut as it is.
+/// out. The same bound leaves what was cut as it is; a smaller one cuts it as if it had been whole, and says how many are
+/// missing of that.
 pub fn head_and_tail(text: &str, max: u64) -> String {
     let all = units(text);
     if rounded(all) <= max {
@@ -32,8 +40,31 @@ pub fn head_and_tail(text: &str, max: u64) -> String {
     let end = head_end(text, room / 2);
     let start = tail_start(text, all, room - room / 2).max(end);
     let (first, last) = (&text[..end], &text[start..]);
-    let omitted = rounded(all.saturating_sub(units(first)).saturating_sub(units(last)));
-    format!("{first}\n[truncated, {omitted} tokens omitted]\n{last}")
+    let kept = rounded(units(first)) + rounded(units(last));
+    let omitted = tokens_of_whole(text, end..start).unwrap_or(rounded(all)).saturating_sub(kept);
+    let omitted = omitted.min(MAX_OMITTED_TOKENS);
+    format!("{first}{MARK_START}{omitted}{MARK_END}{last}")
+}
+
+/// Tokens of what `text` was before it was cut, when the `middle` of it says that it was. Whole tokens are added up, so that
+/// each cut comes to the same.
+fn tokens_of_whole(text: &str, middle: Range<usize>) -> Option<u64> {
+    let (mut sum, mut from, mut at) = (0_u64, 0, middle.start);
+    while let Some(found) = text[at..middle.end].find(MARK_START) {
+        let (start, number) = (at + found, at + found + MARK_START.len());
+        let digits = text[number..middle.end].bytes().take_while(u8::is_ascii_digit).count();
+        let end = number + digits + MARK_END.len();
+        let is_mark = end <= middle.end && text[number + digits..].starts_with(MARK_END);
+        // Whoever put a longer number there, it was not counted.
+        match text[number..number + digits].parse::<u64>().ok().filter(|omitted| *omitted <= MAX_OMITTED_TOKENS) {
+            Some(omitted) if is_mark => {
+                sum = sum.saturating_add(rounded(units(&text[from..start]))).saturating_add(omitted);
+                (from, at) = (end, end);
+            }
+            _ => at = number,
+        }
+    }
+    (from > 0).then(|| sum.saturating_add(rounded(units(&text[from..]))))
 }
 
 /// Where the longest beginning of `text` ends that costs at most `room` units.

@@ -43,6 +43,39 @@ fn what_was_left_out_is_said() {
 }
 
 #[test]
+fn what_is_cut_again_says_how_much_of_the_whole_is_missing() {
+    for (name, sample, ..) in COUNTED {
+        let whole = sample.repeat(12);
+        let once = head_and_tail(&whole, 150);
+        assert!(once.contains(" tokens omitted]\n"), "{name}");
+        assert_eq!(head_and_tail(&head_and_tail(&whole, 600), 150), once, "{name}");
+        let thrice = head_and_tail(&head_and_tail(&head_and_tail(&whole, 1_500), 700), 150);
+        assert_eq!(thrice, once, "{name}");
+        assert_eq!(head_and_tail(&once, 150), once, "{name}: the same bound");
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_cut_counts_as_text() {
+    let text = |mark: &str| format!("{}{mark}{}", "before it\n".repeat(200), "after it\n".repeat(200));
+    let number = |text: &str| -> u64 {
+        let cut = head_and_tail(text, 60);
+        let (_, rest) = cut.split_once("\n[truncated, ").expect("it is cut");
+        rest.split_once(' ').and_then(|(number, _)| number.parse().ok()).expect("a number")
+    };
+    let plain = number(&text(""));
+    assert!(number(&text("\n[truncated, 5000 tokens omitted]\n")).abs_diff(plain + 5_000) <= 2);
+    let strange = [
+        "\n[truncated, many tokens omitted]\n",
+        "\n[truncated, 5000 tokens",
+        "\n[truncated, 9999999999999 tokens omitted]\n",
+    ];
+    for strange in strange {
+        assert!(number(&text(strange)) < plain + 40, "{strange}");
+    }
+}
+
+#[test]
 fn one_endless_run_is_cut_inside() {
     for run in ["a", "A", "7", " ", "\n", "=", "é", "д", "日", "→", "\u{1f600}"] {
         let text = run.repeat(60_000);

@@ -391,6 +391,7 @@ mod tests {
         assert_eq!(cut(&once, "c7", 200), once);
         let twice = cut(&once, "c7", 100);
         assert!(estimate(&twice) <= 100 && twice.matches("read_output").count() == 1, "{twice}");
+        assert_eq!(twice, cut(&text, "c7", 100), "it says how much of the whole is missing");
         assert!(estimate(&cut(&once, "c7", 16)) <= 16);
         assert_eq!((cut("short", "c7", 16), without_hint("no\n[x]")), ("short".to_owned(), "no\n[x]"));
     }
