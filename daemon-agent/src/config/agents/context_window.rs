@@ -1,5 +1,5 @@
 //! The context windows of models: what the agent's file says, else what the provider said, else what is known of well-known
-//! models, else what an error told.
+//! models, else what an error told. An error that told less than these is believed.
 
 pub mod known_models;
 
@@ -26,25 +26,23 @@ const CONTEXT_WINDOWS: &[(&str, u64)] = &[
 /// The window of `model`, `own` when the agent's file says it; a small one is assumed if nothing is known. Gateways' vendor
 /// prefixes are skipped. An error that told a smaller window is believed until the provider says something else.
 pub fn of(model: &str, own: Option<u64>, known: Option<&KnownModel>) -> ContextWindow {
-    if let Some(own) = own {
-        return ContextWindow { tokens: own, source: WindowSource::Configured, at: None };
-    }
     let name = model.rsplit('/').next().unwrap_or(model);
     let table = CONTEXT_WINDOWS.iter().find(|(start, _)| name.starts_with(start)).map(|(_, window)| *window);
     let said = known.and_then(|known| known.asked).and_then(|asked| Some((asked.tokens?, asked.at)));
     let said = said.filter(|(tokens, _)| is_plausible(*tokens));
     let learnt = known.and_then(|known| known.learnt).filter(|learnt| is_plausible(learnt.tokens));
-    let window = match (said, table) {
-        (Some((tokens, at)), _) => ContextWindow { tokens, source: WindowSource::Provider, at: Some(at) },
-        (None, Some(tokens)) => ContextWindow { tokens, source: WindowSource::Table, at: None },
-        (None, None) => {
+    let window = match (own, said, table) {
+        (Some(tokens), ..) => ContextWindow { tokens, source: WindowSource::Configured, at: None },
+        (None, Some((tokens, at)), _) => ContextWindow { tokens, source: WindowSource::Provider, at: Some(at) },
+        (None, None, Some(tokens)) => ContextWindow { tokens, source: WindowSource::Table, at: None },
+        (None, None, None) => {
             ContextWindow { tokens: DEFAULT_CONTEXT_WINDOW_TOKENS, source: WindowSource::Assumed, at: None }
         }
     };
     match learnt {
         Some(learnt)
             if window.source == WindowSource::Assumed
-                || (learnt.tokens < window.tokens && window.at.is_none_or(|said| said < learnt.at)) =>
+                || (learnt.tokens < window.tokens && said.is_none_or(|(_, at)| at < learnt.at)) =>
         {
             ContextWindow { tokens: learnt.tokens, source: WindowSource::Learnt, at: Some(learnt.at) }
         }
@@ -77,7 +75,11 @@ mod tests {
         };
         use WindowSource::{Assumed, Configured, Learnt, Provider, Table};
         for (model, own, said, learnt, expected) in [
-            ("a/m", Some(9_000), Some((8_000, 1)), Some((7_000, 2)), (9_000, Configured)),
+            ("a/m", Some(9_000), Some((8_000, 1)), None, (9_000, Configured)),
+            ("a/m", Some(9_000), None, Some((7_000, 2)), (7_000, Learnt)),
+            ("a/m", Some(9_000), Some((8_000, 1)), Some((7_000, 2)), (7_000, Learnt)),
+            ("a/m", Some(9_000), Some((8_000, 3)), Some((7_000, 2)), (9_000, Configured)),
+            ("a/m", Some(6_000), None, Some((7_000, 2)), (6_000, Configured)),
             ("a/gpt-5", None, Some((8_000, 1)), None, (8_000, Provider)),
             ("a/gpt-5", None, None, None, (400_000, Table)),
             ("a/gpt-5", None, None, Some((128_000, 1)), (128_000, Learnt)),
