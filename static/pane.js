@@ -16,6 +16,16 @@
       .catch(() => { /* only this visit has it */ });
   };
   keep();
+  // Where the tabs do not fit, the one that is shown is in view.
+  const bring = () => {
+    for (const tab of strip().querySelectorAll("nav > [aria-current]")) {
+      const [nav, place] = [tab.parentElement, tab.offsetLeft];
+      const room = nav.clientWidth - (nav.querySelector(":scope > form")?.offsetWidth ?? 0);
+      if (place < nav.scrollLeft) nav.scrollLeft = place;
+      else if (place + tab.offsetWidth > nav.scrollLeft + room) nav.scrollLeft = place + tab.offsetWidth - room;
+    }
+  };
+  bring();
 
   // What stands beside a conversation, at an address of this page: a tab, and a place in it.
   const leadsHere = (url) => url.origin === location.origin && url.pathname === location.pathname
@@ -35,6 +45,7 @@
     main.dataset.view = fresh.dataset.view;
     document.body.dataset.stream = fresh.dataset.stream;
     for (const part of [strip(), pane]) window.htmx?.process(part);
+    bring();
     document.dispatchEvent(new Event("stream"));
     keep();
     // The focus goes on where it was: in the strip, or to what was asked for.

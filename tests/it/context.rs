@@ -237,7 +237,7 @@ async fn the_gauge_and_the_tab_follow_the_agent() {
     fixture.tell(vec![context(&measured())]).await;
     browser.sees("#gauge", "73 %").await;
     browser.sees("#pane", "measured by the provider, call 3").await;
-    browser.sees("#pane .gauge", "146k of 200k tokens").await;
+    browser.sees("#pane .gauge", "147k of 200k tokens").await;
     browser.sees("#pane", "kept 8.0k of 22.6k").await;
     browser.sees("#context-hint", "Past 70 %").await;
     browser.sees("#tabs .only-wide a[href$='pane=context'] .count", "73 %").await;
@@ -268,13 +268,13 @@ async fn the_tab_reads_without_scripts() {
     browser.go(&format!("{}/t/{HOME}/sessions/{}", fixture.board.url, fixture.session())).await;
     browser.click("a#gauge").await;
     for words in [
-        "146k of 200k tokens",
+        "147k of 200k tokens",
         "from the provider",
         "Kept for the answer",
         "The next request",
         "Question 1",
         "Find the cause",
-        "146k in, 2.1k out, $1.84",
+        "147k in, 2.1k out, $1.84",
     ] {
         browser.sees("#pane", words).await;
     }

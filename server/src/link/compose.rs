@@ -199,8 +199,8 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
     let SentWithTask { policies, mut plan, continues } =
         db::plans::sent(tx, &task.session_id).await?.unwrap_or_default();
     let earlier_session = |what| continues.as_ref().filter(|(_, carries)| carries.contains(&what)).map(|(id, _)| id);
-    if let Some(earlier) = earlier_session(Carried::Plan).filter(|_| plan.is_none()) {
-        plan = db::plans::sent(tx, earlier).await?.and_then(|earlier| earlier.plan);
+    if earlier_session(Carried::Plan).is_some() && plan.is_none() {
+        plan = db::plans::carried(tx, &task.session_id).await?.map(|carried| (carried.markdown, carried.hash));
     }
     let plan = plan.map(|(markdown, hash)| json!({ "markdown": markdown, "hash": hash }));
     let given = task.payload.get("artifacts").is_some_and(|given| !given.is_null());

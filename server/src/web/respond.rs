@@ -197,6 +197,10 @@ impl RefusalWords {
     fn of(error: &Error) -> Self {
         let mut words = Self::of_status(status(error), error.to_string());
         words.code = code(error);
+        // Whoever asked for what is done already did nothing wrong.
+        if words.code == "nothing" {
+            words.title = "Nothing to do";
+        }
         match error {
             Error::Throttled { retry_after }
             | Error::Unavailable { retry_after, .. }

@@ -2,7 +2,8 @@
 
 use board_tests::{
     Engine, FakeDaemon, Fixture,
-    fake_daemon::{accepted, completed, started, text},
+    fake_daemon::{accepted, completed, progress, started, text},
+    fake_machine::hash,
 };
 use protocol::TaskSubmit;
 use serde_json::json;
@@ -67,6 +68,41 @@ async fn what_is_pinned_goes_along(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn people_are_told_where_it_goes_on_and_what_went_along(engine: Engine) {
+    let mut fixture = long(engine, 1).await;
+    let session = fixture.session().to_owned();
+    let plans = next(&mut fixture, "Plan it").await;
+    let (plan, path) = ("- [ ] Gather wood for the ark\n", format!("sessions/{session}/task.md"));
+    let written = json!({ "type": "plan", "plan": { "markdown": plan, "hash": hash(plan), "path": path } });
+    let events = vec![accepted(), started(), progress(&written), text("Planned."), completed("Planned.")];
+    fixture.viber.report(&plans.task_id, 1, 1, events).await;
+    fixture.operator.task_in(plans.task_id.as_str(), "completed").await;
+    let second = begun(&mut fixture, &session).await;
+    let page = async |fixture: &Fixture<FakeDaemon>, session: &str, tab: &str| {
+        fixture.owner().page(&format!("/t/home/sessions/{session}?pane={tab}")).await.expect(200).body
+    };
+    let old = page(&fixture, &session, "plan").await;
+    assert!(old.contains("Goes on in <a") && old.contains(&format!("sessions/{second}\"")), "{old}");
+    let new = page(&fixture, &second, "plan").await;
+    assert!(new.contains("id=\"goes-on-from\"") && new.contains(&format!("sessions/{session}\"")), "{new}");
+    assert!(new.contains("the plan, references to the artifacts and the memory went along"), "{new}");
+    assert!(
+        new.contains("id=\"plan-carried\"") && new.contains("Gather&#32;wood") && !new.contains("No plan yet"),
+        "{new}"
+    );
+    assert!(!new.contains("name=\"tick\""), "another session's steps are not ticked here");
+    let first = asked_in(&mut fixture, &second).await;
+    let sent = first.plan.as_ref().expect("a plan");
+    assert_eq!(sent["markdown"], json!(plan), "what is shown is what is sent");
+    end(&mut fixture, &first, "Gathered.").await;
+    // It is not lost when nothing was changed about it before the next one.
+    let third = begun(&mut fixture, &second).await;
+    assert!(page(&fixture, &third, "plan").await.contains("Gather&#32;wood"));
+    let first = asked_in(&mut fixture, &third).await;
+    assert_eq!(first.plan.as_ref().expect("a plan")["markdown"], json!(plan));
+    fixture.board.assert_invariants().await;
+}
+
 async fn a_session_that_has_a_summary_alone_says_that_it_is_empty(engine: Engine) {
     let mut fixture = long(engine, 3).await;
     let session = fixture.session().to_owned();
@@ -100,6 +136,7 @@ async fn a_summary_that_no_request_carries_whole_is_not_applied(engine: Engine) 
 }
 
 on_both_databases!(
+    people_are_told_where_it_goes_on_and_what_went_along,
     what_is_pinned_goes_along,
     a_session_that_has_a_summary_alone_says_that_it_is_empty,
     a_summary_that_no_request_carries_whole_is_not_applied,

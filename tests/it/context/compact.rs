@@ -146,7 +146,7 @@ async fn a_summary_takes_the_place_of_older_turns_and_is_undone(engine: Engine) 
     let second = "## Session Summary (compacted)\n- Rain, and more rain.";
     let (answered, merged) = asks(&mut fixture, "compact", &json!({ "keep": 2 }), second).await;
     let newest = answered.expect(200).json()["messageId"].clone();
-    assert!(carried(&merged).starts_with(SUMMARY) && has(&merged, 9) && !has(&merged, 0) && !has(&merged, 12));
+    assert!(sums_up(&merged, SUMMARY) && has(&merged, 9) && !has(&merged, 0) && !has(&merged, 12));
     let third = next(&mut fixture, "Next").await;
     assert!(sums_up(&third, second) && !carried(&third).contains("about rain") && !has(&third, 10));
     end(&mut fixture, &third, "Fine.").await;
@@ -259,6 +259,11 @@ async fn what_cannot_be_compacted_says_why(engine: Engine) {
     let mut fixture = long(engine, 2).await;
     let nothing = verb(&fixture, "compact", &json!({})).await.expect(200).json();
     assert_eq!((&nothing["tokensBefore"], nothing.get("messageId")), (&nothing["tokensAfter"], None), "{nothing}");
+    let owner = fixture.owner();
+    let form = owner.form(&format!("/t/{HOME}/sessions/{}/compact", fixture.session()), &[("instructions", "")]);
+    let said = owner.send(form.header("hx-request", "true")).await.expect(409).body;
+    assert!(said.contains("Nothing to do") && said.contains("nothing to compact yet"), "{said}");
+    assert!(!said.contains("Conflict with"), "a click that asks for too much is no conflict: {said}");
     for bad in [json!({ "keep": 0 }), json!({ "instructions": "x".repeat(5_000) })] {
         verb(&fixture, "compact", &bad).await.expect(422);
     }
@@ -360,8 +365,22 @@ async fn a_team_says_when_its_conversations_are_compacted(engine: Engine) {
     fixture.owner().post_form(page, &[("compact_at", "0")]).await.expect(303);
     assert_eq!(at().await, 0);
     let session = format!("/api/v1/sessions/{}", fixture.session());
-    fixture.operator.patch(&session, &json!({ "compactAt": 40 })).await.expect(200);
+    let own = async |change: Value| {
+        let changed = fixture.operator.patch(&session, &change).await.expect(200);
+        changed.json()["compactAt"].clone()
+    };
+    assert_eq!(own(json!({ "compactAt": 40 })).await, 40);
     assert_eq!(at().await, 40, "a session says otherwise");
+    assert_eq!(own(json!({ "pinned": true })).await, 40, "what is absent keeps its value");
+    assert_eq!(
+        (own(json!({ "compactAt": null })).await, at().await),
+        (Value::Null, json!(0)),
+        "as the team says again"
+    );
+    assert_eq!(own(json!({ "compactAt": 30 })).await, 30);
+    let tab = format!("/t/home/sessions/{}?pane=context", fixture.session());
+    let tab = fixture.owner().get(&tab).await.expect(200).body;
+    assert!(tab.contains(r#"<option value="30" selected>"#), "{tab}");
     for bad in ["20", "71", "x", "-1"] {
         let status = fixture.owner().post_form(page, &[("compact_at", bad)]).await.status;
         assert!((400..500).contains(&status), "{bad}: {status}");
@@ -434,8 +453,13 @@ async fn a_person_commands_and_begins_anew() {
         browser.click("#compact form:has(input[name=plan]) button").await;
         let submit = fixture.viber.submitted().await;
         end(&mut fixture, &submit, SUMMARY).await;
+        // A page that stays there meanwhile goes to the new session.
+        if scripts == Scripts::On {
+            browser.sees("#goes-on-from", "This session goes on from").await;
+        }
         browser.go(&format!("{page}?pane=context")).await;
         browser.sees("#pane", "It goes on in").await;
+        browser.sees("#entries", "Goes on in").await;
         // What cannot be done is said beside what was written.
         browser.fill("#content", "/flush").await;
         browser.click("#composer button.primary").await;

@@ -97,6 +97,10 @@ async fn a_request_that_is_too_long_is_made_smaller_by_a_real_viber(engine: Engi
         Reply::text("It rained."),
     ];
     let (fixture, session) = talked(engine, replies).await;
+    // The list of them is longer than the line that can stand for it.
+    for n in 0..40 {
+        fixture.viber.write_at(&fixture.viber.space().join(format!("rain-{n}.txt")), "wet");
+    }
     let task = fixture.submit_with("What was it about?", json!({ "sessionId": session })).await;
     let done = fixture.operator.task_in(task["id"].as_str().expect("an id"), "completed").await;
     let rungs: Vec<&str> =

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     call,
-    compact::{SUMMARY, carried, end, has, long, next, sums_up},
+    compact::{SUMMARY, carried, end, has, long, next, sums_up, told},
     context,
 };
 
@@ -223,9 +223,14 @@ async fn a_task_that_is_stopped_meanwhile_stays_stopped(engine: Engine) {
 /// A question in the fixture's session that is too long in every way, and whose first attempt took 148,900 tokens and $1.84: its
 /// task when it has failed.
 async fn overflows(fixture: &mut Fixture<FakeDaemon>, limits: &Value) -> Value {
+    overflows_of(fixture, ("Look into the rain", None), limits).await
+}
+
+/// The same of a question, and of a window that its provider names.
+async fn overflows_of(fixture: &mut Fixture<FakeDaemon>, (goal, window): (&str, Option<u64>), limits: &Value) -> Value {
     let session = fixture.session().to_owned();
     let body = json!({ "sessionId": session, "limits": limits, "context": { "currentFile": "src/rain.rs" } });
-    let task = fixture.submit_with("Look into the rain", body).await["id"].as_str().expect("an id").to_owned();
+    let task = fixture.submit_with(goal, body).await["id"].as_str().expect("an id").to_owned();
     let (mut spends, mut attempt) = (vec![super::spent()], 0);
     while attempt < 4 {
         let submit = fixture.viber.submitted().await;
@@ -237,7 +242,7 @@ async fn overflows(fixture: &mut Fixture<FakeDaemon>, limits: &Value) -> Value {
         let mut events = vec![accepted(), started()];
         events.append(&mut spends);
         events.extend(call("a", "read_file", &json!({ "path": "a" }), &json!("a line\n".repeat(300))));
-        events.push(too_long(None));
+        events.push(too_long(window));
         fixture.viber.report(&submit.task_id, attempt, 1, events).await;
         let is_done = |task: &Value| task["state"] == "error" || task["attempt"] != json!(attempt);
         if fixture.operator.task_that(&task, "goes on", is_done).await["state"] == "error" {
@@ -249,6 +254,47 @@ async fn overflows(fixture: &mut Fixture<FakeDaemon>, limits: &Value) -> Value {
 
 fn suggestion(task: &Value) -> &str {
     task["error"]["suggestion"].as_str().expect("a suggestion")
+}
+
+async fn a_question_that_is_too_long_by_itself_is_not_asked_elsewhere(engine: Engine) {
+    let mut fixture = long(engine, 5).await;
+    let goal = "A very long question. ".repeat(1_000);
+    let failed = overflows_of(&mut fixture, (&goal, Some(4_096)), &json!({})).await;
+    let said = suggestion(&failed);
+    assert!(said.starts_with("Its largest parts: the question (") && said.ends_with("a larger window."), "{said}");
+    assert!(is_idle(&fixture).await, "no session begins for it");
+    // The summary is shown with what requests take otherwise, though this one had to be far smaller.
+    let summary = told(&fixture).await["summary"].clone();
+    for figure in ["tokensBefore", "tokensAfter"] {
+        assert!(summary[figure].as_u64().is_some_and(|tokens| tokens > 6_000), "{figure}: {summary}");
+    }
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_way_that_makes_nothing_smaller_is_passed_over(engine: Engine) {
+    let mut fixture = long(engine, 4).await;
+    let short = next(&mut fixture, "Look once").await;
+    let mut events = vec![accepted(), started()];
+    events.extend(call("short", "read_file", &json!({ "path": "a" }), &json!("ok")));
+    events.extend([text("Fine."), completed("Fine.")]);
+    fixture.viber.report(&short.task_id, 1, 1, events).await;
+    fixture.operator.task_in(short.task_id.as_str(), "completed").await;
+    let refused = || vec![accepted(), started(), too_long(None)];
+    let first = asks(&mut fixture, "Look into the rain").await;
+    fixture.viber.report(&first.task_id, 1, 1, refused()).await;
+    let summary = fixture.viber.submitted().await;
+    summarizes(&mut fixture, &summary).await;
+    let before = task(&fixture, first.task_id.as_str()).await;
+    assert_eq!(before["smaller"][0]["rung"], "summary");
+    let second = fixture.viber.submitted().await;
+    assert!(matches!(results(&second)[..], [("short", "ok")]), "{:?}", results(&second));
+    fixture.viber.report(&second.task_id, 2, 1, refused()).await;
+    let third = fixture.viber.submitted().await;
+    assert!(third.attempt == 3 && third.no_files, "a line is no shorter than what it said");
+    let tried = task(&fixture, first.task_id.as_str()).await["smaller"].clone();
+    assert_eq!(tried.as_array().map(Vec::len), Some(2), "{tried}");
+    end(&mut fixture, &third, "It rains.").await;
+    fixture.board.assert_invariants().await;
 }
 
 async fn a_moved_question_may_spend_what_is_left(engine: Engine) {
@@ -288,6 +334,8 @@ async fn a_question_whose_summary_was_lost_is_not_said_to_move(engine: Engine) {
 }
 
 on_both_databases!(
+    a_question_that_is_too_long_by_itself_is_not_asked_elsewhere,
+    a_way_that_makes_nothing_smaller_is_passed_over,
     a_moved_question_may_spend_what_is_left,
     a_question_whose_summary_was_lost_is_not_said_to_move,
     each_way_is_tried_once_and_goes_on_from_what_was_done,

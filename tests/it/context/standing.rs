@@ -1,8 +1,9 @@
 //! What a summary stands for when tasks are queued, started over, or asked for twice; and what people see of it.
 
 use board_tests::{
-    Engine, FakeDaemon, Fixture,
+    Browser, Engine, FakeDaemon, Fixture,
     board::HOME,
+    browser::Scripts,
     eventually,
     fake_daemon::{accepted, completed, started, text},
 };
@@ -178,5 +179,45 @@ async fn the_transcript_shows_the_summary_that_is_sent(engine: Engine) {
     answer.expect(200);
     let page = fixture.owner().page(&format!("/t/{HOME}/sessions/{}", fixture.session())).await.expect(200).body;
     assert!(page.contains("The till is open.") && !page.contains("All is well."), "{page}");
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_page_shows_that_an_older_compaction_was_undone() {
+    let mut fixture = long(Engine::Sqlite, 9).await;
+    let (compacted, _) = asks(&mut fixture, "compact", &json!({}), SUMMARY).await;
+    compacted.expect(200);
+    let newer = next(&mut fixture, "And now?").await;
+    end(&mut fixture, &newer, "Fine.").await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/{HOME}/sessions/{}", fixture.board.url, fixture.session())).await;
+    browser.sees("#entries", "Older turns are sent as a summary").await;
+    // The page is told of what happens once this stands there.
+    let told = next(&mut fixture, "Is somebody there?").await;
+    browser.sees("#entries", "Is somebody there?").await;
+    end(&mut fixture, &told, "Yes.").await;
+    browser.sees("#entries", "Yes.").await;
+    let path = format!("/api/v1/sessions/{}/uncompact", fixture.session());
+    fixture.operator.post(&path, &json!({})).await.expect(200);
+    browser.sees("#entries", "A summary that was undone: the turns are sent again").await;
+    browser.find("#entries .divider > summary .icon.turn").await;
+    browser.find("#entries .divider a[href*='before='][href*='#m-']").await;
+    // Tabs scroll where they have no room: what closes them, and the one that is shown, stay in view.
+    let tab = format!("{}/t/{HOME}/sessions/{}?pane=context", fixture.board.url, fixture.session());
+    for (width, css) in [
+        (1440, "#tabs .only-wide form button"),
+        (1440, "#tabs .only-wide a[aria-current]"),
+        (390, "#tabs .only-narrow a[aria-current]"),
+    ] {
+        browser.prefer("light", Some((width, 900))).await;
+        browser.go(&tab).await;
+        browser.find(css).await;
+        let is_seen = "const one = document.querySelector(arguments[0]); \
+                       const [box, nav] = [one, one.closest('nav')].map((it) => it.getBoundingClientRect()); \
+                       return box.width > 0 && box.left >= nav.left - 1 && box.right <= nav.right + 1";
+        assert_eq!(browser.run(is_seen, json!(css)).await, json!(true), "{width}: {css}");
+    }
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
     fixture.board.assert_invariants().await;
 }

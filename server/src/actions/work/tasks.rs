@@ -160,10 +160,10 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
                 if task.kind == TaskKind::Work
                     && let Some(summary) = tx.query(over).await?
                 {
-                    db::messages::summaries::undo(tx, &task.session_id, &summary).await?;
+                    let undone = db::messages::summaries::undo(tx, &task.session_id, &summary).await?;
                     let entry = Entry::new("context.uncompact", summary.task.as_str()).detail(task.session_id.as_str());
                     db::audit::append(tx, entry).await?;
-                    after.task(&task.session_id, &summary.task);
+                    undone.iter().for_each(|undone| after.task(&task.session_id, undone));
                 }
                 unpin_answers(tx, &task, &mut after).await?;
                 let attempt = task.attempt + 1;

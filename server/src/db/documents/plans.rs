@@ -8,6 +8,9 @@ use crate::{
     domain::{PlanSource, Policies, Revision, context::compaction::Carried},
 };
 
+/// Sessions through which a plan is looked for that was taken along again and again.
+const MAX_EARLIER_SESSIONS: usize = 16;
+
 /// Revisions kept of one session.
 const MAX_REVISIONS_PER_SESSION: u64 = 300;
 
@@ -99,6 +102,38 @@ pub async fn sent(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<Sen
     let carries = row.text("carries")?.split(' ').filter_map(|word| word.parse().ok()).collect();
     let continues = row.optional_parse("continues")?.map(|session| (session, carries));
     Ok(Some(SentWithTask { policies: crate::db::sessions::policies(&row)?, plan, continues }))
+}
+
+/// The plan of an earlier session that is sent with the tasks of one that has none.
+#[derive(Clone, Debug)]
+pub struct CarriedPlan {
+    pub session: SessionId,
+    /// That session's.
+    pub title: String,
+    pub markdown: String,
+    pub hash: String,
+}
+
+/// The newest plan among the sessions that this one goes on from, as long as each takes the plan along.
+pub async fn carried(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<CarriedPlan>, DbError> {
+    let sql = "SELECT o.session_id, o.title, s.carries, p.markdown, p.hash FROM sessions s JOIN sessions o \
+               ON o.team_id = s.team_id AND o.session_id = s.continues LEFT JOIN plan_revisions p \
+               ON p.team_id = o.team_id AND p.session_id = o.session_id AND p.n = \
+               (SELECT MAX(n) FROM plan_revisions x WHERE x.team_id = o.team_id AND x.session_id = o.session_id) \
+               WHERE s.team_id = $1 AND s.session_id = $2";
+    let mut from = session.clone();
+    for _ in 0..MAX_EARLIER_SESSIONS {
+        let Some(row) = tx.row(sql, args![&from]).await? else { return Ok(None) };
+        if !row.text("carries")?.split(' ').any(|word| word == Carried::Plan.as_str()) {
+            return Ok(None);
+        }
+        let session: SessionId = row.parse("session_id")?;
+        if let Some((markdown, hash)) = row.optional_text("markdown")?.zip(row.optional_text("hash")?) {
+            return Ok(Some(CarriedPlan { session, title: row.text("title")?, markdown, hash }));
+        }
+        from = session;
+    }
+    Ok(None)
 }
 
 fn revision(row: &Row) -> Result<Revision, DbError> {

@@ -366,15 +366,38 @@ pub async fn set_continues(
     tx.execute(sql, args![id, from, carries]).await.map(drop)
 }
 
-/// The session that this one goes on from, and those that go on from this one, at most 20, with their titles.
-pub fn continued_query(id: &SessionId) -> Query<Vec<(SessionId, String, bool)>> {
-    let sql = "SELECT o.session_id, o.title, 1 AS earlier FROM sessions s JOIN sessions o ON o.team_id = s.team_id \
-               AND o.session_id = s.continues AND o.deleted_at IS NULL WHERE s.team_id = $1 AND s.session_id = $2 \
-               UNION ALL SELECT n.session_id, n.title, 0 AS earlier FROM (SELECT session_id, title FROM sessions \
+/// A session that another goes on from, or that goes on from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContinuedSession {
+    pub id: SessionId,
+    pub title: String,
+    /// It is the earlier one.
+    pub is_earlier: bool,
+    /// The task in the earlier one that summed it up.
+    pub task: Option<TaskId>,
+    /// What the later one takes along beside that summary.
+    pub carries: Vec<Carried>,
+}
+
+/// The session that this one goes on from, and those that go on from this one, at most 20.
+pub fn continued_query(id: &SessionId) -> Query<Vec<ContinuedSession>> {
+    let sql = "SELECT o.session_id, o.title, s.carries, CAST(NULL AS TEXT) AS task_id, 1 AS earlier FROM sessions s \
+               JOIN sessions o ON o.team_id = s.team_id AND o.session_id = s.continues AND o.deleted_at IS NULL \
+               WHERE s.team_id = $1 AND s.session_id = $2 UNION ALL SELECT n.session_id, n.title, n.carries, \
+               (SELECT u.task_id FROM summaries u WHERE u.team_id = $1 AND u.session_id = n.session_id \
+               AND u.up_to_seq = 0 LIMIT 1) AS task_id, 0 AS earlier FROM (SELECT session_id, title, carries FROM sessions \
                WHERE team_id = $1 AND continues = $2 AND continues IS NOT NULL AND deleted_at IS NULL \
                ORDER BY session_id DESC LIMIT 20) n";
     Query::new(sql, args![id], |answer| {
-        let one = |row: &Row| Ok((row.parse("session_id")?, row.text("title")?, row.flag("earlier")?));
+        let one = |row: &Row| {
+            Ok(ContinuedSession {
+                id: row.parse("session_id")?,
+                title: row.text("title")?,
+                is_earlier: row.flag("earlier")?,
+                task: row.optional_parse("task_id")?,
+                carries: row.text("carries")?.split(' ').filter_map(|word| word.parse().ok()).collect(),
+            })
+        };
         answer.rows.iter().map(one).collect()
     })
 }

@@ -9,6 +9,7 @@ pub mod compaction;
 mod form;
 pub mod overview;
 mod past;
+mod pin_room;
 pub mod pins;
 mod plan;
 pub mod report;
@@ -255,6 +256,8 @@ pub struct PlannedMessage {
     pub pinned: bool,
     /// The message itself.
     pub pinned_whole: bool,
+    /// Not all of what is pinned of it is carried.
+    pub pin_cut: bool,
 }
 
 crate::words! {

@@ -84,10 +84,14 @@ pub fn tokens(count: &u64, _: &dyn Values) -> Result<String> {
 pub fn token_words(tokens: u64) -> String {
     match tokens {
         0..1_000 => tokens.to_string(),
-        1_000..100_000 => format!("{}.{}k", tokens / 1_000, tokens % 1_000 / 100),
-        100_000..1_000_000 => format!("{}k", tokens / 1_000),
-        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
+        1_000..99_950 => tenths(tokens / 100 + u64::from(tokens % 100 >= 50), 'k'),
+        99_950..999_500 => format!("{}k", tokens / 1_000 + u64::from(tokens % 1_000 >= 500)),
+        _ => tenths(tokens / 100_000 + u64::from(tokens % 100_000 >= 50_000), 'M'),
     }
+}
+
+fn tenths(count: u64, unit: char) -> String {
+    format!("{}.{}{unit}", count / 10, count % 10)
 }
 
 /// A number of bytes, whatever integer it comes as.
@@ -174,4 +178,28 @@ pub fn level_icon(level: &NoticeLevel, _: &dyn Values) -> Result<&'static str> {
         NoticeLevel::Warning => "note",
         NoticeLevel::Error => "failed",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_rounded_to_the_nearest_number_that_is_shown() {
+        for (tokens, words) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1.0k"),
+            (8_649, "8.6k"),
+            (8_657, "8.7k"),
+            (99_949, "99.9k"),
+            (99_950, "100k"),
+            (999_499, "999k"),
+            (999_500, "1.0M"),
+            (1_250_000, "1.3M"),
+            (u64::MAX, "18446744073709.6M"),
+        ] {
+            assert_eq!(token_words(tokens), words);
+        }
+    }
 }

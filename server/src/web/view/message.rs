@@ -62,6 +62,10 @@ pub struct SummaryFate {
     pub words: String,
     /// Its task and the address to undo it at, when it stands and the reader may undo it.
     pub undo: Option<(TaskId, String)>,
+    /// The question up to which it stands for the conversation, and its address.
+    pub up_to: Option<(u64, String)>,
+    /// The address and the title of the session that begins with it.
+    pub goes_on: Option<(String, String)>,
 }
 
 /// Notes for the memory that came of a compaction.
@@ -152,8 +156,11 @@ impl MessageView {
         let about: usize = self.about.iter().map(|fact| 40 + escaped(fact)).sum();
         let outcome = self.outcome.as_ref().map_or(0, |ended| 300 + 2 * escaped(&ended.words));
         let notes = if self.notes.is_some() { 500 } else { 0 };
+        let summary = self.summary.as_ref().map_or(0, |fate| {
+            1_500 + escaped(&fate.words) + fate.goes_on.as_ref().map_or(0, |(_, title)| escaped(title))
+        });
         let entries: usize = self.entries.iter().map(TimelineEntry::weight).sum();
-        3_200 + escaped(&self.name) + about + outcome + notes + entries
+        3_200 + escaped(&self.name) + about + outcome + notes + summary + entries
     }
 
     /// Drops entries from the front until the rest fits, and links to the page with them.

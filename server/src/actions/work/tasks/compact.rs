@@ -306,7 +306,11 @@ impl NewCompaction {
             }
             TaskKind::Work | TaskKind::Compact => {
                 let standing = self.keep.map_or(StandingTurns::Enough, StandingTurns::Exactly);
-                let range = compaction::range(&now.past, settings, standing)?;
+                let mut range = compaction::range(&now.past, settings, standing)?;
+                // Of a request that has to be smaller, people are shown what is sent otherwise.
+                if *settings != now.settings {
+                    range = range.shown(&now.past, &now.settings);
+                }
                 let notes_after = (range.up_to > noted).then_some(noted);
                 let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
                 Some(Compaction { up_to, notes_after, replaced, longest, before, rest, ..all })

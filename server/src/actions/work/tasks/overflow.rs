@@ -15,7 +15,8 @@ use crate::{
     db::{self, Change, audit::Entry, contexts::PastExtent},
     domain::{
         By, OverflowRung, Session, SmallerAttempt, Task, TaskKind, TaskState, Word,
-        context::{SessionPast, compaction::Carried},
+        context::{PlanSettings, SessionPast, compaction::Carried, plan, report::ContextReport},
+        memory::RequestContext,
     },
     error::Result,
 };
@@ -107,7 +108,7 @@ impl FailedRequest {
                 let Some(made) = made else { return Ok(false) };
                 compact::insert(tx, &self.session.id, (TaskKind::Compact, asked.goal()), &made, after).await?;
             }
-            OverflowRung::ResultLines if !self.now.past.has_results() => return Ok(false),
+            OverflowRung::ResultLines if !self.is_smaller_with_lines() => return Ok(false),
             OverflowRung::ResultLines | OverflowRung::NoFiles => {}
         }
         let (id, attempt) = (&self.task.id, self.task.attempt);
@@ -132,13 +133,42 @@ impl FailedRequest {
         Ok(true)
     }
 
+    /// Whether a line for each result leaves less than what was sent, or would be sent, of the conversation.
+    fn is_smaller_with_lines(&self) -> bool {
+        let lines = SmallerAttempt {
+            attempt: 0,
+            rung: OverflowRung::ResultLines,
+            window: self.window,
+            spent: Usage::default(),
+            budget: None,
+        };
+        let usual = PlanSettings { asked: tokens::estimate(&self.task.goal), ..self.now.settings.clone() };
+        let now = match self.task.rung_of(self.task.attempt) {
+            Some(how) => usual.clone().smaller(how, 0),
+            None => usual.clone(),
+        };
+        let past = &self.now.past;
+        past.has_results() && plan(past, &usual.smaller(&lines, 0)).total < plan(past, &now).total
+    }
+
+    /// Whether the question fits no request, whatever comes before it.
+    fn is_too_long_by_itself(&self) -> bool {
+        let settings = &self.now.settings;
+        let window = self.window.map_or(settings.budget.window, |told| told.min(settings.budget.window));
+        let files = self.now.reported.as_ref().map_or(0, |reported| reported.report().left_out_files());
+        let question = settings.counted(tokens::estimate(&self.task.goal));
+        settings.budget.fixed.saturating_sub(files).saturating_add(question) >= window
+    }
+
     /// Moves the question to a new session where that leaves something behind, and says what the request consists of.
     async fn give_up(&self, tx: &mut Change<'_>, error: &TaskError, after: &mut AfterCommit) -> Result<()> {
-        let may_move = self.can_compact && self.now.past.has_earlier_turns();
+        let is_too_long = self.is_too_long_by_itself();
+        let may_move = self.can_compact && self.now.past.has_earlier_turns() && !is_too_long;
         let has_budget = !may_move || limits_left(tx, &self.task, self.budget.as_ref()).await?.is_some();
         let moves = may_move && has_budget && self.ask_elsewhere(tx, after).await?;
         let reported = self.now.reported.as_ref().filter(|reported| reported.task_id == self.task.id);
-        let largest = reported.map(|reported| reported.report().largest(tokens::estimate(&self.task.goal)));
+        let report = reported.map(RequestContext::report).or_else(|| is_too_long.then(ContextReport::default));
+        let largest = report.map(|report| report.largest(tokens::estimate(&self.task.goal)));
         let largest = largest.filter(|parts| !parts.is_empty()).map(|parts| format!("Its largest parts: {parts}. "));
         let next = match moves {
             true => WILL_MOVE.to_owned(),

@@ -4,7 +4,7 @@ use protocol::{Instant, MessageId, SessionId};
 
 use crate::{
     args,
-    db::{DbError, Query, Row, TeamTx},
+    db::{Arg, DbError, Query, Row, TeamTx},
     domain::{
         MessageRole, Part, TaskState,
         context::{Exchange, Past, PastMessage, TakenBytes, pins::MAX_PINS},
@@ -51,9 +51,8 @@ pub async fn read(
         page = tx.query(query(ANY, PastRange { below, ..range }, wanted, past.taken())).await?;
     }
     // Those that were taken already are not older.
-    if let Some(below) = past.pinned_before().into_iter().max().map(|place| place.saturating_add(1)) {
-        let pinned = tx.query(query(PINNED, PastRange { below, ..range }, MAX_PINS, TakenBytes::default())).await?;
-        pinned.into_iter().for_each(|turn| past.take_pinned(turn));
+    if let Some(query) = pinned_query(range, past.pinned_before()) {
+        tx.query(query).await?.into_iter().for_each(|turn| past.take_pinned(turn));
     }
     Ok(())
 }
@@ -90,11 +89,26 @@ macro_rules! turns {
 }
 
 const ANY: &str = turns!("");
-/// Only turns with pins.
+/// Only turns at these places, as many as a session may have pins: each is found by the index. A subquery over the pins would
+/// have PostgreSQL, as long as it has no statistics, walk the whole session.
 const PINNED: &str = turns!(
-    "AND task_id IN (SELECT k.task_id FROM pins q JOIN messages k ON k.team_id = q.team_id \
-     AND k.message_id = q.message_id WHERE q.team_id = $1 AND q.session_id = $2) "
+    "AND message_seq IN (\
+     $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
+     $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, \
+     $40, $41, $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, \
+     $56, $57, $58, $59, $60, $61, $62, $63, $64, $65, $66, $67, $68, $69, $70, $71) "
 );
+
+/// The query for the turns of a range that begin at these places; of too many the newest. `None`: there are none.
+fn pinned_query(range: PastRange<'_>, mut places: Vec<u64>) -> Option<Query<Vec<Exchange>>> {
+    let PastRange { session, below, until } = range;
+    places.sort_unstable_by(|a, b| b.cmp(a));
+    let last = *places.last()?;
+    places.resize(MAX_PINS as usize, last);
+    let mut args = args![session, below, until, MAX_PINS, MAX_TEXT_BYTES, MAX_PAGE_BYTES].to_vec();
+    args.extend(places.into_iter().map(Arg::from));
+    Some(Query::new(PINNED, &args, |answer| exchanges(&answer.rows)))
+}
 
 /// The newest turns of a range with the answers of their newest attempts, newest first. `taken`: what was read before them.
 fn query(sql: &'static str, range: PastRange<'_>, turns: u64, taken: TakenBytes) -> Query<Vec<Exchange>> {
@@ -124,4 +138,22 @@ fn exchanges(rows: &[Row]) -> Result<Vec<Exchange>, DbError> {
         message.parts.extend(row.optional_json::<Part>("body")?);
     }
     Ok(exchanges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_with_pins_are_looked_for_at_their_places() {
+        let session = SessionId::new(1);
+        let range = PastRange { session: &session, below: 9, until: Instant(1) };
+        assert!(pinned_query(range, Vec::new()).is_none(), "nothing is asked where nothing is pinned");
+        for places in [vec![3], (0..2 * MAX_PINS).collect()] {
+            let sql = pinned_query(range, places).expect("a query").sql();
+            let count = |name: u64| sql.matches(&format!("${name}")).count();
+            assert!((8..8 + MAX_PINS).all(|place| count(place) >= 1) && count(8 + MAX_PINS) == 0, "{sql}");
+            assert!(!sql.contains("pins"), "what is pinned is known: {sql}");
+        }
+    }
 }

@@ -62,11 +62,13 @@ pub fn first_over_query(session: &SessionId, seq: u64) -> Query<Option<AppliedSu
     Query::new(sql, args![session, seq], |answer| answer.row().map(summary).transpose())
 }
 
-/// Undoes a summary and those that were made after it. Returns how many stood.
-pub async fn undo(tx: &mut Change<'_>, session: &SessionId, from: &AppliedSummary) -> Result<u64, DbError> {
+/// Undoes a summary and those that were made after it. Returns the tasks of those that stood.
+pub async fn undo(tx: &mut Change<'_>, session: &SessionId, from: &AppliedSummary) -> Result<Vec<TaskId>, DbError> {
     let sql = "UPDATE summaries SET undone_at = $5 WHERE team_id = $1 AND session_id = $2 AND undone_at IS NULL \
-               AND (task_id = $4 OR applied_at > $3 OR (applied_at = $3 AND task_id > $4))";
-    tx.execute(sql, args![session, from.at, &from.task, tx.now]).await
+               AND (task_id = $4 OR applied_at > $3 OR (applied_at = $3 AND task_id > $4)) RETURNING task_id";
+    let now = tx.now;
+    let undone = tx.rows(sql, args![session, from.at, &from.task, now]).await?;
+    undone.iter().map(|row| row.parse("task_id")).collect()
 }
 
 /// Whether what was asked in a range of messages, its first seq excluded, was asked over after the message `since`.

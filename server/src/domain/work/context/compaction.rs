@@ -10,10 +10,10 @@ use protocol::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ContextPlan, Past, PlanSettings, PlannedMessage,
+    ContextPlan, Past, PlanReason, PlanSettings, PlannedMessage,
     form::{Caps, FormedExchange},
     past::{PieceBody, words_cost},
-    plan::{TurnsWriter, left_out, plan, shares},
+    plan::{TurnsWriter, WAYS, left_out, plan, shares, ways},
     scaled,
 };
 
@@ -42,7 +42,7 @@ const MAX_COMPACTED_WINDOWS: u64 = 4;
 const MAX_READ_TOKENS: u64 = 4_000_000;
 
 /// Shares of what a conversation may take that are offered as the one from which on it is compacted by itself, percent.
-pub const OFFERED_PERCENTS: [u64; 4] = [40, 50, 60, 70];
+pub const OFFERED_PERCENTS: [u64; 5] = [30, 40, 50, 60, 70];
 
 crate::words! {
     /// What a session takes along of the one that it goes on from, beside the summary.
@@ -109,6 +109,18 @@ pub struct RestOfRequest {
     pub standing: u64,
     #[serde(default = "as_estimated")]
     pub estimate_percent: u64,
+    /// What those turns take where a summary needs the room; `None`: not known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tighter: Option<TighterTurns>,
+}
+
+/// How much less the turns that stand behind a summary can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TighterTurns {
+    /// Most tokens of the conversation, estimated.
+    pub room: u64,
+    /// All of these turns in each way that a plan tries, the one that says most first.
+    pub ways: [u64; WAYS],
 }
 
 fn as_estimated() -> u64 {
@@ -118,12 +130,37 @@ fn as_estimated() -> u64 {
 impl RestOfRequest {
     /// Of a request that carries nothing of the conversation but a summary.
     pub fn bare(settings: &PlanSettings) -> Self {
-        Self { fixed: settings.budget.fixed, standing: 0, estimate_percent: settings.estimate_percent }
+        let estimate_percent = settings.estimate_percent;
+        Self { fixed: settings.budget.fixed, standing: 0, estimate_percent, tighter: None }
+    }
+
+    /// Of the next request when a summary takes the place of everything up to a message.
+    fn behind(past: &Past, up_to: u64, settings: &PlanSettings) -> Self {
+        let past = past.compacted(up_to);
+        let marks = words_cost(&marked_summary(""));
+        let ways = ways(&past, settings).map(|tokens| tokens.saturating_sub(marks));
+        Self {
+            standing: plan(&past, settings).estimated.saturating_sub(marks),
+            tighter: Some(TighterTurns { room: settings.estimated_room(), ways }),
+            ..Self::bare(settings)
+        }
     }
 
     /// Tokens of the request with a summary that is estimated at so many, its marks included.
     fn with(self, summary: u64) -> u64 {
-        self.fixed.saturating_add(scaled(self.standing.saturating_add(summary), self.estimate_percent, 100))
+        let all = self.standing.saturating_add(summary);
+        let taken = match self.tighter {
+            Some(TighterTurns { room, ways }) if all > room => {
+                ways.into_iter().map(|tokens| tokens.saturating_add(summary)).find(|all| *all <= room).unwrap_or(room)
+            }
+            _ => all,
+        };
+        self.fixed.saturating_add(scaled(taken, self.estimate_percent, 100))
+    }
+
+    /// Estimated tokens of the turns that stand when none of them is left out and their results are as short as they can be.
+    fn least(self) -> u64 {
+        self.tighter.map_or(self.standing, |tighter| tighter.ways[WAYS - 1])
     }
 }
 
@@ -145,7 +182,7 @@ impl Compaction {
             carried: None,
             pinned: None,
             before: 0,
-            rest: RestOfRequest { fixed: 0, standing: 0, estimate_percent: as_estimated() },
+            rest: RestOfRequest { fixed: 0, standing: 0, estimate_percent: as_estimated(), tighter: None },
         }
     }
 
@@ -198,7 +235,32 @@ pub struct CompactedRange {
 impl CompactedRange {
     /// Fewer tokens of the next request, at least: however long its summary is.
     pub fn frees(&self) -> u64 {
-        self.before.saturating_sub(self.rest.with(words_cost(&marked_summary("")) + self.longest))
+        self.before.saturating_sub(self.rest.with(self.summary()))
+    }
+
+    /// The same while the turns that stand keep all their results: that these become shorter is not what a summary is for.
+    fn frees_by_itself(&self) -> u64 {
+        self.before.saturating_sub(RestOfRequest { tighter: None, ..self.rest }.with(self.summary()))
+    }
+
+    /// The same with the figures of a request that is planned in another way than the one that it was decided for.
+    #[must_use]
+    pub fn shown(self, past: &Past, settings: &PlanSettings) -> Self {
+        Self {
+            before: settings.budget.fixed + plan(past, settings).total,
+            rest: RestOfRequest::behind(past, self.up_to, settings),
+            ..self
+        }
+    }
+
+    /// Estimated tokens of the longest summary with its marks.
+    fn summary(&self) -> u64 {
+        words_cost(&marked_summary("")) + self.longest
+    }
+
+    /// Estimated tokens of the past with it when nothing is left out.
+    fn least(&self) -> u64 {
+        self.rest.least() + self.summary()
     }
 }
 
@@ -214,31 +276,39 @@ pub enum StandingTurns {
 }
 
 /// The range that a compaction of this past has; `None`: there is nothing to compact.
+///
+/// A plan that leaves turns out stays below its room by that, and gives the others their results back when a summary takes the
+/// place of some: what counts then is what would have to be carried to lose nothing.
 pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> Option<CompactedRange> {
     let turns = past.turns();
-    let fixed = settings.budget.fixed;
-    let before = fixed + plan(past, settings).total;
+    let next = plan(past, settings);
     let of = |kept: usize| {
         let up_to = turns.get(kept)?.question.seq;
         let replaced = told(past, kept).tokens;
-        let without = plan(&past.compacted(up_to), settings).estimated;
-        let standing = without.saturating_sub(words_cost(&marked_summary("")));
-        let rest = RestOfRequest { standing, ..RestOfRequest::bare(settings) };
         let longest = longest(replaced, settings);
-        (replaced >= MIN_REPLACED_TOKENS && longest > 0).then_some(CompactedRange {
+        let is_worth_it = replaced >= MIN_REPLACED_TOKENS && longest > 0;
+        is_worth_it.then(|| CompactedRange {
             up_to,
             replaced,
             longest,
-            before,
-            rest,
+            before: settings.budget.fixed + next.total,
+            rest: RestOfRequest::behind(past, up_to, settings),
         })
     };
-    let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
-    let frees = |range: &CompactedRange| u128::from(range.frees()) >= enough;
     if let StandingTurns::Exactly(kept) = standing {
         return of(kept);
     }
-    let found = (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of).find(frees);
+    let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
+    let is_enough = |tokens: u64| u128::from(tokens) >= enough;
+    let most_first = || (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of);
+    let found = most_first().find(|range| is_enough(range.frees_by_itself())).or_else(|| {
+        let PlanReason::LeftOut { .. } = next.why else { return None };
+        let least = ways(past, settings)[WAYS - 1];
+        let frees = |range: &CompactedRange| is_enough(settings.counted(least.saturating_sub(range.least())));
+        // Where the newest turns do not fit by themselves, a summary of a few others would be written before each task.
+        let fits = |range: &CompactedRange| range.least() <= settings.estimated_room();
+        most_first().find(frees).or_else(|| most_first().find(fits))
+    });
     match standing {
         StandingTurns::OnlyEnough => found,
         _ => found.or_else(|| (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).find_map(of)),
@@ -356,7 +426,8 @@ fn told(past: &Past, kept: usize) -> TurnsWriter {
 
 fn begin(past: &Past, writer: &mut TurnsWriter) {
     if let Some(summary) = past.summary() {
-        writer.put(TurnRole::User, [TurnPart::Text { text: summary.text.clone() }]);
+        // Marked as in a request: else it would run into the question after it.
+        writer.put(TurnRole::User, [TurnPart::Text { text: marked_summary(&summary.text) }]);
     }
     if !past.is_whole() {
         writer.put(TurnRole::User, [left_out()]);

@@ -11,6 +11,8 @@ use crate::domain::MessageRole;
 
 /// Less than that of a turn says nothing, tokens.
 const MIN_ENDS_TOKENS: u64 = 64;
+/// How often what is pinned of a turn is made longer until it fills its room.
+const MAX_PIN_STEPS: usize = 6;
 
 /// The parts of a turn, and what they take.
 #[derive(Clone, Debug)]
@@ -48,12 +50,46 @@ impl FormedExchange {
     }
 
     /// What is pinned, and the ends of what was asked.
-    pub(super) fn pins(exchange: &PastExchange, caps: Caps<'_>) -> Self {
+    pub(super) fn pins(exchange: &PastExchange, caps: &ResultCaps) -> Self {
+        Self::pins_of(exchange, caps, u64::MAX)
+    }
+
+    /// The least of it: of each pinned text and result the ends.
+    pub(super) fn least_pins(exchange: &PastExchange, caps: &ResultCaps) -> Self {
+        Self::pins_of(exchange, caps, prune::MIN_RESULT_TOKENS)
+    }
+
+    /// As much of it as so many tokens hold, and the caps of its results; `None`: not even the least.
+    pub(super) fn pins_within(exchange: &PastExchange, caps: &ResultCaps, most: u64) -> Option<(Self, ResultCaps)> {
+        let mut each = prune::MIN_RESULT_TOKENS;
+        let mut formed = Self::least_pins(exchange, caps);
+        let mut left = most.checked_sub(formed.tokens)?;
+        let is_cut = |part: &&FormedPart| part.is_reduced && (part.is_call() || exchange.message(part.of).is_pinned);
+        for _ in 0..MAX_PIN_STEPS {
+            // What is short leaves its share to the others.
+            let cut = formed.parts().filter(is_cut).count() as u64;
+            let more = left / cut.max(1);
+            if cut == 0 || more == 0 {
+                break;
+            }
+            // Arguments may become whole at once.
+            let longer = [more, more / 2].map(|more| each + more);
+            let mut longer = longer.into_iter().map(|each| (each, Self::pins_of(exchange, caps, each)));
+            let Some(longer) = longer.find(|(_, formed)| formed.tokens <= most) else { break };
+            (each, formed) = longer;
+            left = most - formed.tokens;
+        }
+        Some((formed, caps.at_most(each)))
+    }
+
+    fn pins_of(exchange: &PastExchange, caps: &ResultCaps, each: u64) -> Self {
+        let caps = caps.at_most(each);
+        let caps = Caps { pinned: &caps, others: &caps };
         let formed = Self::collect(exchange, |piece| {
             let stays = exchange.message(piece.of).is_pinned;
             match &piece.body {
                 PieceBody::Call(call) => call.is_pinned.then(|| FormedPart::call(call, ResultShare::Text, caps)),
-                PieceBody::Words(part) if stays => Some(FormedPart::said(part.clone(), piece.of)),
+                PieceBody::Words(part) if stays => Some(FormedPart::ends(part, piece.of, each)),
                 PieceBody::Words(part) => {
                     (piece.of == MessageRole::User).then(|| FormedPart::ends(part, piece.of, MIN_ENDS_TOKENS))
                 }
@@ -145,6 +181,11 @@ impl FormedPart {
         let (args, pinned) = (args.into_owned(), call.is_pinned);
         let part = TurnPart::ToolCall { call_id, tool, args, result, ok, pinned };
         Self { is_reduced, ..Self::said(part, MessageRole::Assistant) }
+    }
+
+    /// A call that is pinned, by itself or with its message.
+    pub(super) fn is_pinned(&self) -> bool {
+        matches!(self.part, TurnPart::ToolCall { pinned: true, .. })
     }
 
     pub(super) fn is_call(&self) -> bool {

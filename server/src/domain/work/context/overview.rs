@@ -43,7 +43,7 @@ pub struct ContextOverview {
     pub used: u64,
     pub free: u64,
     pub source: UsageSource,
-    /// At least 70 % of what history, results and files may take are taken.
+    /// At least 70 % of what history, results and files may take are taken, or the next request leaves turns out.
     pub hint: bool,
     /// The model call that reported it, when, and in which task; null while none has.
     pub step: Option<u64>,
@@ -121,6 +121,7 @@ impl LayerTokens {
 
 /// What the next request is planned to carry, estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 #[schema(as = NextContext)]
 pub struct NextRequest {
     /// All of it, and what of it is the session's past.
@@ -128,6 +129,8 @@ pub struct NextRequest {
     pub history: u64,
     /// How far the plan had to go.
     pub plan: PlanReason,
+    /// Messages of which not all that is pinned is carried.
+    pub pins_cut: u64,
 }
 
 /// What the next request carries of a message.
@@ -144,6 +147,8 @@ pub struct HistoryEntry {
     pub pinned: bool,
     /// The message itself.
     pub pinned_whole: bool,
+    /// What is pinned of it is too long for the room that pins have: its ends are sent, or nothing.
+    pub pin_cut: bool,
     /// A compaction of everything up to this question's turn; absent: there is too little to compact, or it is no question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_to_here: Option<CompactToHere>,
@@ -260,13 +265,19 @@ impl ContextOverview {
             used,
             free,
             source: report.source,
-            hint: conversation > 0
-                && u128::from(conversation) * 100 >= u128::from(available) * u128::from(settings.threshold_percent),
+            hint: matches!(next.why, PlanReason::LeftOut { .. })
+                || conversation > 0
+                    && u128::from(conversation) * 100 >= u128::from(available) * u128::from(settings.threshold_percent),
             step: report.step,
             at: reported.map(|reported| reported.at),
             task_id: reported.map(|reported| reported.task_id.clone()),
             layers,
-            next: NextRequest { tokens, history: next.total, plan: next.why },
+            next: NextRequest {
+                tokens,
+                history: next.total,
+                plan: next.why,
+                pins_cut: next.messages.iter().filter(|message| message.pin_cut).count() as u64,
+            },
             history,
             history_beyond,
             what_if: what_if(past, settings, &next, files),
@@ -346,6 +357,7 @@ fn history(plan: &ContextPlan) -> (Vec<HistoryEntry>, Option<HistoryBeyond>) {
             share: message.share,
             pinned: message.pinned,
             pinned_whole: message.pinned_whole,
+            pin_cut: message.pin_cut,
             compact_to_here: None,
         })
     });

@@ -8,8 +8,9 @@ use protocol::{
 
 use super::{
     ContextPlan, MAX_SUMMARY_SHARE, MessageShare, PlanReason, PlanSettings, PlannedMessage,
-    form::{Caps, FormedExchange},
+    form::{Caps, FormedExchange, FormedPart},
     past::{Past, PastExchange, cost, words_cost},
+    pin_room::{PinnedTurn, pinned},
 };
 use crate::domain::MessageRole;
 
@@ -23,6 +24,22 @@ const MIN_ROOM: u64 = 128;
 const GOES_ON: &str = "The conversation goes on from here.";
 /// What stands where turns are missing.
 const LEFT_OUT: &str = "Earlier turns of this conversation were left out.";
+
+/// How many ways there are to carry a past whole, at most.
+pub(super) const WAYS: usize = 1 + FEWER_TURNS.len() + SMALLER_RESULTS.len();
+
+/// Estimated tokens of a past of which nothing is left out, however much that is: in each way that a plan tries, the one that
+/// says most first. Where there are fewer ways, the last of them again.
+pub(super) fn ways(past: &Past, settings: &PlanSettings) -> [u64; WAYS] {
+    let frame = PlanFrame::new(past, settings, settings.estimated_room());
+    let (mut ways, mut least) = ([0; WAYS], 0);
+    let mut rungs = rungs(settings).into_iter();
+    for way in &mut ways {
+        least = rungs.next().map_or(least, |rung| frame.all(&rung));
+        *way = least;
+    }
+    ways
+}
 
 /// Plans what a request carries of the past.
 pub fn plan(past: &Past, settings: &PlanSettings) -> ContextPlan {
@@ -78,7 +95,7 @@ struct PlanFrame<'a> {
     own_caps: &'a ResultCaps,
     /// The turns with their pins alone, newest first, those that are older than the rest at the end. `None`: there are no
     /// pins, or no room for them.
-    pins: Vec<Option<FormedExchange>>,
+    pins: Vec<Option<PinnedTurn>>,
     summary: Option<String>,
 }
 
@@ -87,16 +104,8 @@ impl<'a> PlanFrame<'a> {
         let summary = past.summary().filter(|_| room >= MIN_ROOM);
         let summary = summary.and_then(|summary| marked_summary_within(&summary.text, room / MAX_SUMMARY_SHARE));
         let own_caps = &settings.caps;
-        let caps = Caps { pinned: own_caps, others: own_caps };
-        // Pins may take half of the room; of more than that the newest stay.
-        let mut left = if room >= MIN_ROOM { room / 2 } else { 0 };
-        let mut pins = Vec::new();
-        for exchange in past.turns().iter().chain(past.older()) {
-            let formed = exchange.has_pin().then(|| FormedExchange::pins(exchange, caps));
-            let fits = formed.as_ref().is_none_or(|formed| formed.tokens + notice_cost() <= left);
-            left = if fits { left - formed.as_ref().map_or(0, |formed| formed.tokens + notice_cost()) } else { 0 };
-            pins.push(formed.filter(|_| fits));
-        }
+        // Pins may take half of the room.
+        let pins = pinned(past, own_caps, if room >= MIN_ROOM { room / 2 } else { 0 });
         Self { past, settings, room, own_caps, pins, summary }
     }
 
@@ -109,18 +118,36 @@ impl<'a> PlanFrame<'a> {
     fn newest(&self, rung: &Rung) -> Vec<FormedExchange> {
         let shares = shares(self.past.turns(), rung.kept_turns);
         let mut carried = Vec::new();
-        let (mut whole, mut pins) = (0, self.pins.iter().flatten().map(pins_cost).sum::<u64>());
-        for (n, exchange) in self.past.turns().iter().enumerate() {
-            let pinned = if self.pins[n].is_some() { self.own_caps } else { &rung.caps };
-            let formed = FormedExchange::whole(exchange, &shares[n], Caps { pinned, others: &rung.caps });
+        let (mut whole, mut pins) = (0, self.pins.iter().flatten().map(PinnedTurn::cost).sum::<u64>());
+        for (n, shares) in shares.iter().enumerate() {
+            let formed = self.whole(n, shares, rung);
             whole += formed.tokens;
-            pins -= self.pins[n].as_ref().map_or(0, pins_cost);
+            pins -= self.pins[n].as_ref().map_or(0, PinnedTurn::cost);
             if whole + pins + self.frame_cost(n + 1) > self.room {
                 break;
             }
             carried.push(formed);
         }
         carried
+    }
+
+    /// One of the turns, by its place.
+    fn whole(&self, n: usize, shares: &[ResultShare], rung: &Rung) -> FormedExchange {
+        // Pins are cut where they have to be and other results are.
+        let pinned = match &self.pins[n] {
+            Some(pins) if matches!(rung.why, PlanReason::SmallerResults { .. }) => &pins.caps,
+            Some(_) => self.own_caps,
+            None => &rung.caps,
+        };
+        FormedExchange::whole(&self.past.turns()[n], shares, Caps { pinned, others: &rung.caps })
+    }
+
+    /// Tokens of all turns whole, and of the pins of those that are older.
+    fn all(&self, rung: &Rung) -> u64 {
+        let shares = shares(self.past.turns(), rung.kept_turns);
+        let whole: u64 = shares.iter().enumerate().map(|(n, shares)| self.whole(n, shares, rung).tokens).sum();
+        let older: u64 = self.pins.iter().skip(shares.len()).flatten().map(PinnedTurn::cost).sum();
+        whole + older + self.frame_cost(shares.len())
     }
 
     /// Tokens of the summary, and of the notice before so many turns when others are left out.
@@ -142,11 +169,12 @@ impl<'a> PlanFrame<'a> {
     fn finish(mut self, mut whole: Vec<FormedExchange>, why: PlanReason) -> ContextPlan {
         let all = self.pins.len();
         if whole.is_empty() && all > 0 && self.pins[0].is_none() {
-            let taken = self.pins.iter().flatten().map(pins_cost).sum::<u64>() + self.frame_cost(0);
+            let taken = self.pins.iter().flatten().map(PinnedTurn::cost).sum::<u64>() + self.frame_cost(0);
             whole.extend(self.squeezed(self.room.saturating_sub(taken)));
         }
         let mut formed: Vec<Option<FormedExchange>> = whole.into_iter().map(Some).collect();
-        formed.extend(std::mem::take(&mut self.pins).into_iter().skip(formed.len()));
+        let pins = std::mem::take(&mut self.pins).into_iter().skip(formed.len());
+        formed.extend(pins.map(|pins| pins.map(|pins| pins.formed)));
         let mut turns = TurnsWriter::default();
         if let Some(text) = self.summary.clone() {
             turns.put(TurnRole::User, [TurnPart::Text { text }]);
@@ -214,13 +242,9 @@ pub(super) fn left_out() -> TurnPart {
     TurnPart::Notice { text: LEFT_OUT.to_owned() }
 }
 
-fn notice_cost() -> u64 {
+/// Tokens of what stands where turns are missing.
+pub(super) fn notice_cost() -> u64 {
     words_cost(LEFT_OUT)
-}
-
-/// Tokens of a turn's pins where nothing stands before them.
-fn pins_cost(formed: &FormedExchange) -> u64 {
-    formed.tokens + notice_cost()
 }
 
 /// What stays of each call when so many of the newest turns keep their results: by turn, newest first.
@@ -251,6 +275,7 @@ fn messages(exchange: &PastExchange, formed: Option<&FormedExchange>) -> Vec<Pla
             Some(_) if parts.len() == pieces && !parts.iter().any(|part| part.is_reduced) => MessageShare::Verbatim,
             Some(_) => MessageShare::Pruned,
         };
+        let is_cut = |part: &FormedPart| part.is_reduced && (head.is_pinned || part.is_pinned());
         PlannedMessage {
             id: head.id.clone(),
             seq: head.seq,
@@ -260,6 +285,7 @@ fn messages(exchange: &PastExchange, formed: Option<&FormedExchange>) -> Vec<Pla
             share,
             pinned: head.has_pin,
             pinned_whole: head.is_pinned,
+            pin_cut: head.has_pin && (formed.is_none() || parts.iter().copied().any(is_cut)),
         }
     };
     [MessageRole::Assistant, MessageRole::User].map(of).to_vec()

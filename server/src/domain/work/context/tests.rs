@@ -1,5 +1,7 @@
 //! What a plan carries, by stories and by properties.
 
+mod pinned;
+
 use proptest::prelude::*;
 use protocol::{
     TurnPart, TurnRole,
@@ -91,6 +93,20 @@ fn the_newest_turns_stay_and_a_notice_stands_for_the_rest() {
     let shares: Vec<_> = plan.messages.iter().map(|message| (message.seq, message.share)).collect();
     assert_eq!(shares[..3], [(20, MessageShare::Verbatim), (19, MessageShare::Verbatim), (18, MessageShare::Verbatim)]);
     assert_eq!(shares[6], (14, MessageShare::LeftOut));
+}
+
+#[test]
+fn a_request_that_leaves_turns_out_is_hinted_at() {
+    let hint = |turns: usize| {
+        let turns: Vec<_> = (0..turns).map(|n| exchange(n, "Go on", vec![Part::text("wor ".repeat(1_500))])).collect();
+        let settings = PlanSettings { threshold_percent: 70, ..settings(10_000) };
+        let past = past(&turns, settings.estimated_room(), Pins::default(), None);
+        let model = ModelLimits::of(None);
+        let session = SessionPast { model, reported: None, settings, past, standing: None, percent: 70 };
+        let overview = overview::ContextOverview::of(&session, Vec::new());
+        (overview.hint, matches!(overview.next.plan, PlanReason::LeftOut { .. }))
+    };
+    assert_eq!((hint(2), hint(6)), ((false, false), (true, true)), "however little of the window the rest takes");
 }
 
 #[test]

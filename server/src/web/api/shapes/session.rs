@@ -30,6 +30,11 @@ pub struct SessionResource {
     pub memory_policy: Policy,
     /// The agent plans first and waits for an approval.
     pub approve_first: bool,
+    /// From which share of what it may take the session is compacted by itself, percent; 0: never; null: as the team says.
+    /// Absent in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub compact_at: Option<Option<u64>>,
 }
 
 impl From<domain::Session> for SessionResource {
@@ -48,6 +53,7 @@ impl From<domain::Session> for SessionResource {
             plan_policy: session.policies.plan,
             memory_policy: session.policies.memory,
             approve_first: session.policies.approve_first,
+            compact_at: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use protocol::{Instant, Policy, SessionId, ViberId};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -164,8 +164,10 @@ async fn read(
     caller: AsViewer,
     Id(id): Id<SessionId>,
 ) -> Result<Json<shapes::SessionResource>, Rejection> {
-    let found = db::sessions::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
-    Ok(Json(found.ok_or(Error::NotFound)?.into()))
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let session = db::sessions::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
+    let compact_at = Some(tx.query(db::sessions::own_percent_query(&id)).await?);
+    Ok(Json(shapes::SessionResource { compact_at, ..session.into() }))
 }
 
 /// What fills the window of a session's model, what its next request is planned to carry, and what would make room.
@@ -201,9 +203,16 @@ pub struct ChangeSession {
     memory_policy: Option<Policy>,
     /// The agent plans first and waits for an approval.
     approve_first: Option<bool>,
-    /// From which share of what it may take it is compacted by itself: 30 to 70 percent, or 0 for never.
-    #[schema(maximum = 70)]
-    compact_at: Option<u64>,
+    /// From which share of what it may take it is compacted by itself: 30 to 70 percent, or 0 for never; null: as the team
+    /// says.
+    #[serde(default, deserialize_with = "named")]
+    #[schema(value_type = Option<u64>, maximum = 70)]
+    compact_at: Option<Option<u64>>,
+}
+
+/// A field that is there, be it null.
+fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
 }
 
 /// Changes a session: renames, pins or archives it, or sets its policies.
@@ -225,7 +234,7 @@ async fn change(
         actions::sessions::set_policies(&board, team, by, &id, policies).await?;
     }
     if let Some(percent) = change.compact_at {
-        actions::tasks::compact::set_percent(&board, team, by, &id, Some(percent)).await?;
+        actions::tasks::compact::set_percent(&board, team, by, &id, percent).await?;
     }
     match change.pinned {
         Some(true) => drop(actions::sessions::pin(&board, team, by, &id).await?),

@@ -9,7 +9,7 @@ use std::{collections::HashMap, str::FromStr};
 use protocol::{Capability, SessionId, TaskId, TeamId};
 
 use crate::{
-    db::imports::ImportProgress,
+    db::{imports::ImportProgress, sessions::ContinuedSession},
     domain::{
         Approval, ContactState, Message, MessageRole, OverflowRung, Part, Session, Task, TaskKind, TaskMessage,
         TaskState, Viber,
@@ -70,9 +70,11 @@ pub struct Conversation {
     pub decisions: HashMap<(TaskId, u32), Decisions>,
     /// Summaries that the compactions among `tasks` put in the place of turns.
     pub summaries: Vec<AppliedSummary>,
+    /// The session that it goes on from, and those that go on from it.
+    pub continued: Vec<ContinuedSession>,
     /// What people pinned.
     pub pins: Pins,
-    /// Tasks that ended since a page looked last.
+    /// Tasks that ended since a page looked last, or changed although they had ended before.
     pub ended: Vec<TaskId>,
     /// More happened since than a stream sends: the page is fetched anew.
     pub missed: bool,
@@ -85,7 +87,7 @@ pub struct Conversation {
 pub struct ShownConversation {
     /// Its newest message.
     pub last: u64,
-    /// Tasks that were unfinished when it looked last.
+    /// Tasks that were unfinished when it looked last, or changed since.
     pub tasks: Vec<TaskId>,
     /// The open message, and the place in it of the first part that is shown.
     pub open: Option<(u64, usize)>,
@@ -120,6 +122,7 @@ pub struct MessageInputs {
     agents: Vec<(String, String)>,
     open: Vec<Task>,
     current: Option<Task>,
+    continued: Vec<ContinuedSession>,
     pins: Pins,
 }
 
@@ -174,6 +177,7 @@ impl Conversation {
             agents: agents.map(|agent| (agent.id.clone(), agent.name.clone())).collect(),
             open: self.open.clone(),
             current: self.current.clone(),
+            continued: self.continued.clone(),
             pins: self.pins.clone(),
         })
     }
@@ -287,13 +291,19 @@ impl Conversation {
 
     /// What became of the summary that a task made.
     fn summary_fate(&self, caller: &Caller, task: &Task) -> Option<SummaryFate> {
-        if task.kind != TaskKind::Compact || task.state != TaskState::Completed {
+        if task.state != TaskState::Completed {
             return None;
+        }
+        match task.kind {
+            TaskKind::Compact => {}
+            TaskKind::Transfer => return Some(self.transfer_fate(caller, task)),
+            TaskKind::Work | TaskKind::Flush => return None,
         }
         let applied = self.summaries.iter().find(|summary| summary.task == task.id);
         let words = match applied {
             Some(summary) if summary.undone_at.is_none() => format!(
-                "Older turns are sent as a summary, {} → {} tokens",
+                "Older turns are sent as a summary, up to question {}: {} → {} tokens",
+                summary.summary.up_to,
                 token_words(summary.tokens_before),
                 token_words(summary.tokens_after)
             ),
@@ -307,7 +317,21 @@ impl Conversation {
         let stands = applied.is_some_and(|summary| summary.undone_at.is_none());
         let may_undo = stands && caller.role >= crate::domain::Role::Operator;
         let undo = || (task.id.clone(), urls::session_verb(&caller.team.slug, &self.session.id, "uncompact"));
-        Some(SummaryFate { words, undo: may_undo.then(undo) })
+        // The page that ends with it, however far it is.
+        let place = |seq| (seq, urls::message(&caller.team.slug, &self.session.id, seq, true));
+        let up_to = applied.map(|summary| place(summary.summary.up_to));
+        Some(SummaryFate { words, undo: may_undo.then(undo), up_to, goes_on: None })
+    }
+
+    /// Where the conversation goes on that a task summed up.
+    fn transfer_fate(&self, caller: &Caller, task: &Task) -> SummaryFate {
+        let later = self.continued.iter().find(|other| other.task.as_ref() == Some(&task.id));
+        SummaryFate {
+            words: "This conversation, summed up for a new session".to_owned(),
+            undo: None,
+            up_to: None,
+            goes_on: later.map(|later| (urls::session(&caller.team.slug, &later.id), later.title.clone())),
+        }
     }
 
     /// What its agent suggests for the memory beside a summary, or in place of one.

@@ -297,6 +297,11 @@ impl Watcher {
             Changed::Revoked(_) => (false, false),
             Changed::Anything => (true, true),
         };
+        if let (Changed::Task { session, task }, Some(conversation)) = (news, &mut self.conversation)
+            && ours(session)
+        {
+            conversation.touch(task);
+        }
         self.stale = Stale { rail: self.stale.rail || rail, place: self.stale.place || place };
         self.heard = if place { Instant::now() } else { self.heard };
     }

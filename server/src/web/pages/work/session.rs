@@ -22,7 +22,7 @@ use talk::TalkRefusal;
 
 use crate::{
     actions, db,
-    domain::{Part, Role, TaskMessage, TaskMessageState},
+    domain::{Part, Role, TaskMessage, TaskMessageState, context::compaction::Carried},
     error::{Error, Result},
     state::Board,
     web::pages::{
@@ -58,6 +58,8 @@ struct Page<'a> {
     writing: WritingView,
     messages: &'a [RenderedMessage],
     older: Option<String>,
+    /// Where the session comes from, on the page of its beginning.
+    origin: Option<SessionOrigin>,
     before: Option<PageEnd>,
     dock: StatusPanel,
     asks: Asks,
@@ -85,6 +87,28 @@ impl Page<'_> {
 
     fn archive_verb(&self) -> &'static str {
         if self.conversation.session.archived_at.is_some() { "unarchive" } else { "archive" }
+    }
+}
+
+/// The session that one goes on from, and what it took along.
+struct SessionOrigin {
+    address: String,
+    title: String,
+    /// In words, beside the summary and the memory.
+    carried: &'static str,
+}
+
+impl SessionOrigin {
+    fn of(conversation: &Conversation, slug: &str) -> Option<Self> {
+        let earlier = conversation.continued.iter().find(|other| other.is_earlier)?;
+        let has = |what| earlier.carries.contains(&what);
+        let carried = match (has(Carried::Plan), has(Carried::Artifacts)) {
+            (true, true) => ", the plan, references to the artifacts",
+            (true, false) => ", the plan",
+            (false, true) => ", references to the artifacts",
+            (false, false) => "",
+        };
+        Some(Self { address: urls::session(slug, &earlier.id), title: earlier.title.clone(), carried })
     }
 }
 
@@ -182,6 +206,7 @@ async fn page<'a>(
         place: SessionHost::of(conversation, &caller.team.slug),
         looking: LookingView::default(),
         writing: WritingView::empty(caller, id),
+        origin: SessionOrigin::of(conversation, &caller.team.slug).filter(|_| first <= 1),
         older: (first > 1).then(|| format!("{}?before={first}", urls::session(&caller.team.slug, id))),
         before,
         dock: StatusPanel::of(conversation, caller, shell.now),

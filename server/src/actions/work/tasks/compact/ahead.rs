@@ -175,7 +175,9 @@ fn needed(now: &SessionPast, asked: u64, noted: u64) -> Option<Compaction> {
     if matches!(plan(&now.past, &settings).why, PlanReason::Fits { .. }) {
         return None;
     }
-    let range = compaction::range(&now.past, &settings, StandingTurns::OnlyEnough)?;
+    let usual = PlanSettings { asked, ..now.settings.clone() };
+    // It is decided for the share that people chose, and shown with what is sent.
+    let range = compaction::range(&now.past, &settings, StandingTurns::OnlyEnough)?.shown(&now.past, &usual);
     let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
     Some(Compaction {
         up_to,
@@ -189,7 +191,7 @@ fn needed(now: &SessionPast, asked: u64, noted: u64) -> Option<Compaction> {
         resubmits: None,
         replaced,
         longest,
-        carried: Some(PlanSettings { asked, ..now.settings.clone() }.summary_room()),
+        carried: Some(usual.summary_room()),
         pinned: None,
         before,
         rest,

@@ -332,8 +332,9 @@ pub async fn undo(board: &Board, team: &TeamId, by: &By, session: &SessionId, ta
                 let undone = summaries::undo(tx, session, &from).await?;
                 db::audit::append(tx, Entry::new("context.uncompact", from.task.as_str()).detail(session.as_str()))
                     .await?;
-                after.task(session, &from.task);
-                Ok::<_, Error>((undone, after))
+                // Each of them says in the conversation what became of it.
+                undone.iter().for_each(|task| after.task(session, task));
+                Ok::<_, Error>((undone.len() as u64, after))
             })
         })
         .await?;

@@ -17,16 +17,41 @@ fn past(turns: usize, tokens: usize, summary: Option<Summary>) -> Past {
 fn pinned_past(turns: usize, tokens: usize, summary: Option<Summary>, pins: Pins) -> Past {
     let mut past = Past::new(u64::MAX, pins, summary);
     for n in (0..turns).rev() {
-        let seq = 2 * n as u64 + 1;
-        let id = |seq: u64| -> Option<MessageId> { format!("msg_{seq:032x}").parse().ok() };
-        let said = |seq, text: String| PastMessage {
-            id: id(seq),
-            seq,
-            parts: vec![Part::text(&text)],
-            ..PastMessage::default()
-        };
-        let (question, answer) = (said(seq, format!("q{n}")), said(seq + 1, format!("a{n} {}", "wor ".repeat(tokens))));
-        if !past.take(Exchange { question, answer, state: TaskState::Completed }) {
+        if !past.take(turn(n, vec![Part::text(format!("a{n} {}", "wor ".repeat(tokens)))])) {
+            return past;
+        }
+    }
+    past.end();
+    past
+}
+
+/// The turn with this number and this answer.
+fn turn(n: usize, answer: Vec<Part>) -> Exchange {
+    let seq = 2 * n as u64 + 1;
+    let said = |seq: u64, parts| PastMessage {
+        id: format!("msg_{seq:032x}").parse().ok(),
+        seq,
+        parts,
+        ..PastMessage::default()
+    };
+    let (question, answer) = (said(seq, vec![Part::text(format!("q{n}"))]), said(seq + 1, answer));
+    Exchange { question, answer, state: TaskState::Completed }
+}
+
+/// Turns that read two files of 247 lines each, and answer at length: those behind the summary.
+fn reading_past(turns: usize, summary: Option<Summary>) -> Past {
+    let mut past = Past::new(u64::MAX, Pins::default(), summary);
+    for n in (0..turns).rev() {
+        let mut answer = Vec::new();
+        for file in ["a", "b"] {
+            let (call_id, tool) = (format!("{file}{n}"), "read_file".to_owned());
+            let args = serde_json::json!({ "path": format!("src/{file}{n}.rs") });
+            let result = serde_json::json!("    a line of code that does something\n".repeat(247));
+            answer.push(Part::ToolCall { call_id: call_id.clone(), tool: tool.clone(), args, at: None });
+            answer.push(Part::ToolResult { call_id, tool, result, ok: true, duration_ms: 1 });
+        }
+        answer.push(Part::text("wor ".repeat(900)));
+        if !past.take(turn(n, answer)) {
             return past;
         }
     }
@@ -59,7 +84,7 @@ fn one_that_was_asked_for_before_an_update_is_read() {
     let old = serde_json::json!({ "upTo": 3, "applies": true, "automatic": false, "replaced": 900, "longest": 450,
         "before": 5_000, "rest": 3_000 });
     let read: Compaction = serde_json::from_value(old).expect("a compaction");
-    assert_eq!(read.rest, RestOfRequest { fixed: 3_000, standing: 0, estimate_percent: 100 });
+    assert_eq!(read.rest, RestOfRequest { fixed: 3_000, standing: 0, estimate_percent: 100, tighter: None });
     let again = serde_json::to_value(&read).expect("JSON");
     assert_eq!(serde_json::from_value::<Compaction>(again).expect("the same"), read);
     assert_eq!(read.after("x"), 3_000 + words_cost(&marked_summary("x")));
@@ -76,6 +101,60 @@ fn as_many_turns_stand_as_leave_enough_room() {
     assert_eq!(of(2, StandingTurns::Enough), None, "there is nothing to compact");
     assert_eq!(standing(of(20, StandingTurns::Exactly(9)).expect("a range"), 20), 9);
     assert_eq!(of(20, StandingTurns::Exactly(20)), None);
+}
+
+#[test]
+fn a_session_is_compacted_before_turns_are_left_out_and_not_before_each_task() {
+    let settings = PlanSettings {
+        budget: ContextBudget { window: 32_000, reserve: 8_000, fixed: 6_000 },
+        ..self::settings(32_000)
+    };
+    let (mut summary, mut compacted) = (None, Vec::new());
+    for turns in 1..=40 {
+        let past = reading_past(turns, summary.clone());
+        let is_left_out = matches!(plan(&past, &settings).why, PlanReason::LeftOut { .. });
+        let found = range(&past, &settings, StandingTurns::OnlyEnough);
+        assert!(!is_left_out || found.is_some(), "turn {turns} is left out without a summary");
+        let Some(found) = found.filter(|_| is_left_out) else { continue };
+        let text = "wor ".repeat(usize::try_from(found.longest).expect("short") * 9 / 10);
+        let after = compaction(found).after(&text);
+        summary = Some(Summary { text, up_to: found.up_to });
+        compacted.push(turns);
+        let next = plan(&reading_past(turns, summary.clone()), &settings);
+        assert!(!matches!(next.why, PlanReason::LeftOut { .. }), "{turns}: {:?}", next.why);
+        assert_eq!(settings.budget.fixed + next.total, after, "what is told is what is planned");
+    }
+    assert!(compacted.len() >= 4 && compacted.windows(2).all(|two| two[1] - two[0] >= 3), "{compacted:?}");
+}
+
+#[test]
+fn what_no_summary_can_make_fit_is_not_compacted_before_each_task() {
+    // The newest two turns do not fit by themselves.
+    let of = |lengths: &[usize]| {
+        let mut past = Past::new(u64::MAX, Pins::default(), None);
+        for (n, tokens) in lengths.iter().enumerate().rev() {
+            assert!(past.take(turn(n, vec![Part::text("wor ".repeat(*tokens))])));
+        }
+        past.end();
+        past
+    };
+    for lengths in [&[5_000, 5_000][..], &[150, 150, 5_000, 5_000]] {
+        let (past, settings) = (of(lengths), settings(10_000));
+        assert!(matches!(plan(&past, &settings).why, PlanReason::LeftOut { .. }));
+        assert_eq!(range(&past, &settings, StandingTurns::OnlyEnough), None, "{lengths:?}");
+    }
+    assert!(range(&of(&[4_500, 150, 5_000, 5_000]), &settings(10_000), StandingTurns::OnlyEnough).is_some());
+}
+
+#[test]
+fn figures_of_another_plan_are_those_of_its_request() {
+    let past = past(20, 500, None);
+    let tight = PlanSettings { threshold_percent: 40, ..settings(20_000) };
+    let range = range(&past, &tight, StandingTurns::OnlyEnough).expect("a range");
+    let (usual, shown) = (settings(20_000), range.shown(&past, &settings(20_000)));
+    assert_eq!((shown.up_to, shown.longest), (range.up_to, range.longest), "the same is compacted");
+    assert_eq!(shown.before, plan(&past, &usual).total);
+    assert!(range.before < 8_000 && shown.before > 10_000, "{range:?} {shown:?}");
 }
 
 #[test]
@@ -163,8 +242,9 @@ fn the_summary_before_is_merged_and_noted_turns_are_marked() {
             TurnPart::ToolCall { .. } => String::new(),
         })
         .collect();
-    let expected =
-        ["## Session Summary (compacted)\n- It began.", "q2", "a2 wor ", "Notes were taken of everything", "q3"];
+    let marked = marked_summary("## Session Summary (compacted)\n- It began.");
+    let expected = [marked.as_str(), "q2", "a2 wor ", "Notes were taken of everything", "q3"];
+    assert!(marked.ends_with("- It began.\n</summary>"), "the question after it is no part of it");
     assert_eq!(words.len(), 8);
     assert!(words.iter().zip(expected).all(|(word, begins)| word.starts_with(begins)), "{words:?}");
 }
@@ -188,6 +268,7 @@ proptest! {
         }
         // What the summary is made of and what stands are all turns, each once.
         let older = told(&past, kept).tokens + told(&past.compacted(range.up_to), 0).tokens;
-        prop_assert_eq!(older, tokens_of_all(&past) + 4, "a summary of no length takes a part");
+        let marks = words_cost(&marked_summary(""));
+        prop_assert_eq!(older, tokens_of_all(&past) + marks, "a summary of no length takes its marks");
     }
 }

@@ -199,7 +199,8 @@ impl<'a> ContextView<'a> {
             format!("{}.{:02}%", parts / 100, parts % 100)
         };
         let mut before = 0;
-        let layers = data.layers.iter().map(|layer| {
+        let tokens: Vec<u64> = data.layers.iter().map(|layer| layer.tokens).collect();
+        let layers = data.layers.iter().zip(percents(&tokens, data.window)).map(|(layer, percent)| {
             let (word, title) = words(layer.layer);
             let items = layer.items.iter().take(MAX_SHOWN_ITEMS).map(|item| ItemRow {
                 name: protocol::text::head(&item.name, MAX_NAME_BYTES),
@@ -213,7 +214,7 @@ impl<'a> ContextView<'a> {
                 word,
                 title,
                 tokens: layer.tokens,
-                percent: percent(layer.tokens, data.window),
+                percent,
                 is_estimated: layer.source == UsageSource::Estimated,
                 x: share(before),
                 width: share(layer.tokens),
@@ -275,6 +276,11 @@ impl<'a> ContextView<'a> {
                 token_words(result_tokens)
             ),
         }
+    }
+
+    /// Whether the next request leaves turns out.
+    fn leaves_out(&self) -> bool {
+        matches!(self.data.next.plan, PlanReason::LeftOut { .. })
     }
 
     fn what_ifs(&self) -> impl Iterator<Item = (&'static str, &WhatIf)> {
@@ -345,6 +351,21 @@ fn is_far(last: u64, seq: u64) -> bool {
     last.saturating_sub(seq) > NEWEST_PAGE_MESSAGES
 }
 
+/// Percent of the whole that each takes, rounded so that together they are what all of them take.
+fn percents(parts: &[u64], whole: u64) -> Vec<u64> {
+    let mut shares: Vec<u64> = parts.iter().map(|part| percent(*part, whole)).collect();
+    let whole = u128::from(whole.max(1));
+    let sum: u128 = parts.iter().map(|part| u128::from(*part)).sum();
+    let left = ((sum * 100 + whole / 2) / whole).saturating_sub(shares.iter().map(|share| u128::from(*share)).sum());
+    // Those that lost most by being rounded down get what is left.
+    let mut places: Vec<usize> = (0..parts.len()).collect();
+    places.sort_by_key(|place| std::cmp::Reverse(u128::from(parts[*place]) * 100 % whole));
+    for place in places.into_iter().take(usize::try_from(left).unwrap_or(0)) {
+        shares[place] += 1;
+    }
+    shares
+}
+
 /// The word of a layer in the page, and its title.
 fn words(layer: Layer) -> (&'static str, &'static str) {
     match layer {
@@ -370,10 +391,24 @@ fn role(role: &MessageRole) -> &'static str {
     }
 }
 
-fn share(share: &MessageShare) -> &'static str {
-    match share {
+fn share(message: &HistoryEntry) -> &'static str {
+    match message.share {
+        MessageShare::Pruned if message.pin_cut => "cut to its ends",
         MessageShare::Verbatim => "whole",
         MessageShare::Pruned => "results shortened",
         MessageShare::LeftOut => "left out",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percents;
+
+    #[test]
+    fn percentages_of_a_whole_are_a_hundred() {
+        assert_eq!(percents(&[333, 333, 334], 1_000), [33, 33, 34]);
+        assert_eq!(percents(&[2_666, 2_667, 2_667, 0], 8_000), [33, 34, 33, 0]);
+        assert_eq!(percents(&[4_100, 9_800, 48_600, 137_500], 200_000), [2, 5, 24, 69]);
+        assert_eq!((percents(&[], 0), percents(&[5, 5], 1_000)), (vec![], vec![1, 0]));
     }
 }

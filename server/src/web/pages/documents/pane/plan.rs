@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     actions::plan,
-    db::{self, Query, TeamTx},
+    db::{self, Query, TeamTx, plans::CarriedPlan},
     domain::{
         Approval, Artifact, ArtifactKind, Edit, EditState, FileText, PlanSource, Policies, Revision, Session, file,
         plan::ProposalKind,
@@ -52,6 +52,8 @@ pub struct PlanPane {
     now: Option<Revision>,
     /// The machine's own plan, which a session that began there uses.
     borrowed: Option<FileText>,
+    /// The plan of a session that this one goes on from, which is sent while it has none of its own.
+    carried: Option<CarriedPlan>,
     /// A change from here that the viber has not made yet.
     queued: Option<Edit>,
     /// A change from here that met another one.
@@ -120,6 +122,9 @@ pub async fn read_facts<T>(tx: &mut TeamTx<'_>, session: &Session, other: Query<
         let file = db::files::load(tx, &session.viber_id, plan::MACHINE_PLAN).await?;
         text = file.filter(|file| file.hash.is_some()).and_then(|file| file.text).map(|text| text.content);
     }
+    if text.is_none() {
+        text = db::plans::carried(tx, &session.id).await?.map(|carried| carried.markdown);
+    }
     let text = text.unwrap_or_default();
     Ok((found, PlanFacts { exists: !text.trim().is_empty(), progress: Document::parse(&text).steps().progress() }))
 }
@@ -162,6 +167,10 @@ impl PlanPane {
             }
             _ => None,
         };
+        let carried = match (&now, &queued, &borrowed) {
+            (None, None, None) => db::plans::carried(tx, id).await?,
+            _ => None,
+        };
         let mut beside = Vec::new();
         for (name, path) in plan::COMPANION_FILES.into_iter().zip(&companions) {
             let text = files.iter().find(|file| file.path == *path).and_then(|file| file.text.clone());
@@ -181,6 +190,7 @@ impl PlanPane {
             },
             now,
             borrowed,
+            carried,
             proposals,
         })
     }
@@ -196,7 +206,9 @@ impl PlanPane {
     fn text(&self) -> &str {
         let queued = self.queued.as_ref().and_then(|edit| edit.content.as_deref());
         let now = self.now.as_ref().map(|now| now.markdown.as_str());
-        queued.or(now).or(self.borrowed.as_ref().map(|text| text.content.as_str())).unwrap_or("")
+        let borrowed = self.borrowed.as_ref().map(|text| text.content.as_str());
+        let carried = self.carried.as_ref().map(|carried| carried.markdown.as_str());
+        queued.or(now).or(borrowed).or(carried).unwrap_or("")
     }
 }
 
@@ -340,6 +352,16 @@ impl<'a> PlanView<'a> {
     /// Whether the stream keeps this place current.
     fn is_front(&self) -> bool {
         matches!(self.data.at, PlanPlace::Front)
+    }
+
+    /// Whether its steps can be changed one by one: those of another session's plan cannot.
+    fn may_change_steps(&self) -> bool {
+        self.context.may_act && self.beyond == 0 && self.data.carried.is_none()
+    }
+
+    /// The session that a plan was taken along from.
+    fn origin(&self, carried: &CarriedPlan) -> String {
+        urls::session(&self.context.slug, &carried.session)
     }
 
     fn proposes(&self) -> bool {

@@ -181,7 +181,8 @@ pub(super) async fn state(
 ) -> Result<Conversation> {
     let found = db::sessions::versioned_query(id);
     let (open, newest) = (db::tasks::open_of_session_query(id), db::tasks::newest_of_session_query(id));
-    let (found, open, newest) = tx.query_three(found, open, newest).await?;
+    let continued = db::sessions::continued_query(id);
+    let (found, open, newest, continued) = tx.query_four((found, open), (newest, continued)).await?;
     let (session, version) = found.ok_or(Error::NotFound)?;
     let (names, taking) = (db::members::names_query(), db::imports::progress_query(id));
     let (said, pins) = (db::tasks::messages::open_query(id), db::messages::pins::load_query(id));
@@ -213,6 +214,7 @@ pub(super) async fn state(
         names,
         decisions: HashMap::new(),
         summaries: Vec::new(),
+        continued,
         pins,
         ended: Vec::new(),
         missed: false,

@@ -66,6 +66,8 @@ pub struct WatchedConversation {
     open: Option<OpenMessage>,
     /// Tasks that were unfinished at the last look.
     unfinished: Vec<TaskId>,
+    /// Tasks that changed since then: also one that ended long ago, whose compaction was undone.
+    touched: Vec<TaskId>,
     /// Hashes of whole messages that may still change: those that tasks at work came from.
     message_hashes: HashMap<u64, u64>,
     /// Something other than growing text happened: the entries have to be read before text is appended again.
@@ -134,6 +136,7 @@ impl WatchedConversation {
             last,
             open: None,
             unfinished: Vec::new(),
+            touched: Vec::new(),
             message_hashes: HashMap::new(),
             changed: true,
             ready_at: None,
@@ -141,6 +144,14 @@ impl WatchedConversation {
             first: true,
             current: false,
             again: true,
+        }
+    }
+
+    /// Something about a task changed. Of those at work, and of the one that is followed, each look tells.
+    pub fn touch(&mut self, task: &TaskId) {
+        let is_told = self.task.as_ref() == Some(task) || self.unfinished.contains(task);
+        if !is_told && !self.touched.contains(task) {
+            self.touched.push(task.clone());
         }
     }
 
@@ -224,7 +235,8 @@ impl WatchedConversation {
         self.changed = false;
         self.ready_at = Some(tokio::time::Instant::now() + TIMELINE_INTERVAL);
         let open = self.open.as_ref().map(|open| (open.seq, open.from));
-        let shown = ShownConversation { last: self.last, tasks: self.unfinished.clone(), open };
+        let tasks = self.unfinished.iter().cloned().chain(std::mem::take(&mut self.touched)).collect();
+        let shown = ShownConversation { last: self.last, tasks, open };
         let conversation = Conversation::news(board, &caller.team.id, &self.id, shown).await?;
         self.unfinished = conversation.unfinished().cloned().collect();
         if self.lost || conversation.missed || !self.same_task(&conversation) {

@@ -77,13 +77,20 @@ impl SlashCommand {
             Self::Reset => Some(TaskKind::Transfer),
             Self::Context => None,
         };
-        let mut started = Ok(());
+        let (mut started, mut begun) = (Ok(()), None);
         if let Some(kind) = kind {
             let instructions = Some(rest.to_owned());
             let carries = vec![Carried::Plan, Carried::Artifacts];
-            started =
-                compact::start(board, caller, id, NewCompaction { instructions, carries, ..NewCompaction::of(kind) })
-                    .await;
+            let new = NewCompaction { instructions, carries, ..NewCompaction::of(kind) };
+            started = match self {
+                Self::Reset => {
+                    compact::begin_afresh(board, caller, id, (new, wants)).await.map(|address| begun = address)
+                }
+                _ => compact::start(board, caller, id, new).await,
+            };
+        }
+        if let Some(begun) = begun {
+            return Ok((StatusCode::NO_CONTENT, [("hx-redirect", begun)]).into_response());
         }
         match (started, wants) {
             (Ok(()), Wants::Page) => Ok(Redirect::to(&tab).into_response()),

@@ -3,22 +3,23 @@
 
 use axum::{
     extract::{Form, State},
-    response::Response,
+    http::StatusCode,
+    response::{IntoResponse, Response},
 };
 use protocol::{SessionId, TaskId};
 use serde::Deserialize;
 
 use super::super::{Tab, answer};
 use crate::{
-    actions::tasks::compact::{self, Compacting, NewCompaction},
-    db::{self, DbError, TeamTx},
+    actions::tasks::compact::{self, Compacting, CompactionOutcome, NewCompaction},
+    db::{self, DbError, TeamTx, sessions::ContinuedSession},
     domain::{
         Session, TaskKind, TaskState,
         context::compaction::{Carried, Compaction},
     },
     error::Error,
     state::Board,
-    web::{AsOperator, Rejection, extract::Id, pages::Wants},
+    web::{AsOperator, Rejection, extract::Id, pages::Wants, urls},
 };
 
 /// What the database holds for this part.
@@ -26,8 +27,8 @@ use crate::{
 pub struct CompactPane {
     /// The session's newest task drafted a summary that nobody applied yet.
     pub draft: Option<SummaryDraft>,
-    /// The session that this one goes on from or that goes on from this one, its title, and whether it is the earlier one.
-    pub continued: Vec<(SessionId, String, bool)>,
+    /// The session that this one goes on from, and those that go on from this one.
+    pub continued: Vec<ContinuedSession>,
     /// Nothing is at work in it.
     pub is_idle: bool,
     /// Chosen for this session alone.
@@ -124,6 +125,26 @@ pub async fn start(board: &Board, caller: &AsOperator, id: &SessionId, new: NewC
     }
 }
 
+/// Begins a session with a summary of another: its address. `None`: it is not there yet, or never will be, which the
+/// conversation says. A browser that would show nothing meanwhile is not kept waiting.
+pub async fn begin_afresh(
+    board: &Board,
+    caller: &AsOperator,
+    id: &SessionId,
+    (new, wants): (NewCompaction, Wants),
+) -> Result<Option<String>, Error> {
+    if wants == Wants::Page {
+        return start(board, caller, id, new).await.map(|()| None);
+    }
+    let made = compact::start_and_wait(board, &caller.team.id, &caller.by, id, new).await?;
+    let Compacting::Task(task) = made else { return Ok(None) };
+    match compact::outcome(board, &caller.team.id, &task).await {
+        Ok(CompactionOutcome::Began { session, .. }) => Ok(Some(urls::session(&caller.team.slug, &session))),
+        Ok(_) | Err(Error::Conflict { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Which compaction is undone; the newest one when none is named.
 #[derive(Debug, Deserialize)]
 pub struct UncompactForm {
@@ -170,6 +191,9 @@ pub async fn reset(
 ) -> Result<Response, Rejection> {
     let carried = [(form.plan, Carried::Plan), (form.artifacts, Carried::Artifacts)];
     let carries = carried.into_iter().filter_map(|(chosen, what)| chosen.map(|_| what)).collect();
-    start(&board, &caller, &id, NewCompaction { carries, ..NewCompaction::of(TaskKind::Transfer) }).await?;
+    let new = NewCompaction { carries, ..NewCompaction::of(TaskKind::Transfer) };
+    if let Some(begun) = begin_afresh(&board, &caller, &id, (new, wants)).await? {
+        return Ok((StatusCode::NO_CONTENT, [("hx-redirect", begun)]).into_response());
+    }
     answer(&board, &caller, &id, wants, Tab::Context).await
 }
