@@ -4,6 +4,19 @@ use std::{fs, time::Instant};
 
 /// Clock ticks a second of `/proc/*/stat`: fixed for user space on Linux.
 const TICKS: f64 = 100.0;
+/// How the titles of processes begin that a PostgreSQL server has for itself.
+const OWN_ROLES: &[&str] = &[
+    "archiver",
+    "autovacuum",
+    "background",
+    "checkpointer",
+    "io worker",
+    "logger",
+    "logical replication",
+    "startup",
+    "stats collector",
+    "walwriter",
+];
 const MIB: f64 = 1024.0;
 
 /// Something is being measured.
@@ -129,6 +142,21 @@ pub fn processor_with_children(pid: u32) -> f64 {
         }
     }
     ticks / TICKS
+}
+
+/// User and system seconds of the processes in which a PostgreSQL server answers its clients, so far as they still run: what
+/// it does for itself meanwhile, such as vacuuming rows that were just written, is no part of a call.
+pub fn processor_of_backends(server: u32) -> f64 {
+    let parent = format!("PPid:\t{server}");
+    let is_backend = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let title = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let role = title.strip_prefix("postgres: ").unwrap_or_default();
+        status.lines().any(|line| line == parent) && !OWN_ROLES.iter().any(|own| role.starts_with(own))
+    };
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse().ok());
+    pids.filter(|pid| is_backend(*pid)).map(processor).sum()
 }
 
 /// Resident MiB now, and the most so far.

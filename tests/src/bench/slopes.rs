@@ -323,22 +323,23 @@ impl Subject {
         }
     }
 
-    /// Processor seconds of the Board and the database server so far.
+    /// Processor seconds of the Board, and of the database server's answers to it, so far.
     fn processor(&self) -> f64 {
         processor(&self.stage, self.server)
     }
 }
 
 fn processor(stage: &Stage, server: Option<u32>) -> f64 {
-    proc::processor(stage.board.pid()) + server.map_or(0.0, proc::processor_with_children)
+    proc::processor(stage.board.pid()) + server.map_or(0.0, proc::processor_of_backends)
 }
 
 /// Waits until what a Board and a database server do behind a start is done, a minute at most: it is no call's.
 async fn settled(stage: &Stage, server: Option<u32>) {
+    let all = || proc::processor(stage.board.pid()) + server.map_or(0.0, proc::processor_with_children);
     for _ in 0..120 {
-        let before = processor(stage, server);
+        let before = all();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        if processor(stage, server) - before < 0.015 {
+        if all() - before < 0.015 {
             return;
         }
     }
