@@ -19,10 +19,12 @@
   // Where the tabs do not fit, the one that is shown is in view.
   const bring = () => {
     for (const tab of strip().querySelectorAll("nav > [aria-current]")) {
-      const [nav, place] = [tab.parentElement, tab.offsetLeft];
-      const room = nav.clientWidth - (nav.querySelector(":scope > form")?.offsetWidth ?? 0);
-      if (place < nav.scrollLeft) nav.scrollLeft = place;
-      else if (place + tab.offsetWidth > nav.scrollLeft + room) nav.scrollLeft = place + tab.offsetWidth - room;
+      const nav = tab.parentElement;
+      const [at, around] = [tab.getBoundingClientRect(), nav.getBoundingClientRect()];
+      // What closes the pane stands before the end, with a shadow.
+      const end = (nav.querySelector(":scope > form")?.getBoundingClientRect().left ?? around.right) - 12;
+      if (at.left < around.left) nav.scrollLeft -= around.left - at.left;
+      else if (at.right > end) nav.scrollLeft += at.right - end;
     }
   };
   bring();

@@ -258,6 +258,13 @@ impl CompactedRange {
         words_cost(&marked_summary("")) + self.longest
     }
 
+    /// With a summary short enough for the turns that stand to be carried whole beside it; `None`: there is no room for one.
+    fn fitted(self, settings: &PlanSettings) -> Option<Self> {
+        let beside = self.rest.least() + words_cost(&marked_summary(""));
+        let longest = self.longest.min(settings.estimated_room().saturating_sub(beside));
+        (longest >= MIN_SUMMARY_TOKENS.min(self.longest)).then_some(Self { longest, ..self })
+    }
+
     /// Estimated tokens of the past with it when nothing is left out.
     fn least(&self) -> u64 {
         self.rest.least() + self.summary()
@@ -300,14 +307,17 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
     }
     let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
     let is_enough = |tokens: u64| u128::from(tokens) >= enough;
-    let most_first = || (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of);
+    // Behind a summary that leaves them no room, turns would be neither in it nor in the request. Where not even the newest
+    // two have room beside one, it would be written before each task.
+    let fewest_first =
+        || (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).filter_map(of).filter_map(|all| all.fitted(settings));
+    let most_first = || fewest_first().rev();
     let found = most_first().find(|range| is_enough(range.frees_by_itself())).or_else(|| {
         let PlanReason::LeftOut { .. } = next.why else { return None };
         let least = ways(past, settings)[WAYS - 1];
         let frees = |range: &CompactedRange| is_enough(settings.counted(least.saturating_sub(range.least())));
-        // Where the newest turns do not fit by themselves, a summary of a few others would be written before each task.
-        let fits = |range: &CompactedRange| range.least() <= settings.estimated_room();
-        most_first().find(frees).or_else(|| most_first().find(fits))
+        // The fewest leave room for the next turns.
+        most_first().find(frees).or_else(|| fewest_first().next())
     });
     match standing {
         StandingTurns::OnlyEnough => found,

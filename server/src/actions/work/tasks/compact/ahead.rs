@@ -172,12 +172,13 @@ pub(in crate::actions) async fn compact_first(
 fn needed(now: &SessionPast, asked: u64, noted: u64) -> Option<Compaction> {
     let mut settings = now.settings.clone();
     (settings.threshold_percent, settings.asked) = (now.percent, asked);
-    if matches!(plan(&now.past, &settings).why, PlanReason::Fits { .. }) {
-        return None;
-    }
     let usual = PlanSettings { asked, ..now.settings.clone() };
-    // It is decided for the share that people chose, and shown with what is sent.
-    let range = compaction::range(&now.past, &settings, StandingTurns::OnlyEnough)?.shown(&now.past, &usual);
+    let range = |settings: &PlanSettings| match plan(&now.past, settings).why {
+        PlanReason::Fits { .. } => None,
+        _ => compaction::range(&now.past, settings, StandingTurns::OnlyEnough),
+    };
+    // It is decided for the share that people chose, which may be too small for any, and shown with what is sent.
+    let range = range(&settings).or_else(|| range(&usual))?.shown(&now.past, &usual);
     let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
     Some(Compaction {
         up_to,

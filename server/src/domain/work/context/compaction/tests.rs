@@ -138,12 +138,40 @@ fn what_no_summary_can_make_fit_is_not_compacted_before_each_task() {
         past.end();
         past
     };
-    for lengths in [&[5_000, 5_000][..], &[150, 150, 5_000, 5_000]] {
+    for lengths in [&[5_000, 5_000][..], &[150, 150, 5_000, 5_000], &[4_500, 150, 5_000, 5_000]] {
         let (past, settings) = (of(lengths), settings(10_000));
         assert!(matches!(plan(&past, &settings).why, PlanReason::LeftOut { .. }));
         assert_eq!(range(&past, &settings, StandingTurns::OnlyEnough), None, "{lengths:?}");
     }
-    assert!(range(&of(&[4_500, 150, 5_000, 5_000]), &settings(10_000), StandingTurns::OnlyEnough).is_some());
+    // A short summary is asked for where a longer one would leave them no room.
+    let (past, settings) = (of(&[3_000, 3_100, 3_100]), settings(10_000));
+    let found = range(&past, &settings, StandingTurns::OnlyEnough).expect("room for a short one");
+    assert!((MIN_SUMMARY_TOKENS..1_000).contains(&found.longest) && found.replaced > 3_000, "{found:?}");
+}
+
+#[test]
+fn no_turn_is_neither_in_the_summary_nor_in_the_request() {
+    let settings = settings(10_000);
+    for tokens in (100..3_400).step_by(150) {
+        for standing in [StandingTurns::OnlyEnough, StandingTurns::Enough] {
+            let (mut summary, mut compacted) = (None, Vec::new());
+            // Many came together before anything was compacted.
+            for turns in 12..30 {
+                let now = past(turns, tokens, summary.clone());
+                let is_left_out = |past: &Past| matches!(plan(past, &settings).why, PlanReason::LeftOut { .. });
+                let Some(found) = range(&now, &settings, standing).filter(|_| is_left_out(&now)) else { continue };
+                let text = "wor ".repeat(usize::try_from(found.longest).expect("short") * 9 / 10);
+                summary = Some(Summary { text, up_to: found.up_to });
+                assert!(
+                    !is_left_out(&past(turns, tokens, summary.clone())),
+                    "{tokens} {turns} {standing:?}: {found:?}"
+                );
+                compacted.push(turns);
+            }
+            let mut next = compacted.windows(2).skip(1);
+            assert!(next.all(|two| two[1] - two[0] >= 2) || tokens > 1_500, "{tokens}: {compacted:?}");
+        }
+    }
 }
 
 #[test]
