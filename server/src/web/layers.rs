@@ -142,14 +142,15 @@ fn is_probe(path: &str) -> bool {
 }
 
 /// Closes the connection after a request whose end [`socket`] cannot determine, because what follows would pass
-/// unchecked, and after one that was malformed or meant for another host, because what follows probably is too.
+/// unchecked, after one that was malformed or meant for another host, because what follows probably is too, and
+/// after one whose body was too large: its rest stays unread, so a next request could not be told from it.
 async fn close_after(request: Request, next: Next) -> Response {
     let opaque = request.headers().keys().any(|name| socket::is_last(name.as_str().as_bytes()));
     let version = request.version();
     let mut response = next.run(request).await;
     let over = match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => false,
-        StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST => true,
+        StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => true,
         _ => opaque,
     };
     // HTTP/2 delimits requests itself and has no such header.
