@@ -350,5 +350,5 @@
     }
     groups.forEach(care);
   }).observe(document.body, { childList: true, subtree: true });
-  window.board = { span, say };
+  window.board = { span, say, times: (root) => each(root, "time[data-as]", write) };
 })();

@@ -78,6 +78,8 @@
       }
       else if (old) put(old, fresh);
       else if (fresh.tagName === "TR" && !location.search) row(fresh);
+      // What was added to a list stands behind what is there.
+      else if (fresh.dataset.behind) document.getElementById(fresh.dataset.behind)?.after(fresh);
     }
   };
   // A form that is being filled in and a menu that is open stay as they are; the newest waiting update is applied afterwards.
@@ -86,7 +88,7 @@
     if (el.dataset.hold === undefined) return false;
     const at = el.contains(document.activeElement) ? document.activeElement : undefined;
     // A card is decided with what was written into it, whoever has the focus.
-    const typed = el.id === "asks" && [...el.querySelectorAll("textarea, input:not([type=checkbox], [type=radio], [type=hidden])")].some((one) => one.value !== one.defaultValue);
+    const typed = (el.id === "asks" || el.dataset.hold === "typed") && [...el.querySelectorAll("textarea, input:not([type=checkbox], [type=radio], [type=hidden])")].some((one) => one.value !== one.defaultValue);
     return typed || at?.matches("textarea, select, input:not([type=checkbox], [type=radio])") || el.querySelector("details.menu[open]")
       || [...el.querySelectorAll("input[type=checkbox]")].some((box) => box.checked !== box.defaultChecked);
   };
@@ -121,6 +123,8 @@
   for (const name of ["focusout", "toggle", "change"]) document.addEventListener(name, release, true);
   // In place, so that nothing moves under the pointer.
   const morph = (old, fresh) => {
+    // Texts are changed in place, where nothing sees that a time among them is not the reader's yet.
+    window.board?.times(fresh);
     // What htmx would take for its own tags is none of ours: in some browsers such words leave their attribute.
     const text = fresh.outerHTML;
     if (!window.htmx || fresh.tagName === "TR" || /<\/?(hx-|head[\s>])/i.test(text)) return replace(old, fresh);

@@ -11,9 +11,9 @@ mod check;
 mod console;
 mod enrol;
 mod keys;
-mod leave;
 mod logs;
 mod memory;
+mod playbook;
 mod run;
 mod service;
 mod skill;
@@ -99,6 +99,9 @@ enum Verb {
     /// List, check and run skills.
     #[command(subcommand, after_help = "Example: daemon-agent skill list")]
     Skill(skill::SkillVerb),
+    /// List playbooks, and start runs of them on the Board.
+    #[command(subcommand, after_help = "Example: daemon-agent playbook list")]
+    Playbook(playbook::PlaybookVerb),
     /// List the models that this machine can use.
     #[command(after_help = "Example: daemon-agent models")]
     Models {
@@ -357,6 +360,7 @@ async fn act(verb: Verb) -> Result<(), CliError> {
             memory::search(&home, MemorySearch { agent_id: agent, query, limit }, json).await
         }
         Verb::Skill(verb) => skill::act(&home, verb).await,
+        Verb::Playbook(verb) => playbook::act(&home, verb).await,
         Verb::Models { json } => status::models(&home, json).await,
         Verb::Doctor { json } => check::doctor(&home, json).await,
         Verb::Config(ConfigVerb::Validate { json }) => check::validate(&home, json),
@@ -365,7 +369,7 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Service(ServiceVerb::Restart { json }) => service::restart(json),
         Verb::Service(ServiceVerb::Uninstall { json }) => service::uninstall(json),
         Verb::Logs(args) | Verb::Service(ServiceVerb::Logs(args)) => service::logs::logs(&home, args).await,
-        Verb::Leave { offline, json } => leave::leave(&home, offline, json).await,
+        Verb::Leave { offline, json } => enrol::leave::leave(&home, offline, json).await,
         Verb::Key(KeyVerb::Set { provider, json }) => keys::set(&home, &provider, json),
         Verb::Key(KeyVerb::List { json }) => keys::list(&home, json),
         Verb::Key(KeyVerb::Remove { provider, json }) => keys::remove(&home, &provider, json),

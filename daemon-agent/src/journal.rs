@@ -21,7 +21,7 @@ use crate::{
     outbox::{FileSpan, Record, encode, is_torn, salvage},
 };
 use state::JournalEntry;
-pub use state::{JournalState, PendingAttempt, PendingMessage, PendingWrite, RecentCommand};
+pub use state::{JournalState, PendingAttempt, PendingLedger, PendingMessage, PendingWrite, RecentCommand};
 
 /// Bytes by which the file may grow before it is rewritten.
 const COMPACT_AFTER_BYTES: u64 = 4 * 1024 * 1024;
@@ -205,6 +205,19 @@ impl Journal {
         inner.write(entries, &self.path)
     }
 
+    /// Ledgers that are still to be written.
+    pub fn pending_ledgers(&self) -> Vec<PendingLedger> {
+        self.inner().held.ledgers.clone()
+    }
+
+    /// Records that nothing is left to be done about the ledger of this command. Blocks.
+    pub fn ledger_written(&self, cmd_seq: u64) -> io::Result<()> {
+        let mut inner = self.inner();
+        let known = inner.held.ledgers.iter().any(|held| held.cmd_seq == cmd_seq);
+        let entries = known.then_some(JournalEntry::LedgerWritten(cmd_seq)).into_iter().collect();
+        inner.write(entries, &self.path)
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -295,6 +308,10 @@ fn rewrite(path: &Path, held: &JournalState) -> io::Result<(File, u64)> {
     }
     for done in &held.done {
         put(&JournalEntry::Done(done.clone()), &mut bytes)?;
+    }
+    for PendingLedger { cmd_seq, ledger } in &held.ledgers {
+        let command = Command::Ledger(ledger.clone());
+        put(&JournalEntry::Command(NumberedCommand { cmd_seq: *cmd_seq, command }), &mut bytes)?;
     }
     let (last_cmd_seq, drained, ahead) = (held.last_cmd_seq, held.drained, held.ahead.clone());
     put(&JournalEntry::At { last_cmd_seq, drained, ahead }, &mut bytes)?;

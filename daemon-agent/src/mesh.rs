@@ -100,6 +100,8 @@ struct Shared {
     /// Questions of tasks that wait for a person's answer.
     approvals: Approvals,
     memory: Memory,
+    /// Held while ledgers of playbooks' runs are written.
+    ledger_turn: tokio::sync::Mutex<()>,
 }
 
 /// A task that runs, as `status` shows it.
@@ -167,7 +169,8 @@ impl Mesh {
         let approvals = Approvals::default();
         let memory =
             Memory::new(context.home.clone(), context.workspace.clone(), context.clock.clone(), context.files.clone());
-        let shared = Shared { context, tracker, state, changed, outcomes, standing, approvals, memory };
+        let ledger_turn = tokio::sync::Mutex::default();
+        let shared = Shared { context, tracker, state, changed, outcomes, standing, approvals, memory, ledger_turn };
         Self { shared: Arc::new(shared) }
     }
 
@@ -263,6 +266,7 @@ impl Mesh {
             | Command::RemoveSkill { .. }
             | Command::AcceptSkill { .. }
             | Command::EnableSkill { .. } => self.change_skills(NumberedCommand { cmd_seq, command }),
+            Command::Ledger(_) => self.write_ledgers(),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     config::{
         Agent, Config,
-        toolset::{ALL_TOOLS, LOAD_SKILL},
+        toolset::{ALL_TOOLS, LOAD_SKILL, SUPERVISOR_TOOLS},
     },
     home::Home,
     memory::CURATED_NAMES,
@@ -45,6 +45,7 @@ mod truncate;
 
 pub use self::{
     args::CallArgs,
+    paths::ReadableFiles,
     proposal::{CallBounds, CallProposal, FileArea, ProposalSubject, ProposedFile},
     read::output::{KeptResults, cut, without_hint},
 };
@@ -197,6 +198,8 @@ pub struct Toolbox {
     memory: Option<MemoryEditor>,
     /// The skills of the machine; without them none is offered.
     skills: Option<SkillAccess>,
+    /// Whether the attempt supervises the run of a playbook.
+    is_supervisor: bool,
     /// Most tokens of a result.
     caps: ResultCaps,
     kept: KeptResults,
@@ -226,7 +229,8 @@ impl Toolbox {
         let (hold, scratch, ended) = (crate::hold::own_program(), Mutex::new(None), OnceLock::new());
         let caps = context.agent.results.clone();
         let kept = KeptResults::of(context.home.artifacts(context.task_id.as_str()), context.attempt);
-        Self { context, hold, scratch, ended, plan: None, memory: None, skills: None, caps, kept }
+        let (plan, memory, skills) = (None, None, None);
+        Self { context, hold, scratch, ended, plan, memory, skills, is_supervisor: false, caps, kept }
     }
 
     /// Uses `program` as the supervisor of commands instead of the running program.
@@ -265,6 +269,17 @@ impl Toolbox {
         let offered = all.of(&self.context.agent);
         self.skills = Some(SkillAccess { all, offered, session, clock });
         self
+    }
+
+    /// Adds what the supervisor of a playbook's run has.
+    pub fn for_supervisor(mut self) -> Self {
+        self.is_supervisor = true;
+        self
+    }
+
+    /// Whether the tool is one with which the attempt supervises a run. What such a call wants is done by the Board.
+    pub fn supervises_by(&self, name: &str) -> bool {
+        self.is_supervisor && SUPERVISOR_TOOLS.contains(&name)
     }
 
     /// Takes up the skills as they are now. Returns whether others are offered than before.
@@ -329,11 +344,13 @@ impl Toolbox {
         self.ended.get().cloned().unwrap_or_else(|| usual.to_owned())
     }
 
-    /// The agent's tools as a model sees them: in the order of [`ALL_TOOLS`], then its skills.
+    /// The agent's tools as a model sees them: in the order of [`ALL_TOOLS`], those of a supervisor, then its skills.
     pub fn specs(&self) -> Vec<ToolSpec> {
         let built_in = ALL_TOOLS.iter().chain([&LOAD_SKILL]).filter(|name| self.offers(name));
+        let built_in = built_in.chain(SUPERVISOR_TOOLS.iter().filter(|name| self.supervises_by(name)));
         let offered = self.skills();
-        let skills = offered.tools().take(MAX_SKILL_TOOLS).map(|skill| ToolSpec {
+        let skills = offered.tools().filter(|skill| !self.supervises_by(&skill.name));
+        let skills = skills.take(MAX_SKILL_TOOLS).map(|skill| ToolSpec {
             name: skill.name.clone().into(),
             description: protocol::text::head(skill.description(), MAX_TOOL_DESCRIPTION_BYTES).to_owned().into(),
             parameters: skill.parameters().unwrap_or_default(),
@@ -424,7 +441,7 @@ impl Toolbox {
             "update_plan" => self.plan.is_some(),
             "remember" | "search_memory" => self.memory.is_some(),
             LOAD_SKILL => return self.skills().instructions().any(Skill::is_for_models),
-            _ if self.skill_tool(name).is_some() => return true,
+            _ if self.supervises_by(name) || self.skill_tool(name).is_some() => return true,
             _ => true,
         };
         is_there && ALL_TOOLS.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
@@ -456,26 +473,6 @@ impl Toolbox {
             *scratch = Some(made);
         }
         Ok(scratch.as_ref().map(|scratch| scratch.path().to_owned()).unwrap_or_default())
-    }
-}
-
-/// What an agent may read, for code that opens files on its behalf.
-pub struct ReadableFiles {
-    agent: Arc<Agent>,
-    home: Home,
-}
-
-impl ReadableFiles {
-    /// The files that `agent` may read.
-    pub fn of(agent: &Arc<Agent>, home: &Home) -> Self {
-        Self { agent: agent.clone(), home: home.clone() }
-    }
-
-    /// Opens a regular file, and returns the name it has.
-    pub fn open(&self, path: &str) -> Result<(std::fs::File, String), ToolFailure> {
-        let roots = Roots::open(&self.agent, &self.home);
-        let (file, found) = roots.read(path)?;
-        Ok((file, found.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))
     }
 }
 

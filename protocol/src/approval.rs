@@ -19,6 +19,9 @@ pub enum ApprovalKind {
     Question,
     /// Whether the task may use more than its limit.
     Budget,
+    /// What a playbook's supervisor wants done. The Board answers it by itself: with `Decision::Answer` and the outcome, or
+    /// with `Decision::Deny` and why not.
+    Step,
     #[serde(other)]
     Unknown,
 }
@@ -31,6 +34,7 @@ impl ApprovalKind {
             Self::Tool => "tool",
             Self::Question => "question",
             Self::Budget => "budget",
+            Self::Step => "step",
             Self::Unknown => "unknown",
         }
     }

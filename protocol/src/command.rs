@@ -7,7 +7,7 @@ use crate::{
     approval::{ApprovalResponse, ModelPrice},
     event::{ArtifactRef, Usage},
     files::WorkspaceWrite,
-    ids::{ArtifactId, MessageId, SessionId, TaskId},
+    ids::{ArtifactId, MessageId, RunId, SessionId, TaskId},
     instant::Instant,
     rules::ApprovalRules,
 };
@@ -61,6 +61,19 @@ pub enum Command {
     /// else in them.
     #[serde(rename = "skill:enable")]
     EnableSkill { name: String, agents: Vec<String> },
+    /// What was done in a run of a playbook so far, for people to read on the machine; only to daemons with
+    /// [`PLAYBOOKS_CAPABILITY`](crate::PLAYBOOKS_CAPABILITY).
+    #[serde(rename = "playbook:ledger")]
+    Ledger(Box<PlaybookLedger>),
+}
+
+/// The whole ledger of a run. It becomes `playbooks/runs/{run}.md` of the workspace, instead of what is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaybookLedger {
+    pub run_id: RunId,
+    /// Markdown; as JSON it has to fit into a frame.
+    pub text: String,
 }
 
 /// A skill to be installed.
@@ -150,10 +163,32 @@ pub struct TaskSubmit {
     /// Set when nothing is to be done but to summarize `messages`; only to agents with `Capability::Compact`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compact: Option<CompactRequest>,
+    /// Set when the task belongs to a run of a playbook; only to daemons with
+    /// [`PLAYBOOKS_CAPABILITY`](crate::PLAYBOOKS_CAPABILITY) where it is the supervisor.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub playbook: Option<PlaybookTask>,
     /// Set instead of `messages`, `goal` and the rest when they are too large for a frame: the path below the Board's
     /// address from which the daemon fetches the whole `TaskSubmit` as JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub payload_url: Option<String>,
+}
+
+/// What a task is in a run of a playbook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaybookTask {
+    pub run_id: RunId,
+    /// The step that it does, such as `3` or `3a`; absent: it is the supervisor, and its agent is offered `run_step` and the
+    /// other tools of one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step: Option<String>,
+}
+
+impl PlaybookTask {
+    /// Whether the task supervises the run.
+    pub fn is_supervisor(&self) -> bool {
+        self.step.is_none()
+    }
 }
 
 /// What becomes of the turns in `TaskSubmit::messages`. Its result is the summary, which begins with

@@ -258,6 +258,8 @@ pub enum PauseCause {
     RateLimit,
     Budget,
     Paused,
+    /// Other tasks have to end first.
+    Child,
     #[serde(other)]
     Unknown,
 }

@@ -364,6 +364,7 @@ const TO_DAEMON: &[&str] = &[
     "skill:remove",
     "skill:accept",
     "skill:enable",
+    "playbook:ledger",
 ];
 
 const COMMANDS: &[&str] = &[
@@ -381,6 +382,7 @@ const COMMANDS: &[&str] = &[
     "skill:remove",
     "skill:accept",
     "skill:enable",
+    "playbook:ledger",
 ];
 
 #[derive(Deserialize)]

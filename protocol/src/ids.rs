@@ -127,6 +127,8 @@ ids! {
     JobId = "job";
     /// One version of a skill in a team's library.
     SkillId = "skl";
+    /// One run of a playbook.
+    RunId = "run";
     /// An invitation to a team.
     InvitationId = "inv";
     /// An API token.

@@ -17,6 +17,7 @@ pub mod limits;
 mod memory;
 pub mod path;
 pub mod plan;
+pub mod playbook;
 pub mod provider_key;
 pub mod prune;
 pub mod rules;
@@ -37,8 +38,9 @@ pub use approval::{
     DecisionScope, ModelPrice, ReachedLimit, TeamRules,
 };
 pub use command::{
-    AgentMode, Attachment, BudgetProgress, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint, Policy,
-    ReportedDetail, SkillInstall, TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
+    AgentMode, Attachment, BudgetProgress, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint,
+    PlaybookLedger, PlaybookTask, Policy, ReportedDetail, SkillInstall, TaskLimits, TaskMessage, TaskSubmit, Turn,
+    TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
@@ -59,6 +61,7 @@ pub use instant::Instant;
 pub use memory::{
     Excerpt, MemoryFound, MemoryRanking, MemorySearch, MemorySource, Note, NoteKind, NoteOutcome, RecalledPassage,
 };
+pub use playbook::PLAYBOOKS_CAPABILITY;
 pub use provider_key::{KeyOffer, KeyOfferQuery, KeySource, ProviderKeyChanged, ProviderKeyRemoval, SealedProviderKey};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
 pub use skill::{

@@ -19,6 +19,8 @@ pub fn plain(body: &EventBody) -> String {
             AgentStreamEvent::ToolOutput { content, .. } => content.clone(),
             AgentStreamEvent::ToolResult { tool, ok: false, .. } => format!("\n× {tool} failed\n"),
             AgentStreamEvent::Step { state: StepState::Discarded, .. } => "\n[withdrawn]\n".to_owned(),
+            // Nobody is asked about a step of a playbook.
+            AgentStreamEvent::ApprovalRequired(asked) if asked.kind == ApprovalKind::Step => String::new(),
             AgentStreamEvent::ApprovalRequired(asked) if asked.replaces.is_none() => {
                 let what = if asked.kind == ApprovalKind::Question { &asked.preview } else { &asked.reason };
                 format!(

@@ -14,8 +14,8 @@ pub use people::{
 };
 use work::dispatch;
 pub use work::{
-    approvals, comments, ending, ending::revoke_all, idempotency, imports, purge, reconcile, record, retention,
-    sessions, tasks,
+    approvals, ending, ending::revoke_all, idempotency, imports, playbooks, purge, reconcile, record, retention,
+    sessions, sessions::comments, tasks,
 };
 
 mod after_commit;

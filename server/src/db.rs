@@ -21,7 +21,8 @@ use engine::{
 pub use fleet::{commands, join_tokens, skill_orders, skills, vibers};
 pub use people::{audit, invitations, logins, members, operators, prices, team_rules, teams, tokens, usage};
 pub use work::{
-    approvals, attempts, comments, contexts, events, idempotency, imports, messages, purge, read_marks, sessions, tasks,
+    approvals, attempts, comments, contexts, events, idempotency, imports, messages, playbook_runs, purge, sessions,
+    sessions::read_marks, tasks,
 };
 
 use std::{

@@ -10,7 +10,8 @@ pub use documents::{artifact, file, memory, plan, space};
 pub use fleet::{connection, library, viber};
 pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
-    approval, assemble, committed, context, idempotency, logbook, search_terms, session, task, task_message,
+    approval, assemble, committed, context, idempotency, logbook, playbook_run, search_terms, session, task,
+    task_message,
 };
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
@@ -27,6 +28,11 @@ pub use library::{
 };
 pub use login::{CookieState, CookieVerdict, Login};
 pub use plan::{PlanSource, Proposal, ProposalState, Revision};
+pub use playbook_run::{
+    GateWord, PlaybookRun, RunEvent, RunEventKind, RunNeed, RunState, RunStep, SkippedStep, StepPhase, SupervisorCall,
+    plan::{ChildTask, RunMove, RunSnapshot},
+    transitions::StepPlace,
+};
 pub use prices::TeamPrices;
 pub use quota::{StorageUse, size_words};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};

@@ -7,6 +7,7 @@ mod changes;
 mod connections;
 mod lease_clock;
 mod presence;
+mod run_watch;
 mod tail;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -18,6 +19,7 @@ pub use crate::domain::committed::Committed;
 pub use changes::{Changed, Revoked, Subscription};
 pub use connections::{InlineCommand, LinkMessage, Registration, Reply, RequestError};
 pub use presence::{Looker, Presence};
+pub use run_watch::{RunWatch, TeamRun};
 pub use tail::{FLUSH_INTERVAL, Tail};
 
 /// One handle for the whole registry. Cheap to clone.

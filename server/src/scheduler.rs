@@ -1,10 +1,11 @@
 //! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles
-//! and messages, writing the words of vibers, keeping the database's plans good.
+//! and messages, writing the words of vibers, keeping the database's plans good, bringing runs of playbooks forward.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
 
 mod leases;
+mod playbooks;
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -56,6 +57,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TextIndex(sessions::Indexer::of_texts())));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
     board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics::default()));
+    board.shutdown.spawn(playbooks::follow(board.clone()));
 }
 
 /// Something that is done periodically.
@@ -75,16 +77,21 @@ async fn every<D: Duty>(board: Board, period: Duration, mut duty: D) {
             () = board.shutdown.soft.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let run = AssertUnwindSafe(async {
-            crate::fault::at("scheduler::duty");
-            duty.run(&board).await
-        });
-        match run.catch_unwind().await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again"),
-            // It does again what it left half done: a duty trusts the database, not its memory.
-            Err(_) => tracing::error!(duty = D::NAME, "a duty panicked; it is tried again"),
-        }
+        once(&board, &mut duty).await;
+    }
+}
+
+/// Runs a duty once, whatever becomes of it.
+async fn once<D: Duty>(board: &Board, duty: &mut D) {
+    let run = AssertUnwindSafe(async {
+        crate::fault::at("scheduler::duty");
+        duty.run(board).await
+    });
+    match run.catch_unwind().await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(duty = D::NAME, %error, "a duty failed; it is tried again"),
+        // It does again what it left half done: a duty trusts the database, not its memory.
+        Err(_) => tracing::error!(duty = D::NAME, "a duty panicked; it is tried again"),
     }
 }
 

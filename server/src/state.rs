@@ -12,7 +12,7 @@ use crate::{
     db::{Change, Db, DbError, TxFuture},
     domain::{By, Login, Operator, Role, Team, Token},
     guard::{Cache, Keys, LoginLimits, Passwords},
-    hub::Hub,
+    hub::{Hub, RunWatch},
     lifecycle::Lifecycle,
     registry::{RegistryAddress, SkillRegistry},
 };
@@ -25,6 +25,8 @@ pub struct Board(Arc<BoardParts>);
 pub struct BoardParts {
     pub db: Db,
     pub hub: Hub,
+    /// Which tasks belong to runs of playbooks.
+    pub runs: RunWatch,
     pub clock: Clock,
     /// As it was at the start. What SIGHUP can change is in `reloadable`.
     pub config: Config,
@@ -102,6 +104,7 @@ impl Board {
             registry: registry.map(SkillRegistry::at),
             db,
             hub: Hub::default(),
+            runs: RunWatch::default(),
             clock,
             reloadable: ArcSwap::from_pointee(config.reloadable()),
             config,

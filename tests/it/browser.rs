@@ -6,6 +6,7 @@ mod frame;
 mod keys;
 mod pane;
 mod phone;
+mod playbooks;
 pub mod shots;
 mod skills;
 

@@ -39,6 +39,7 @@ mod lists;
 mod memory;
 mod packaging;
 mod plan;
+mod playbooks;
 mod presence;
 mod prices;
 mod reading;

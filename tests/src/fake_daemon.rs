@@ -39,6 +39,8 @@ pub struct FakeDaemon {
     pub capabilities: Vec<protocol::Capability>,
     /// The freest mode that its machine allows.
     pub max_mode: Option<protocol::AgentMode>,
+    /// Ids of its agents beside `default`.
+    pub agents: Vec<String>,
     board: String,
     ledger: Arc<Ledger>,
     line: Option<Line>,
@@ -77,6 +79,7 @@ impl FakeDaemon {
             outbox: Vec::new(),
             capabilities: Vec::new(),
             max_mode: None,
+            agents: Vec::new(),
             board: board.url.clone(),
             ledger: board.ledger().clone(),
             line: None,
@@ -151,6 +154,8 @@ impl FakeDaemon {
 
     /// The hello of this daemon as it now is.
     pub fn hello_frame(&self) -> Hello {
+        let others = self.agents.iter().map(|id| (id.as_str(), id.as_str()));
+        let agents = [("default", "Default")].into_iter().chain(others);
         Hello {
             protocol: limits::PROTOCOL,
             viber_id: self.id.clone(),
@@ -158,24 +163,30 @@ impl FakeDaemon {
             version: "0.1.0".into(),
             platform: "linux/x86_64".into(),
             hostname: "lab".into(),
-            capabilities: vec!["landlock".into(), protocol::SKILLS_CAPABILITY.into()],
+            capabilities: ["landlock", protocol::SKILLS_CAPABILITY, protocol::PLAYBOOKS_CAPABILITY]
+                .map(Into::into)
+                .into(),
             labels: std::collections::BTreeMap::new(),
             state: ViberState {
-                agents: Some(vec![protocol::AgentInfo {
-                    id: "default".into(),
-                    name: "Default".into(),
-                    model: "demo/tour".into(),
-                    spaces: vec![SPACE.into()],
-                    max_steps: 25,
-                    capabilities: self.capabilities.clone(),
-                    max_mode: self.max_mode,
-                    ..Default::default()
-                }]),
+                agents: Some(agents.map(|(id, name)| self.agent(id, name)).collect()),
                 ..Default::default()
             },
             last_cmd_seq: self.last_cmd,
             running: self.running.clone(),
             outbox: self.outbox.clone(),
+        }
+    }
+
+    fn agent(&self, id: &str, name: &str) -> protocol::AgentInfo {
+        protocol::AgentInfo {
+            id: id.into(),
+            name: name.into(),
+            model: "demo/tour".into(),
+            spaces: vec![SPACE.into()],
+            max_steps: 25,
+            capabilities: self.capabilities.clone(),
+            max_mode: self.max_mode,
+            ..Default::default()
         }
     }
 
@@ -416,6 +427,7 @@ impl FakeDaemon {
             outbox: Vec::new(),
             capabilities: self.capabilities.clone(),
             max_mode: self.max_mode,
+            agents: self.agents.clone(),
             board: self.board.clone(),
             ledger: self.ledger.clone(),
             line: None,

@@ -44,6 +44,10 @@ pub struct MachineState {
     pub lies: BTreeMap<String, Value>,
     /// Requests as they came.
     pub asked: Vec<(String, Value)>,
+    /// What its agents made, by the artifact's id: it is put when the Board asks for it.
+    pub artifacts: BTreeMap<String, Vec<u8>>,
+    /// Commands that are neither a task nor a change, as they came.
+    pub told: VecDeque<Command>,
     submitted: VecDeque<TaskSubmit>,
 }
 
@@ -58,6 +62,7 @@ enum Order {
 #[derive(Debug)]
 pub struct FakeMachine {
     pub id: ViberId,
+    pub credential: String,
     state: Arc<Mutex<MachineState>>,
     orders: mpsc::Sender<Order>,
 }
@@ -70,12 +75,19 @@ impl FakeMachine {
 
     /// The same in `team`.
     pub async fn connected_in(board: &Board, team: &str, name: &str) -> Self {
+        Self::with_agents(board, team, name, &[]).await
+    }
+
+    /// The same with agents of these ids beside `default`.
+    pub async fn with_agents(board: &Board, team: &str, name: &str, agents: &[&str]) -> Self {
         let mut daemon = FakeDaemon::enrol_in(board, team, name).await;
+        daemon.agents = agents.iter().map(ToString::to_string).collect();
         daemon.capabilities = vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause];
         daemon.connect().await;
         let (id, state) = (daemon.id.clone(), Arc::<Mutex<MachineState>>::default());
+        let credential = daemon.credential.clone();
         let (orders, mut waiting) = mpsc::channel(16);
-        let mut connection = Connection { daemon, state: state.clone(), here: true };
+        let mut connection = Connection { daemon, board: board.url.clone(), state: state.clone(), here: true };
         tokio::spawn(async move {
             let mut beat = tokio::time::interval(HEARTBEAT_INTERVAL);
             loop {
@@ -96,7 +108,7 @@ impl FakeMachine {
                 }
             }
         });
-        Self { id, state, orders }
+        Self { id, credential, state, orders }
     }
 
     /// Its state, to read or to change.
@@ -118,6 +130,17 @@ impl FakeMachine {
     /// The next task that came.
     pub async fn submitted(&self) -> TaskSubmit {
         eventually("a task comes", || async { self.state().submitted.pop_front() }).await
+    }
+
+    /// The first command that `pick` takes and that is neither a task nor a change. The others stay.
+    pub async fn told<T>(&self, what: &str, pick: impl Fn(&Command) -> Option<T>) -> T {
+        eventually(what, || async {
+            let mut state = self.state();
+            let (at, found) = state.told.iter().enumerate().find_map(|(at, command)| Some((at, pick(command)?)))?;
+            state.told.remove(at);
+            Some(found)
+        })
+        .await
     }
 
     /// Reports events from `from` on. That they are recorded is seen on the Board.
@@ -148,11 +171,18 @@ impl FakeMachine {
 
 /// The name of a version of a text.
 pub fn hash(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(text.as_bytes())
+}
+
+/// SHA-256 in hex.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 struct Connection {
     daemon: FakeDaemon,
+    /// The Board's address.
+    board: String,
     state: Arc<Mutex<MachineState>>,
     here: bool,
 }
@@ -170,6 +200,7 @@ impl Connection {
     async fn follow(&mut self, order: Order) {
         match order {
             Order::Report(task, attempt, from, bodies) => {
+                self.note(&task, attempt, &bodies);
                 self.daemon.report_unacked(&task, attempt, from, bodies).await;
             }
             Order::Changed(path) => {
@@ -191,6 +222,15 @@ impl Connection {
         }
     }
 
+    /// Follows what is under way: heartbeats and the next hello name it.
+    fn note(&mut self, task: &TaskId, attempt: u32, bodies: &[EventBody]) {
+        let reported = AttemptRef { task_id: task.clone(), attempt };
+        self.daemon.running.retain(|running| *running != reported);
+        if !bodies.iter().any(EventBody::is_terminal) {
+            self.daemon.running.push(reported);
+        }
+    }
+
     async fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Frame(ToDaemon::Request { id, method, params }) => {
@@ -202,6 +242,9 @@ impl Connection {
                     Err(error) => (false, Value::Null, Some(error)),
                 };
                 self.send(&FromDaemon::Response { id, ok, result, error }).await;
+                if method == "artifact.offer" && ok {
+                    self.put(&params);
+                }
             }
             Heard::Frame(ToDaemon::Command(NumberedCommand { cmd_seq, command })) => {
                 self.daemon.last_cmd = self.daemon.last_cmd.max(cmd_seq);
@@ -219,12 +262,24 @@ impl Connection {
                         let done = CommandDone { cmd_seq, ok: true, error: None };
                         self.send(&FromDaemon::CommandDone(done)).await;
                     }
-                    _ => {}
+                    other => self.state().told.push_back(other),
                 }
             }
             Heard::Frame(_) => {}
             Heard::Closed { .. } => self.here = false,
         }
+    }
+
+    /// Puts the bytes that an offer asks for. The Board sees by itself whether they come.
+    fn put(&self, offer: &Value) {
+        let id = offer["artifactId"].as_str().unwrap_or_default();
+        let bytes = self.state().artifacts.get(id).cloned().unwrap_or_default();
+        let request = reqwest::Client::new()
+            .put(format!("{}/api/daemon/blobs/{id}", self.board))
+            .bearer_auth(&self.daemon.credential)
+            .header("x-content-sha256", sha256(&bytes))
+            .body(bytes);
+        tokio::spawn(request.send());
     }
 }
 
@@ -248,7 +303,11 @@ impl MachineState {
         }
         match method {
             "workspace.read" => self.read(params),
-            "workspace.list" => Ok(json!({ "path": params["path"], "from": 0, "entries": [], "omitted": 0 })),
+            "workspace.list" => Ok(self.folder(params)),
+            "artifact.offer" => match self.artifacts.get(params["artifactId"].as_str().unwrap_or_default()) {
+                Some(bytes) => Ok(json!({ "size": bytes.len() })),
+                None => Err("gone: it is not there any more".to_owned()),
+            },
             "workspace.hashes" => {
                 let version = |path: &Value| {
                     let text = self.files.get(path.as_str()?)?;
@@ -267,17 +326,31 @@ impl MachineState {
         }
     }
 
+    /// All files right in a folder, which are few.
+    fn folder(&self, params: &Value) -> Value {
+        let path = params["path"].as_str().unwrap_or_default();
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let file = |(path, text): (&String, &String)| {
+            let name = path.strip_prefix(&prefix).filter(|name| !name.contains('/'))?;
+            Some(json!({ "name": name, "kind": "file", "size": text.len() }))
+        };
+        let entries: Vec<Value> = self.files.iter().filter_map(file).collect();
+        json!({ "path": path, "from": 0, "entries": entries, "omitted": 0 })
+    }
+
     fn read(&self, params: &Value) -> Result<Value, String> {
         let path = params["path"].as_str().unwrap_or_default();
         let text = self.files.get(path).ok_or("not_found: there is no such file")?;
-        let from = usize::try_from(params["offset"].as_u64().unwrap_or(0)).expect("small").min(text.len());
+        let number = |name: &str| params[name].as_u64().and_then(|number| usize::try_from(number).ok());
+        let from = number("offset").unwrap_or(0).min(text.len());
+        let end = number("limit").map_or(text.len(), |most| from.saturating_add(most).min(text.len()));
         let piece = FilePiece {
             path: path.to_owned(),
             hash: hash(text),
             size: text.len() as u64,
             mtime: None,
             offset: from as u64,
-            content: BASE64_STANDARD.encode(&text.as_bytes()[from..]),
+            content: BASE64_STANDARD.encode(&text.as_bytes()[from..end]),
         };
         Ok(json!(piece))
     }

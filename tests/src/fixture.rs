@@ -194,8 +194,13 @@ impl Setup {
 
     /// A connected machine that is simulated.
     pub async fn with_machine(self) -> Fixture<FakeMachine> {
+        self.with_machine_of(&[]).await
+    }
+
+    /// The same with agents of these ids beside `default`.
+    pub async fn with_machine_of(self, agents: &[&str]) -> Fixture<FakeMachine> {
         let fixture = self.without_viber().await;
-        let machine = FakeMachine::connected(&fixture.board, "lab").await;
+        let machine = FakeMachine::with_agents(&fixture.board, HOME, "lab", agents).await;
         let viber_id = machine.id.to_string();
         fixture.and(machine, viber_id)
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     person::{Answer, Person},
-    wait::{EVENT_TIMEOUT, within},
+    wait::{EVENT_TIMEOUT, until},
 };
 
 impl Person {
@@ -39,7 +39,7 @@ impl Person {
     /// The same with a limit of its own.
     pub async fn task_within(&self, limit: Duration, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let what = format!("task {id}: {what}");
-        within(limit, &what, || async { Some(self.task(id).await).filter(|task| wanted(task)) }).await
+        until(limit, &what, || self.task(id), wanted).await
     }
 
     /// Stops a task.

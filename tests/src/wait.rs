@@ -2,6 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 /// How long anything may take on a busy machine with two cores before a test gives up on it.
@@ -31,6 +32,22 @@ where
             return found;
         }
         assert!(Instant::now() < end, "waited {limit:?} in vain for: {what}");
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Reads until what is read is as `wanted` says. Panics with `what` and what was read last when `limit` is over.
+pub async fn until<F>(limit: Duration, what: &str, mut read: impl FnMut() -> F, wanted: impl Fn(&Value) -> bool) -> Value
+where
+    F: Future<Output = Value>,
+{
+    let end = Instant::now() + limit;
+    loop {
+        let found = read().await;
+        if wanted(&found) {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited {limit:?} in vain for: {what}; the last was {found:#}");
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -18,7 +18,7 @@ mod uploads;
 use std::time::{Duration, Instant};
 
 use protocol::{
-    BootId, Hello, SKILLS_CAPABILITY, ViberState,
+    BootId, Hello, PLAYBOOKS_CAPABILITY, SKILLS_CAPABILITY, ViberState,
     limits::{PROTOCOL, close},
 };
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,7 @@ pub struct Identity {
 impl Identity {
     fn hello(&self, mesh: &Mesh) -> Hello {
         let mut capabilities = crate::confinement::found().words();
-        capabilities.push(SKILLS_CAPABILITY.to_owned());
+        capabilities.extend([SKILLS_CAPABILITY, PLAYBOOKS_CAPABILITY].map(str::to_owned));
         if self.credential.insecure {
             capabilities.push("insecure".to_owned());
         }

@@ -1,4 +1,6 @@
-//! `join`: enrols this machine and writes the files that are missing.
+//! `join`: enrols this machine and writes the files that are missing. `leave` is its reverse.
+
+pub(super) mod leave;
 
 use std::{fs, path::Path};
 

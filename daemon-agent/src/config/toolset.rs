@@ -36,6 +36,10 @@ const IMPLIED_TOOLS: &[&str] = &["read_output"];
 /// The tool of every agent that has skills, whatever its `tools:` say.
 pub const LOAD_SKILL: &str = "load_skill";
 
+/// The tools of a task that supervises the run of a playbook, whatever its agent's `tools:` say. No list and no rule names them:
+/// the Board decides about each call.
+pub const SUPERVISOR_TOOLS: &[&str] = &["run_step", "add_step", "skip_step", "finish"];
+
 /// What a `tools:` list means today.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpandedTools {

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use protocol::{
-    ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ErrorCode, NoticeLevel, PauseCause, TaskError, TaskResult,
-    TaskSubmit, Usage, suggestion::without_suggestions, text::summary,
+    ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ErrorCode, NoticeLevel, PauseCause, PlaybookTask,
+    TaskError, TaskResult, TaskSubmit, Usage, suggestion::without_suggestions, text::summary,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ use budget::{
     cost::{self, Pricing},
 };
 use compact::Folding;
-use decisions::AllowedForTask;
+use decisions::{AllowedForTask, SUPERVISOR_PROMPT};
 use gate::Gate;
 use model_call::{DueCall, Tries};
 use planning::Planning;
@@ -179,6 +179,8 @@ struct AgentLoop {
     /// Tries of the model call that is due.
     tries: Tries,
     calls: PendingCalls,
+    /// The summary with which it has finished the run that it supervises.
+    finished: Option<String>,
     /// The question of the task itself that is open: about its plan, or about a limit.
     asked: Option<OpenQuestion>,
     /// How far it has summarized, if that is its task.
@@ -223,6 +225,7 @@ impl AgentLoop {
             run.submit.session_id.clone(),
             clock.clone(),
         );
+        let tools = if supervises(&run.submit) { tools.for_supervisor() } else { tools };
         // Whoever opens the plan again takes over no text that came with the task: that was done.
         run.submit.plan = run.submit.plan.take().filter(|plan| plan.get("hash").is_some_and(|hash| !hash.is_null()));
         let recall = if run.submit.no_files { Recall::default() } else { run.memory.recall(&run.submit).await };
@@ -276,6 +279,7 @@ impl AgentLoop {
             stage: Stage::Model(DueCall::Next),
             tries: Tries::default(),
             calls: PendingCalls::none(),
+            finished: None,
             asked: None,
             known_wait: None,
         }
@@ -293,7 +297,10 @@ impl AgentLoop {
             _ => None,
         });
         self.ids = ids.collect();
-        let system = prompt::system(&self.run.agent, home, &place, self.run.submit.no_files).await;
+        let mut system = prompt::system(&self.run.agent, home, &place, self.run.submit.no_files).await;
+        if supervises(&submit) {
+            system.text.push_str(SUPERVISOR_PROMPT);
+        }
         let asked =
             prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
         self.layers = Some(prompt::RequestLayers::new(&asked, home, &self.request.tools));
@@ -328,12 +335,12 @@ impl AgentLoop {
         self.emit(AgentStreamEvent::StateChange { state, waiting }).await;
     }
 
-    /// Time in which the agent waits for a person does not count.
+    /// Time in which the agent waits for a person, or for other tasks, does not count.
     fn count_time(&self, waiting: Option<PauseCause>) {
         match waiting {
-            Some(PauseCause::Approval | PauseCause::Input | PauseCause::Budget | PauseCause::Paused) => {
-                self.run.active_time.hold();
-            }
+            Some(
+                PauseCause::Approval | PauseCause::Input | PauseCause::Budget | PauseCause::Paused | PauseCause::Child,
+            ) => self.run.active_time.hold(),
             Some(PauseCause::RateLimit | PauseCause::Unknown) | None => self.run.active_time.go_on(),
         }
     }
@@ -352,7 +359,7 @@ impl AgentLoop {
                 }
                 Stage::Calls => {
                     self.perform().await?;
-                    self.stage = Stage::CallsMade;
+                    self.stage = self.end_of_run().await.map_or(Stage::CallsMade, Stage::EndOfTurn);
                 }
                 Stage::CallsMade => {
                     self.ask_if_stuck().await?;
@@ -442,6 +449,11 @@ impl AgentLoop {
         }
         taken
     }
+}
+
+/// Whether a task supervises the run of a playbook.
+fn supervises(submit: &TaskSubmit) -> bool {
+    submit.playbook.as_ref().is_some_and(PlaybookTask::is_supervisor)
 }
 
 fn filtered() -> TaskError {

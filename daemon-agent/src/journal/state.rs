@@ -6,8 +6,8 @@ use std::{
 };
 
 use protocol::{
-    AttemptRef, Command, CommandDone, EditId, NumberedCommand, PausePoint, TaskMessage, TaskSubmit, WorkspaceWrite,
-    WorkspaceWritten,
+    AttemptRef, Command, CommandDone, EditId, NumberedCommand, PausePoint, PlaybookLedger, TaskMessage, TaskSubmit,
+    WorkspaceWrite, WorkspaceWritten,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,6 +16,10 @@ use serde_json::value::RawValue;
 /// restart, and stay with the Board.
 const MAX_KEPT_MESSAGES: usize = 128;
 const MAX_KEPT_MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// Most ledgers that are kept while they cannot be written. The oldest go first: each is sent again with the next change of its
+/// run.
+const MAX_PENDING_LEDGERS: usize = 32;
 
 /// Most commands to attempts that had begun that are kept, and their bytes. The oldest ones go first: of decisions those
 /// beyond half of that, else the others.
@@ -40,6 +44,8 @@ pub struct JournalState {
     pub skill_changes: Vec<NumberedCommand>,
     /// Outcomes of other such commands, until the Board has acknowledged them.
     pub done: Vec<CommandDone>,
+    /// Ledgers that are still to be written, of each run the newest, in the order in which they arrived.
+    pub ledgers: Vec<PendingLedger>,
     /// What people decided, said and wanted of attempts that had begun or that no command requested, newest last: an attempt
     /// that goes on after a restart is told again.
     pub recent: VecDeque<RecentCommand>,
@@ -72,6 +78,13 @@ impl RecentCommand {
 pub struct PendingWrite {
     pub cmd_seq: u64,
     pub write: Box<WorkspaceWrite>,
+}
+
+/// The ledger of a run that has not been written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PendingLedger {
+    pub cmd_seq: u64,
+    pub ledger: Box<PlaybookLedger>,
 }
 
 /// A requested attempt that is not over.
@@ -130,6 +143,8 @@ pub(super) enum JournalEntry {
     Done(CommandDone),
     /// The Board has acknowledged the outcome of this command.
     DoneAcknowledged(u64),
+    /// The ledger of this command is in its file, or cannot get there.
+    LedgerWritten(u64),
     /// Where a compacted file starts, or where the Board continues after this disk was lost.
     At {
         last_cmd_seq: u64,
@@ -196,6 +211,7 @@ impl JournalState {
                 self.done.push(done);
             }
             JournalEntry::DoneAcknowledged(cmd_seq) => self.done.retain(|known| known.cmd_seq != cmd_seq),
+            JournalEntry::LedgerWritten(cmd_seq) => self.ledgers.retain(|held| held.cmd_seq != cmd_seq),
             JournalEntry::At { last_cmd_seq, drained, ahead } => {
                 (self.last_cmd_seq, self.drained) = (last_cmd_seq, drained);
                 self.ahead.extend(ahead);
@@ -268,6 +284,17 @@ impl JournalState {
                 if !known {
                     self.skill_changes.push(NumberedCommand { cmd_seq, command });
                 }
+            }
+            Command::Ledger(ledger) => {
+                let is_same = |held: &PendingLedger| held.ledger.run_id == ledger.run_id;
+                // One that was lost to damage and is sent again may be older.
+                if self.ledgers.iter().any(|held| is_same(held) && held.cmd_seq > cmd_seq) {
+                    return;
+                }
+                self.ledgers.retain(|held| !is_same(held));
+                self.ledgers.push(PendingLedger { cmd_seq, ledger });
+                let more = self.ledgers.len().saturating_sub(MAX_PENDING_LEDGERS);
+                self.ledgers.drain(..more);
             }
             Command::Message(message) => {
                 let mut waiting = self.attempts.iter_mut().filter(|held| !held.begun && held.cmd_seq < cmd_seq);

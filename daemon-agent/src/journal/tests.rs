@@ -151,6 +151,40 @@ fn changes_of_files_are_kept_until_the_board_has_heard_of_them() {
 }
 
 #[test]
+fn the_newest_ledger_of_each_run_is_kept_until_it_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || open(&folder);
+    let runs: Vec<protocol::RunId> = (1..=40).map(protocol::RunId::new).collect();
+    let ledger = |cmd_seq: u64, run: usize| {
+        let ledger = protocol::PlaybookLedger { run_id: runs[run].clone(), text: format!("as of {cmd_seq}") };
+        NumberedCommand { cmd_seq, command: Command::Ledger(Box::new(ledger)) }
+    };
+    let seen = |journal: &Journal| -> Vec<(u64, String)> {
+        let pending = journal.pending_ledgers().into_iter();
+        pending.map(|pending| (pending.cmd_seq, pending.ledger.text)).collect()
+    };
+    let journal = open();
+    journal.commands(vec![ledger(1, 0), ledger(2, 1), ledger(3, 0)]).expect("written");
+    let newest = [(2, "as of 2".to_owned()), (3, "as of 3".to_owned())];
+    assert_eq!(seen(&journal), newest);
+    // What was written was not the newest one any more.
+    journal.ledger_written(1).expect("written");
+    drop(journal);
+    for _ in 0..2 {
+        assert_eq!(seen(&open()), newest, "also after it was compacted");
+    }
+    let journal = open();
+    journal.ledger_written(3).expect("written");
+    assert_eq!(seen(&open()), newest[..1]);
+    let mut late = JournalState::default();
+    [ledger(3, 0), ledger(1, 0)].into_iter().for_each(|command| late.add(JournalEntry::Command(command)));
+    assert_eq!(late.ledgers[0].cmd_seq, 3, "an older one does not replace it");
+    let journal = open();
+    journal.commands((4..=43).map(|n| ledger(n, usize::try_from(n).expect("small") - 4)).collect()).expect("written");
+    assert_eq!(journal.pending_ledgers().len(), 32);
+}
+
+#[test]
 fn messages_to_an_attempt_are_kept_in_their_newest_version_until_it_begins() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = || open(&folder);

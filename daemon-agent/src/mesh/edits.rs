@@ -1,5 +1,7 @@
 //! Applies edits that people made on the Board: one after another, each once. The outcome is kept until the Board has
-//! acknowledged it.
+//! acknowledged it. Ledgers of playbooks' runs are written beside them.
+
+mod ledgers;
 
 use protocol::{EditId, FOLDER_VERSION, WorkspaceWrite, WorkspaceWritten, WriteOp, WriteState};
 use tokio::{sync::watch, time::sleep};

@@ -65,6 +65,7 @@ impl Mesh {
             spent: None,
             budget: None,
             compact: None,
+            playbook: None,
             payload_url: None,
         };
         let attempt = attempt_of(&submit);

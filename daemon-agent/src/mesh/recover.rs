@@ -41,6 +41,9 @@ impl Mesh {
         for change in held.skill_changes {
             self.change_skills(change);
         }
+        if !held.ledgers.is_empty() {
+            self.write_ledgers();
+        }
         for attempt in held.attempts.iter().map(|held| held.attempt()).filter(|one| self.outbox().is_refused(one)) {
             self.settle(&attempt).await;
         }

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::{config::Variables, outbox::Quota};
 
+mod ledgers;
 mod messages;
 mod models;
 mod pauses;
@@ -418,8 +419,7 @@ async fn a_journal_that_is_cut_anywhere_behind_the_beginning_begins_nothing_twic
         gone(home);
         std::fs::remove_dir_all(home.agents().join("echo")).expect("removed");
     };
-    let found = copy_of(&fixture, never).welcomed(&[]).await;
-    found.started(&attempt).await;
+    copy_of(&fixture, never).welcomed(&[]).await.started(&attempt).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The context message: the plan, artifacts, memory and what the caller added.
+//! The context message: the plan, artifacts, memory, the ledger of a run and what the caller added.
 
 use protocol::{
     TaskSubmit,
@@ -50,12 +50,14 @@ pub(super) fn parts(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Co
         let place = home.attachment(submit.task_id.as_str(), &file.name).unwrap_or_default();
         (file.name.clone(), format!("- {} ({} bytes)", place.display(), file.size))
     });
+    let (ledger, context) = ledger_apart(submit.context.as_ref());
     let all = [
         listed("plan", submit.plan.as_ref().map(|plan| ("plan".to_owned(), shown(plan)))),
         listed("artifacts", artifacts),
         listed("attachments", attached),
         memory(recall),
-        listed("context", submit.context.as_ref().map(|context| ("context".to_owned(), shown(context)))),
+        listed("ledger", ledger.map(|text| ("ledger".to_owned(), text))),
+        listed("context", context.map(|context| ("context".to_owned(), shown(&context)))),
     ];
     all.into_iter().flatten().collect()
 }
@@ -102,6 +104,18 @@ fn memory(recall: &Recall) -> Option<ContextPart> {
     let pieces = known.map(|(item, (name, text))| ContextPiece { name, tokens: estimate(&text), of: item.of });
     let pieces: Vec<ContextPiece> = pieces.collect();
     (!pieces.is_empty()).then(|| ContextPart { tag: "memory", text: format!("<memory>\n{text}\n</memory>"), pieces })
+}
+
+/// The ledger of a playbook's run, which is a text of many lines, and the rest of the context.
+fn ledger_apart(context: Option<&Value>) -> (Option<String>, Option<Value>) {
+    let mut rest = context.cloned();
+    let fields = rest.as_mut().and_then(Value::as_object_mut);
+    let ledger = fields.and_then(|fields| {
+        let text = fields.get("ledger")?.as_str()?.to_owned();
+        fields.remove("ledger");
+        Some(text)
+    });
+    (ledger, rest)
 }
 
 fn shown(value: &Value) -> String {

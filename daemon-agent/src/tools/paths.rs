@@ -10,6 +10,7 @@ use std::{
     io,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -382,6 +383,26 @@ impl Roots {
             _ => (ToolErrorKind::Unknown, format!("{path}: {error}")),
         };
         kind.because(message)
+    }
+}
+
+/// What an agent may read, for code that opens files on its behalf.
+pub struct ReadableFiles {
+    agent: Arc<Agent>,
+    home: Home,
+}
+
+impl ReadableFiles {
+    /// The files that `agent` may read.
+    pub fn of(agent: &Arc<Agent>, home: &Home) -> Self {
+        Self { agent: agent.clone(), home: home.clone() }
+    }
+
+    /// Opens a regular file, and returns the name it has.
+    pub fn open(&self, path: &str) -> Result<(File, String), ToolFailure> {
+        let roots = Roots::open(&self.agent, &self.home);
+        let (file, found) = roots.read(path)?;
+        Ok((file, found.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))
     }
 }
 

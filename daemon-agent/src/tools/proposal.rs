@@ -41,6 +41,18 @@ pub struct CallBounds {
 }
 
 impl CallProposal {
+    /// What runs in this folder, and is about nothing else of which anything is known.
+    pub fn in_folder(cwd: PathBuf) -> Self {
+        Self {
+            cwd,
+            subject: ProposalSubject::Other,
+            variables: Vec::new(),
+            files: Vec::new(),
+            preview: String::new(),
+            skill: None,
+        }
+    }
+
     /// What the call is bound to, when it is made.
     pub fn bounds(&self) -> CallBounds {
         let path = match &self.subject {
@@ -114,14 +126,7 @@ impl Toolbox {
 
 fn look(roots: &Roots, session: Option<&str>, tool: &str, args: &Value) -> Result<CallProposal, ToolFailure> {
     let cwd = roots.working_directory().map(PathBuf::from).unwrap_or_default();
-    let mut found = CallProposal {
-        cwd,
-        subject: ProposalSubject::Other,
-        variables: Vec::new(),
-        files: Vec::new(),
-        preview: String::new(),
-        skill: None,
-    };
+    let mut found = CallProposal::in_folder(cwd);
     let path = match tool {
         "write_file" | "edit_file" => {
             let write = edit::propose(roots, tool, args)?;

@@ -290,9 +290,22 @@ impl Workspace {
         let place = self.make_place(path)?;
         let mut draft = DraftFile::create(&place.folder, None)?;
         io::copy(from, &mut draft.file).and_then(|_| draft.file.sync_data()).map_err(from_io_error)?;
-        rustix::fs::renameat(&place.folder, draft.name.as_str(), &place.folder, place.name).map_err(from_errno)?;
-        draft.done = true;
-        settle(&place.folder)
+        stand_in(&place, draft)
+    }
+
+    /// Makes `content` the file at `path`, over no link and whatever version is there: only for files that are the daemon's to
+    /// write.
+    pub fn replace(&self, path: &str, content: &[u8], by: Author) -> Result<(), WorkspaceError> {
+        own(path)?;
+        if content.len() as u64 > MAX_TEXT_FILE_BYTES {
+            return Err(WorkspaceError::TooLarge);
+        }
+        let place = self.make_place(path)?;
+        let draft = DraftFile::write(&place.folder, None, content)?;
+        self.shared.attribution.note(path, Some(draft.hash.clone()), by);
+        stand_in(&place, draft)?;
+        self.shared.attribution.made(path, Some(content));
+        Ok(())
     }
 }
 
@@ -371,6 +384,13 @@ fn create(place: &ResolvedPath<'_>, mut draft: DraftFile<'_>) -> Result<bool, Wo
         Err(Errno::EXIST) => Ok(false),
         Err(error) => Err(from_errno(error)),
     }
+}
+
+/// Puts the draft in the place of whatever file or link has its name.
+fn stand_in(place: &ResolvedPath<'_>, mut draft: DraftFile<'_>) -> Result<(), WorkspaceError> {
+    rustix::fs::renameat(&place.folder, draft.name.as_str(), &place.folder, place.name).map_err(from_errno)?;
+    draft.done = true;
+    settle(&place.folder)
 }
 
 /// Makes the names in a folder durable.

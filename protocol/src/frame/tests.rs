@@ -9,6 +9,7 @@ const TASK: &str = "task_00000000000070008000000000000002";
 const SESSION: &str = "ses_00000000000070008000000000000003";
 const MESSAGE: &str = "msg_00000000000070008000000000000004";
 const BOOT: &str = "boot_00000000000070008000000000000005";
+const RUN: &str = "run_00000000000070008000000000000006";
 const AT: &str = "2026-11-20T09:57:19.250Z";
 
 #[test]
@@ -83,6 +84,13 @@ fn frames_of_the_board_keep_their_shape() {
         json!({"type": "skill:remove", "cmdSeq": 14, "name": "git-commit"}),
         json!({"type": "skill:accept", "cmdSeq": 15, "name": "git-commit", "digest": "ef"}),
         json!({"type": "skill:enable", "cmdSeq": 16, "name": "git-commit", "agents": []}),
+        json!({"type": "playbook:ledger", "cmdSeq": 17, "runId": RUN, "text": "# Run\n"}),
+        json!({"type": "task:submit", "cmdSeq": 18, "taskId": TASK, "attempt": 1, "sessionId": SESSION,
+            "agentId": "default", "goal": "Fix it", "messages": [], "planPolicy": "apply", "memoryPolicy": "propose",
+            "approveFirst": false, "stream": "full", "limits": {}, "playbook": {"runId": RUN}}),
+        json!({"type": "task:submit", "cmdSeq": 19, "taskId": TASK, "attempt": 1, "sessionId": SESSION,
+            "agentId": "default", "goal": "Fix it", "messages": [], "planPolicy": "apply", "memoryPolicy": "propose",
+            "approveFirst": false, "stream": "full", "limits": {}, "playbook": {"runId": RUN, "step": "3a"}}),
         json!({"type": "ack:done", "cmdSeqs": [13, 14]}),
         json!({"type": "ack:written", "editIds": ["edt_00000000000070008000000000000004"]}),
         json!({"type": "task:stop", "cmdSeq": 2, "taskId": TASK, "attempt": 1, "reason": "operator"}),
@@ -119,6 +127,8 @@ fn events_keep_their_shape() {
         progress(
             json!({"agentId": "default", "type": "state-change", "state": "waiting", "waiting": {"for": "input"}}),
         ),
+        progress(json!({"agentId": "default", "type": "state-change", "state": "waiting",
+            "waiting": {"for": "child", "until": AT}})),
         progress(json!({"agentId": "default", "type": "state-change", "state": "waiting", "waiting": {"for": "paused",
             "next": {"callId": "c", "tool": "shell", "args": {"command": "ls"}}}})),
         progress(json!({"agentId": "default", "type": "approval-required",
@@ -135,6 +145,9 @@ fn events_keep_their_shape() {
             "approvalId": "apr_00000000000070008000000000000005", "kind": "budget", "digest": "cd", "tool": "budget",
             "args": {}, "cwd": "", "preview": "", "risk": "",
             "limit": {"name": "costUsd", "allowed": 1.0, "used": 1.25}})),
+        progress(json!({"agentId": "default", "type": "approval-required",
+            "approvalId": "apr_00000000000070008000000000000005", "kind": "step", "digest": "cd", "tool": "run_step",
+            "args": {"step": "3"}, "callId": "c", "cwd": "", "preview": "", "risk": "", "expiresAt": AT})),
         progress(json!({"agentId": "default", "type": "approval-expired",
             "approvalId": "apr_00000000000070008000000000000005", "reason": "nobody answered"})),
         progress(json!({"agentId": "default", "type": "approval-outcome",

@@ -1,6 +1,6 @@
 //! What is published after a commit: what changed, and which vibers have new commands.
 
-use protocol::{SessionId, TaskId, TeamId, ViberId};
+use protocol::{RunId, SessionId, TaskId, TeamId, ViberId};
 
 use crate::{
     hub::{Changed, InlineCommand},
@@ -16,6 +16,8 @@ pub struct AfterCommit {
     changed: Vec<Changed>,
     wake: Vec<ViberId>,
     first: Vec<(ViberId, InlineCommand)>,
+    /// Tasks that a run waits for from now on.
+    followed: Vec<(RunId, TaskId)>,
 }
 
 impl AfterCommit {
@@ -28,6 +30,16 @@ impl AfterCommit {
     /// A session changed.
     pub fn session(&mut self, session: &SessionId) {
         self.add(Changed::Session(session.clone()));
+    }
+
+    /// A run of a playbook changed.
+    pub fn run(&mut self, run: &RunId) {
+        self.add(Changed::Run(run.clone()));
+    }
+
+    /// A run waits for a task.
+    pub fn follow(&mut self, run: &RunId, task: &TaskId) {
+        self.followed.push((run.clone(), task.clone()));
     }
 
     /// A viber changed.
@@ -66,6 +78,10 @@ impl AfterCommit {
 
     /// Publishes it. Call it only after the commit.
     pub fn publish(self, board: &Board, team: &TeamId) {
+        // Before its viber hears of it, and so before anything can change.
+        for (run, task) in &self.followed {
+            board.runs.follow(team, run, task);
+        }
         for viber in &self.wake {
             board.hub.wake(viber);
         }
@@ -73,6 +89,11 @@ impl AfterCommit {
             board.hub.send_inline(&viber, first);
         }
         for changed in self.changed {
+            match &changed {
+                Changed::Task { task, .. } => board.runs.task_changed(task),
+                Changed::Run(run) => board.runs.poke(team, run),
+                _ => {}
+            }
             board.hub.notify(team, changed);
         }
     }

@@ -1,11 +1,11 @@
 //! Sessions and tasks: what is submitted, dispatched, recorded, reconciled, retained and ended.
 
 pub mod approvals;
-pub mod comments;
 pub(in crate::actions) mod dispatch;
 pub mod ending;
 pub mod idempotency;
 pub mod imports;
+pub mod playbooks;
 pub mod purge;
 pub mod reconcile;
 pub mod record;

@@ -8,7 +8,7 @@ pub mod events;
 pub mod idempotency;
 pub mod imports;
 pub mod messages;
+pub mod playbook_runs;
 pub mod purge;
-pub mod read_marks;
 pub mod sessions;
 pub mod tasks;

@@ -6,6 +6,7 @@ pub mod committed;
 pub mod context;
 pub mod idempotency;
 pub mod logbook;
+pub mod playbook_run;
 pub mod search_terms;
 pub mod session;
 pub mod task;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use protocol::{LoginId, OperatorId, SessionId, TaskId, TeamId, TokenId, ViberId};
+use protocol::{LoginId, OperatorId, RunId, SessionId, TaskId, TeamId, TokenId, ViberId};
 use tokio::sync::broadcast;
 
 /// Notifications that a slow subscriber may fall behind before it is told that anything may have changed.
@@ -15,6 +15,8 @@ pub enum Changed {
     Session(SessionId),
     /// A task's state, delivery, waiting, result, stop or attempt.
     Task { session: SessionId, task: TaskId },
+    /// A run of a playbook: its state, or that of its steps.
+    Run(RunId),
     /// A viber's contact, lists, name, labels or revocation.
     Viber(ViberId),
     /// A file of a workspace, or the outcome of an edit of it; an empty path stands for many files.

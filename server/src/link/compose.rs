@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 
 use protocol::{
-    AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, Policy, SessionId, TaskId, TaskSubmit, TeamId,
-    Turn, TurnPart, ViberId, WorkspaceWrite, WriteOp, limits, tokens,
+    AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, PlaybookLedger, Policy, RunId, SessionId,
+    TaskId, TaskSubmit, TeamId, Turn, TurnPart, ViberId, WorkspaceWrite, WriteOp, limits, tokens,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    actions::{reconcile, tasks::compact},
+    actions::{playbooks, reconcile, tasks::compact},
     db::{
         self, TeamTx,
         commands::StoredCommand,
@@ -115,7 +115,19 @@ async fn compose(
             tagged["type"] = json!(stored.kind);
             serde_json::from_value(tagged).map_err(|error| Error::Internal(error.to_string()))?
         }
+        ("playbook:ledger", ..) => Command::Ledger(Box::new(ledger(tx, &body).await?)),
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
+    })
+}
+
+/// The ledger of a run as it is now: whichever of its commands comes last tells the newest.
+async fn ledger(tx: &mut TeamTx<'_>, body: &Value) -> Result<PlaybookLedger> {
+    let run_id: Option<RunId> = body["runId"].as_str().and_then(|id| id.parse().ok());
+    let run_id = run_id.ok_or_else(|| Error::Internal("a playbook:ledger names no run".into()))?;
+    let text = playbooks::ledger(tx, &run_id).await?;
+    Ok(PlaybookLedger {
+        text: text.unwrap_or_else(|| "The Board does not have this run any more.\n".to_owned()),
+        run_id,
     })
 }
 
@@ -284,6 +296,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
     let model = task.model_asked().map(str::to_owned);
     let leash = task.leash();
+    let playbook = task.playbook();
     let smaller = task.rung_of(task.attempt);
     let no_files = smaller.is_some_and(|how| how.rung >= OverflowRung::NoFiles);
     let spent = smaller.map(|how| how.spent.clone());
@@ -323,6 +336,7 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         spent,
         budget,
         compact: None,
+        playbook,
         payload_url: None,
     }
 }

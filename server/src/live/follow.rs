@@ -339,9 +339,12 @@ impl Follower {
             Changed::Session(session) => self.shown.as_ref().is_none_or(|task| task.session_id == *session),
             Changed::Anything => true,
             // The task's own changes are notified by the tail.
-            Changed::Task { .. } | Changed::File { .. } | Changed::Read(_) | Changed::Team | Changed::Revoked(_) => {
-                false
-            }
+            Changed::Task { .. }
+            | Changed::Run(_)
+            | Changed::File { .. }
+            | Changed::Read(_)
+            | Changed::Team
+            | Changed::Revoked(_) => false,
         }
     }
 }

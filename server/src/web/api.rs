@@ -9,7 +9,7 @@ use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
 use fleet::{skills, vibers};
 use people::{members, prices, quota};
-use work::{approvals, compaction, events, imports, messages, pins, search, sessions, tasks};
+use work::{approvals, compaction, events, imports, messages, pins, playbooks, search, sessions, tasks};
 
 mod description;
 mod gate;
@@ -18,6 +18,8 @@ mod page;
 mod query;
 mod refusals;
 pub mod shapes;
+
+pub(super) use gate::named_call;
 
 use axum::{Router, middleware::from_fn_with_state};
 use utoipa::{
@@ -30,8 +32,8 @@ use crate::{domain, error::Error, state::Board};
 
 /// Where the API lives.
 pub const PREFIX: &str = "/api/v1";
-/// The one call whose stored response is written in the transaction of its change.
-const SUBMIT_PATH: &str = "/api/v1/tasks";
+/// The calls whose stored responses are written in the transactions of their changes, as those are of what is said to tasks.
+const SUBMIT_PATHS: [&str; 2] = ["/api/v1/tasks", "/api/v1/playbook-runs"];
 
 /// The API's routes behind their gate with the public description, and the routes whose bodies may be large.
 pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
@@ -54,7 +56,7 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 19] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 20] = [
     vibers::routes,
     skills::routes,
     workspace::routes,
@@ -65,6 +67,7 @@ const CALLS: [fn() -> OpenApiRouter<Board>; 19] = [
     sessions::routes,
     search::routes,
     tasks::routes,
+    playbooks::routes,
     members::routes,
     quota::routes,
     prices::routes,
@@ -95,7 +98,8 @@ fn collected() -> utoipa::openapi::OpenApi {
     components(schemas(
         shapes::Problem, shapes::VersionProblem,
         protocol::ApprovalId, protocol::ArtifactId, protocol::InvitationId, protocol::OperatorId, protocol::ProposalId,
-        protocol::SessionId, protocol::SkillId, protocol::TaskId, protocol::TokenId, protocol::ViberId, protocol::Instant,
+        protocol::RunId, protocol::SessionId, protocol::SkillId, protocol::TaskId, protocol::TokenId, protocol::ViberId,
+        protocol::Instant,
         domain::ApprovalState, domain::ProposalState, domain::SessionState, domain::TaskState,
     )),
     modifiers(&Credentials)

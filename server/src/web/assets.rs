@@ -38,6 +38,7 @@ const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/cards.css"),
     include_str!("../../../static/css/composer.css"),
     include_str!("../../../static/css/skills.css"),
+    include_str!("../../../static/css/playbooks.css"),
 ];
 
 /// One file, its address and what a browser is told about it.

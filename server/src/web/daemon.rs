@@ -13,19 +13,20 @@ use axum::{
     routing::{delete, get, post},
 };
 use protocol::{
-    EditId, TaskId, TeamId, ViberId,
+    EditId, RunId, TaskId, TeamId, ViberId,
     limits::{MAX_FRAME_BYTES, SUBPROTOCOL},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     Rejection,
-    api::json,
+    api::{json, named_call},
     extract::{self, Id, Ids, identity::bearer, refused_upgrades},
     layers::bodies::WholeBody,
+    urls,
 };
 use crate::{
-    actions::{self, enrol},
+    actions::{self, enrol, playbooks::SentPlaybook},
     db,
     domain::{Actor, By},
     error::Error,
@@ -42,6 +43,9 @@ const WRITE_BUFFER_BYTES: usize = 0;
 /// Bytes that one frame may leave unwritten in the library; our own queue is bounded before it.
 const MAX_WRITE_BUFFER_BYTES: usize = 2 * 1024 * 1024;
 
+/// Where runs of playbooks are started.
+const PLAYBOOK_RUNS: &str = "/api/daemon/playbook-runs";
+
 /// Its routes.
 pub fn routes() -> Router<Board> {
     Router::new()
@@ -51,6 +55,7 @@ pub fn routes() -> Router<Board> {
         .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
         .route("/api/daemon/edits/{id}", get(edit))
         .route("/api/daemon/skills/{digest}", get(skill))
+        .route(PLAYBOOK_RUNS, post(start_run))
 }
 
 /// The viber whose credential a request carries.
@@ -60,6 +65,13 @@ pub struct ViberAuth {
     pub viber: ViberId,
     pub name: String,
     pub address: String,
+}
+
+impl ViberAuth {
+    fn by(&self) -> By {
+        let actor = Actor::Viber { id: self.viber.clone(), name: self.name.clone() };
+        By { actor, address: self.address.clone() }
+    }
 }
 
 impl FromRequestParts<Board> for ViberAuth {
@@ -148,11 +160,7 @@ async fn join(
     headers: HeaderMap,
     WholeBody(body): WholeBody,
 ) -> Result<Response, Rejection> {
-    let media = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let essence = media.and_then(|kind| kind.split(';').next()).map(str::trim);
-    if essence != Some("application/json") {
-        return Err(Rejection(Error::WrongMedia("application/json")));
-    }
+    check_json(&headers)?;
     let join: Join = json::parse(&body)?;
     let limits = &board.guard.login_limits;
     let charged = limits.join(&address.0, board.clock.monotonic());
@@ -177,10 +185,15 @@ async fn join(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
+fn check_json(headers: &HeaderMap) -> Result<(), Rejection> {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = media.and_then(|kind| kind.split(';').next()).map(str::trim);
+    if essence == Some("application/json") { Ok(()) } else { Err(Rejection(Error::WrongMedia("application/json"))) }
+}
+
 /// A viber ends its own enrolment; its credential is of no use from then on.
 async fn leave(viber: ViberAuth, State(board): State<Board>) -> Result<StatusCode, Rejection> {
-    let by = By { actor: Actor::Viber { id: viber.viber.clone(), name: viber.name }, address: viber.address };
-    actions::ending::revoke_viber(&board, &viber.team, &by, &viber.viber).await.map_err(Rejection)?;
+    actions::ending::revoke_viber(&board, &viber.team, &viber.by(), &viber.viber).await.map_err(Rejection)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -212,6 +225,43 @@ async fn payload(
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     let body = serde_json::to_vec(&whole).map_err(|error| Rejection(Error::Internal(error.to_string())))?;
     Ok((kind, body).into_response())
+}
+
+/// A playbook that somebody on the machine starts.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StartSentRun {
+    playbook: String,
+    text: String,
+    #[serde(default)]
+    inputs: BTreeMap<String, String>,
+    supervised: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StartedRun {
+    run_id: RunId,
+    /// Below the Board's address, unless it knows that.
+    url: String,
+}
+
+/// Starts a run of a playbook of the machine, on this machine alone; once for an `Idempotency-Key`.
+async fn start_run(
+    viber: ViberAuth,
+    State(board): State<Board>,
+    headers: HeaderMap,
+    WholeBody(body): WholeBody,
+) -> Result<Response, Rejection> {
+    check_json(&headers)?;
+    let once = named_call(&headers, PLAYBOOK_RUNS, &body)?;
+    let StartSentRun { playbook, text, inputs, supervised } = json::parse(&body)?;
+    let sent = SentPlaybook { playbook, text, inputs, supervised, once };
+    let run = actions::playbooks::start_sent(&board, &viber.team, &viber.by(), &viber.viber, sent).await?;
+    let team = db::teams::load(&mut *board.db.reader().await?, &viber.team).await?.ok_or(Error::NotFound)?;
+    let page = urls::playbook_run(&team.slug, &run.id);
+    let url = format!("{}{page}", board.config.public_url.as_deref().unwrap_or_default().trim_end_matches('/'));
+    Ok((StatusCode::CREATED, Json(StartedRun { run_id: run.id, url })).into_response())
 }
 
 /// The text of a change that was too large for a frame.

@@ -11,9 +11,9 @@ mod work;
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
 use fleet::{join, preflight, providers, skills, viber, vibers};
 use people::theme;
-use session::{control, say, talk};
+use session::{cache, control, say, talk};
 use work::{
-    asks, cache, comments, conversation, home, imports, live, patches, session, sessions, status_panel, transcript,
+    asks, comments, conversation, home, imports, live, patches, playbooks, session, sessions, status_panel, transcript,
 };
 
 pub use people::accounts;
@@ -73,6 +73,7 @@ pub fn routes() -> Router<Board> {
         .merge(artifacts::routes())
         .merge(proposals::routes())
         .merge(skills::routes())
+        .merge(playbooks::routes())
         .route("/account/theme", post(theme::choose))
         .route("/t/{team}/search", get(sessions::search::show))
         .route("/t/{team}/sessions", get(sessions::list))

@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{ApprovalId, ArtifactId, EditId, MessageId, SessionId, SkillId, TaskId, ViberId};
+use protocol::{ApprovalId, ArtifactId, EditId, MessageId, RunId, SessionId, SkillId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -222,6 +222,46 @@ pub fn skill_with(slug: &str, id: &SkillId, parameters: &[(&str, &str)]) -> Stri
 /// A verb on a version of a skill: `review`, `install`, `delete`.
 pub fn skill_verb(slug: &str, id: &SkillId, verb: &str) -> String {
     format!("/t/{slug}/skills/{id}/{verb}")
+}
+
+/// The playbooks of the vibers, and their newest runs.
+pub fn playbooks(slug: &str) -> String {
+    format!("/t/{slug}/playbooks")
+}
+
+/// The playbooks of one viber.
+pub fn playbooks_of(slug: &str, id: &ViberId) -> String {
+    format!("/t/{slug}/playbooks?viber={id}")
+}
+
+/// A playbook before it runs, and where its form goes. The name is the viber's and may hold anything.
+pub fn viber_playbook(slug: &str, id: &ViberId, name: &str) -> String {
+    format!("/t/{slug}/vibers/{id}/playbooks/{}", segment(name))
+}
+
+/// The runs of playbooks with parameters: of one viber, a place.
+pub fn playbook_runs(slug: &str, parameters: &[(&str, &str)]) -> String {
+    with(format!("/t/{slug}/playbook-runs"), parameters)
+}
+
+/// One run of a playbook.
+pub fn playbook_run(slug: &str, id: &RunId) -> String {
+    format!("/t/{slug}/playbook-runs/{id}")
+}
+
+/// A step of a run, on its page. Labels consist of letters and digits.
+pub fn playbook_step(slug: &str, id: &RunId, label: &str) -> String {
+    format!("/t/{slug}/playbook-runs/{id}#step-{label}")
+}
+
+/// A verb on a run: `stop`, `pause`, `resume`.
+pub fn playbook_run_verb(slug: &str, id: &RunId, verb: &str) -> String {
+    format!("/t/{slug}/playbook-runs/{id}/{verb}")
+}
+
+/// A verb on a step of a run: `retry`, `skip`, `allow`, `deny`.
+pub fn playbook_step_verb(slug: &str, id: &RunId, label: &str, verb: &str) -> String {
+    format!("/t/{slug}/playbook-runs/{id}/steps/{label}/{verb}")
 }
 
 /// The search in the memory of an agent on a viber; an empty query shows only the form.

@@ -53,6 +53,8 @@ const PAGES: &[&str] = &[
     "/t/home/vibers",
     "/t/home/vibers?q=nothing",
     "/t/home/skills",
+    "/t/home/playbooks",
+    "/t/home/playbook-runs",
     "/t/home/settings",
     "/t/home/settings/members",
     "/t/home/settings/invitations",

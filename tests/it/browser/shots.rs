@@ -6,6 +6,7 @@ pub mod changes;
 pub mod composer;
 pub mod context;
 pub mod machine;
+pub mod playbooks;
 pub mod readme;
 pub mod skills;
 pub mod talk;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use protocol::{Attachment, ViberId};
+use protocol::{Attachment, RunId, ViberId};
 use reqwest::{StatusCode, Url, redirect};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,6 +22,10 @@ use crate::{
     workspace::{Workspace, WorkspaceError},
 };
 
+/// How often the start of a run is asked for while the Board cannot be reached.
+const MAX_START_ATTEMPTS: u32 = 4;
+/// Before the first repetition; twice as long before each further one.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Longest that a call to the Board may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest answer that is read: a task with its whole history.
@@ -61,6 +65,26 @@ pub struct JoinRequest<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
     pub insecure: bool,
+}
+
+/// A run of a playbook that is to be started.
+#[derive(Debug, Serialize)]
+pub struct RunRequest<'a> {
+    /// The name of its file, without `.md`.
+    pub playbook: &'a str,
+    pub text: &'a str,
+    pub inputs: &'a BTreeMap<String, String>,
+    /// Whether an agent supervises it; else its steps run as they are written.
+    pub supervised: bool,
+}
+
+/// A run that the Board has started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StartedRun {
+    pub run_id: RunId,
+    /// Its page.
+    pub url: String,
 }
 
 /// What a Board knows of a viber that left it.
@@ -159,6 +183,43 @@ impl Credential {
         }
     }
 
+    /// Has the Board start a run, once, however often it has to be asked. `key` is of this one start.
+    pub async fn start_run(&self, run: &RunRequest<'_>, key: &str) -> Result<StartedRun, String> {
+        let mut delay = FIRST_RETRY_DELAY;
+        for _ in 1..MAX_START_ATTEMPTS {
+            match self.try_start_run(run, key).await {
+                Ok(started) => return Ok(started),
+                Err(FetchError::Never(why)) => return Err(why),
+                Err(FetchError::Later(_)) => tokio::time::sleep(delay).await,
+            }
+            delay *= 2;
+        }
+        self.try_start_run(run, key).await.map_err(|error| match error {
+            FetchError::Later(why) | FetchError::Never(why) => why,
+        })
+    }
+
+    async fn try_start_run(&self, run: &RunRequest<'_>, key: &str) -> Result<StartedRun, FetchError> {
+        let board = self.board().map_err(FetchError::Never)?;
+        let url = address::join(&board, "api/daemon/playbook-runs");
+        let call = client().map_err(FetchError::Never)?.post(url).bearer_auth(&self.credential);
+        let answer = call.header("Idempotency-Key", key).json(run).send().await;
+        let lost = |error: reqwest::Error| {
+            FetchError::Later(format!("the Board at {board} cannot be reached: {}", causes(&error)))
+        };
+        let answer = answer.map_err(lost)?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(lost)?;
+        if !status.is_success() {
+            return Err(refusal(&board, status, &text));
+        }
+        let started: StartedRun = serde_json::from_str(&text)
+            .map_err(|error| FetchError::Never(format!("the Board's answer cannot be parsed: {error}")))?;
+        // The Board may not know under which address it is reached.
+        let url = board.join(&started.url).map_or(started.url, String::from);
+        Ok(StartedRun { url, ..started })
+    }
+
     /// Fetches a file that people sent, unless it is there already. What arrives is verified before it gets its place in the
     /// workspace, where commands of agents may have left anything, or do so meanwhile.
     pub async fn carry(
@@ -233,6 +294,22 @@ impl Credential {
 fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
     let path = path.display();
     io::Error::other(format!("{path} is damaged ({error}): join again with a new token, or restore a copy of it"))
+}
+
+/// Why the Board did not start a run, in words; it says so as `application/problem+json`.
+fn refusal(board: &Url, status: StatusCode, text: &str) -> FetchError {
+    let problem: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let said = |name: &str| problem[name].as_str().filter(|said| !said.is_empty());
+    let why = match (status, said("detail").or(said("title"))) {
+        (StatusCode::UNAUTHORIZED, _) => format!("the Board at {board} does not know this viber any more"),
+        (StatusCode::NOT_FOUND, _) => format!("the Board at {board} starts no playbooks for vibers: it may be older"),
+        (_, Some(said)) => format!("the Board refuses: {said}"),
+        (_, None) => format!("the Board at {board} answers {status}"),
+    };
+    match status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+        true => FetchError::Later(why),
+        false => FetchError::Never(why),
+    }
 }
 
 fn check(status: StatusCode) -> Result<(), FetchError> {

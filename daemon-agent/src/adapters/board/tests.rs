@@ -302,7 +302,9 @@ async fn the_outcome_of_a_change_of_skills_is_told_until_the_board_has_it() {
     let fixture = Fixture::new(false).await;
     let (mut server, hello) = fixture.greet(json!([]), 1).await;
     let capabilities = hello["capabilities"].as_array().expect("capabilities");
-    assert!(capabilities.contains(&protocol::SKILLS_CAPABILITY.into()), "{capabilities:?}");
+    for known in [protocol::SKILLS_CAPABILITY, PLAYBOOKS_CAPABILITY] {
+        assert!(capabilities.contains(&known.into()), "{capabilities:?}");
+    }
     say(&mut server, json!({"type": "skill:remove", "cmdSeq": 1, "name": "tidy"})).await;
     assert_eq!(frame(&mut server).await, json!({"type": "ack:cmd", "cmdSeq": 1}));
     for _ in 0..2 {

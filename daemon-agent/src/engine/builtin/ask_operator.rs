@@ -84,7 +84,8 @@ fn recommended(value: &Value, options: &[AnswerOption]) -> Result<u32, String> {
         .ok_or_else(|| "argument \"recommended\" is no option's label".to_owned())
 }
 
-fn within(name: &str, text: &str, most: usize) -> Result<String, String> {
+/// The text of an argument, unless it is blank or has more than `most` bytes.
+pub(super) fn within(name: &str, text: &str, most: usize) -> Result<String, String> {
     match text.trim() {
         "" => Err(format!("argument {name:?} is empty")),
         text if text.len() > most => Err(format!("argument {name:?} has more than {most} bytes")),

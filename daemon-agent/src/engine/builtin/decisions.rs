@@ -3,19 +3,21 @@
 //! Owns what a decision means for its call. It holds for exactly what was asked, and once: right before the call is made, what
 //! it would do is looked at again.
 
+mod allowed;
+mod steps;
+
 use std::collections::{HashMap, HashSet};
 
 use protocol::{
-    ActivityState, AffectedFile, AgentQuestion, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest,
-    ApprovalResponse, Decision, DecisionScope, NoticeLevel, text::head_and_tail,
+    ActivityState, AffectedFile, AgentStreamEvent, ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse,
+    Decision, DecisionScope, NoticeLevel, text::head_and_tail,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
     AgentLoop, Halt,
     ask_operator::{self, ASK_OPERATOR, OperatorQuestion},
-    gate::{AskedCall, CallVerdict, Gate, digest},
+    gate::{AskedCall, CallVerdict, digest},
     questions::{AwaitedDecision, OpenQuestion, Reply, STEPPED_IN, span},
     tool_calls::shown,
 };
@@ -23,6 +25,8 @@ use crate::{
     model::{FinishReason, ToolCall},
     tools::{CallBounds, CallProposal, ProposalSubject, ToolErrorKind, ToolFailure, ToolOutcome},
 };
+pub(super) use allowed::AllowedForTask;
+pub(super) use steps::SUPERVISOR_PROMPT;
 
 /// Longest preview of a question, bytes of JSON: it fits an event.
 const MAX_PREVIEW_BYTES: usize = 40 * 1024;
@@ -30,35 +34,6 @@ const MAX_PREVIEW_BYTES: usize = 40 * 1024;
 const MAX_NOTE_BYTES: usize = 8 * 1024;
 /// What is said of a question about a call that has become another one.
 const CHANGED_CALL: &str = "what the call would do has changed since it was asked";
-
-/// What a person allowed until the task ends.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum AllowedForTask {
-    Call {
-        tool: String,
-        args: Value,
-        /// The digest of the skill that it is.
-        #[serde(default)]
-        skill: Option<String>,
-    },
-    Rule {
-        rule: String,
-        by: String,
-    },
-}
-
-impl AllowedForTask {
-    /// Lets it pass from now on; `Err` says why it does not.
-    pub fn apply(&self, gate: &mut Gate) -> Result<(), String> {
-        match self {
-            Self::Call { tool, args, skill } => {
-                gate.allow_call(tool, args, skill.as_deref());
-                Ok(())
-            }
-            Self::Rule { rule, by } => gate.allow_rule(rule, by),
-        }
-    }
-}
 
 /// The questions about the calls of one answer.
 #[derive(Default)]
@@ -186,8 +161,7 @@ impl AgentLoop {
                 Reply::Steered => return Ok(Admission::Steered),
                 Reply::Expired => {
                     let question = self.calls.asked.open.remove(&call.id);
-                    let asked = question.and_then(|question| question.request.question);
-                    return Ok(Admission::Settled(unanswered(asked.as_ref(), awaited.minutes)));
+                    return Ok(Admission::Settled(unanswered(question.as_ref(), awaited.minutes)));
                 }
                 Reply::Decided(response) => {
                     if let Some(admission) = self.obey(call, *response).await? {
@@ -237,6 +211,9 @@ impl AgentLoop {
         // What is not carried out anyway says so by itself.
         if self.calls.finish == FinishReason::Length || !self.may_call(&call.name) || !self.tools.offers(&call.name) {
             return Considered::Free(None);
+        }
+        if self.tools.supervises_by(&call.name) {
+            return self.consider_step(call, args);
         }
         if self.gate.lets_pass(&call.name) && call.name != ASK_OPERATOR {
             return Considered::Free(None);
@@ -321,6 +298,9 @@ impl AgentLoop {
         question: &OpenQuestion,
         response: ApprovalResponse,
     ) -> Option<Admission> {
+        if question.request.kind == ApprovalKind::Step {
+            return Some(Admission::Settled(self.take_step_answer(call, &response)));
+        }
         if let Some(asked) = &question.request.question {
             return Some(Admission::Settled(ask_operator::answered(asked, &response)));
         }
@@ -462,9 +442,11 @@ fn not_allowed(call: &ToolCall, response: &ApprovalResponse) -> ToolOutcome {
     forbidden(format!("Not run: `{}` was not allowed by {}{end}", call.name, response.by))
 }
 
-fn unanswered(asked: Option<&AgentQuestion>, minutes: u32) -> ToolOutcome {
-    match asked {
+fn unanswered(question: Option<&OpenQuestion>, minutes: u32) -> ToolOutcome {
+    let request = question.map(|question| &question.request);
+    match request.and_then(|request| request.question.as_ref()) {
         Some(asked) => ask_operator::unanswered(asked, minutes),
+        None if request.is_some_and(|request| request.kind == ApprovalKind::Step) => steps::unanswered(minutes),
         None => forbidden(format!(
             "Not run: a person has to allow this, and nobody answered within {}. Do what is possible without it, and say what \
              is left.",

@@ -18,6 +18,8 @@ pub use rest::LoopRecord;
 
 /// How long a question stays open if the team does not say, minutes.
 const DEFAULT_APPROVAL_MINUTES: u32 = 24 * 60;
+/// How long a call of a supervisor waits, whatever the team says, minutes: steps take their time, and some wait for people.
+const STEP_MINUTES: u32 = 30 * 24 * 60;
 /// What is said of a question that was allowed when somebody stepped in.
 pub(super) const STEPPED_IN: &str = "somebody stepped in before it was followed";
 
@@ -73,6 +75,7 @@ impl AwaitedDecision {
         match self.kind {
             ApprovalKind::Question => PauseCause::Input,
             ApprovalKind::Budget => PauseCause::Budget,
+            ApprovalKind::Step => PauseCause::Child,
             _ => PauseCause::Approval,
         }
     }
@@ -102,9 +105,12 @@ impl AgentLoop {
     }
 
     /// Opens a question, which is still to be reported. It stays open for as long as the team says, or for `minutes` if that
-    /// is less.
+    /// is less; what the Board answers is no matter of the team's.
     pub(super) fn opened(&self, mut request: ApprovalRequest, minutes: Option<u32>) -> OpenQuestion {
-        let most = self.run.submit.approval_minutes.unwrap_or(DEFAULT_APPROVAL_MINUTES);
+        let most = match request.kind {
+            ApprovalKind::Step => STEP_MINUTES,
+            _ => self.run.submit.approval_minutes.unwrap_or(DEFAULT_APPROVAL_MINUTES),
+        };
         let minutes = minutes.map_or(most, |minutes| minutes.min(most));
         request.expires_at = Some(self.clock.after(Duration::from_secs(u64::from(minutes) * 60)));
         let open = self.run.approvals.ask(request.approval_id.clone(), request.digest.clone());

@@ -17,6 +17,7 @@ mod failures;
 mod limits;
 mod messages;
 mod pauses;
+mod playbook;
 mod prune;
 mod rest;
 mod skills;

@@ -185,6 +185,10 @@ impl AgentLoop {
 
     /// Reports a call that is not begun, because somebody stepped in.
     async fn pass_over(&mut self, call: &ToolCall, author: &str) -> Result<(), Halt> {
+        if self.tools.supervises_by(&call.name) {
+            let outcome = self.leave_step(call, author).await?;
+            return self.settle(call, outcome).await;
+        }
         let why = format!("not run: {author} stepped in");
         self.step_over(call, &why).await?;
         self.settle(call, ToolOutcome::ended(why)).await

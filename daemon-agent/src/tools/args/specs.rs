@@ -195,6 +195,45 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             json!({ "name": text("The skill's name."), "path": text("A file of the skill, relative to its folder.") }),
             &["name"],
         ),
+        "run_step" => (
+            "run_step",
+            "Have a step of the playbook done by its agent, and wait until that has ended: you are told how, with what it says and \
+             which files it handed over. Steps that do not wait for each other are run side by side: ask for all of them in one \
+             answer. A step that runs already is waited for, one that is done answers at once; nothing is done twice.",
+            json!({
+                "step": text("The step's number, such as 3, or 3a for one that was added."),
+                "instruction": text("What the agent is to do instead of what the playbook says, if that has to be said otherwise."),
+            }),
+            &["step"],
+        ),
+        "add_step" => (
+            "add_step",
+            "Add a step that the playbook does not have and its goal needs. It is marked as yours, and begins when you run it by \
+             the number that you are told.",
+            json!({
+                "agent": text("The id of the agent that does it."),
+                "instruction": text("What it is to do, complete: the agent knows the playbook's goal and no conversation."),
+                "after": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "description": "Numbers of the steps that come before it; none when absent."
+                },
+                "viber": text("A viber that the playbook names, by its name, if it is to run there and not on the run's own."),
+            }),
+            &["agent", "instruction"],
+        ),
+        "skip_step" => (
+            "skip_step",
+            "Leave out a step that is not needed any more. People see it, with your reason.",
+            json!({ "step": text("The step's number."), "reason": text("Why it is not needed, in a sentence.") }),
+            &["step", "reason"],
+        ),
+        "finish" => (
+            "finish",
+            "End the run, when every step is done or left out, or when its goal cannot be reached. Your work ends with it.",
+            json!({ "summary": text("What was achieved, what was not and why, for the people who started the run.") }),
+            &["summary"],
+        ),
         _ => return None,
     };
     let parameters = json!({
@@ -220,11 +259,11 @@ fn path(what: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::toolset::ALL_TOOLS;
+    use crate::config::toolset::{ALL_TOOLS, SUPERVISOR_TOOLS};
 
     #[test]
     fn every_tool_has_a_closed_schema_whose_required_arguments_exist() {
-        for name in ALL_TOOLS {
+        for name in ALL_TOOLS.iter().chain(SUPERVISOR_TOOLS) {
             let spec = of(name).expect("a spec for every built tool");
             assert_eq!(spec.name, *name);
             assert_eq!(spec.parameters["additionalProperties"], false);

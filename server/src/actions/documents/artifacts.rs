@@ -2,6 +2,7 @@
 
 mod attach;
 mod fetch;
+mod hand_over;
 mod receive;
 mod sweep;
 
@@ -12,6 +13,8 @@ use protocol::{ArtifactId, Instant, TeamId};
 pub use attach::{NewAttachment, address, attach, attach_uploaded, withdraw};
 pub(in crate::actions) use attach::{named, wait_again, with_message, with_task};
 pub(in crate::actions) use fetch::is_sha256;
+pub use hand_over::HandedArtifact;
+pub(in crate::actions) use hand_over::{hand_over, keep_text, keep_version};
 pub use receive::{BlobReceipt, IncomingBlob, receive};
 pub use sweep::sweep;
 

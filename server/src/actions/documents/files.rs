@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::secret;
 
 pub use edit::{FileChange, FileOp, edit, settle};
-pub use read::{FileContents, list, read, search};
+pub use read::{FileContents, list, read, read_anew, search};
 
 pub use crate::actions::unanswered::{VIBER_AWAY, VIBER_BUSY};
 pub(in crate::actions) use read::{ViberAnswer, ask, fetch, refusal};

@@ -12,6 +12,7 @@ mod messages;
 mod plans;
 mod request_context;
 mod share;
+mod steps;
 
 use std::sync::Arc;
 

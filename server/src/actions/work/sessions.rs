@@ -1,5 +1,6 @@
 //! Sessions: rename, archive, pin, delete, mark as read, keep the indexes of titles and messages.
 
+pub mod comments;
 mod create;
 mod index;
 pub mod pins;

@@ -25,8 +25,8 @@ pub(in crate::actions) use compact::{ComingTask, compact_first, compaction_ended
 pub(in crate::actions) use hold::hold_again;
 pub use hold::{pause, resume};
 pub(in crate::actions) use overflow::try_smaller;
-pub use submit::{NewTask, submit};
-pub(in crate::actions) use submit::{is_within, question};
+pub use submit::{NewTask, RunTask, submit};
+pub(in crate::actions) use submit::{check, is_within, question};
 pub use submit_comments::{CommentBatch, submit_comments};
 pub use talk::{
     ChosenMode, MessageChange, NewMessage, Said, WhyNextTask, change as change_message,
@@ -128,59 +128,68 @@ pub async fn retry(board: &Board, team: &TeamId, by: &By, id: &TaskId, how: Retr
         .change(team, by, move |tx| {
             let wanted = wanted.clone();
             Box::pin(async move {
-                let (id, how) = &*wanted;
                 let mut after = AfterCommit::default();
-                let mut task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
-                if how.attempt.is_some_and(|seen| seen != task.attempt) {
-                    return Err(Error::conflict("raced", "somebody started it over meanwhile"));
-                }
-                if let Some(model) = &how.model {
-                    placement::check_model(tx, &task.viber_id, model).await?;
-                }
-                if how.stop && end(tx, &task, "another attempt was asked for", &mut after).await? {
-                    task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
-                }
-                if let Some(model) = &how.model {
-                    task.payload["model"] = json!(model);
-                    db::tasks::set_payload(tx, id, &task.payload).await?;
-                }
-                let approvals = db::approvals::settings::load(tx).await?;
-                placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
-                // The session's row is the lock on its order.
-                let seq = db::sessions::reserve_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
-                if task.kind != TaskKind::Work && matches!(task.state, TaskState::Error | TaskState::Stopped) {
-                    compact::check_stands(tx, &task).await?;
-                }
-                let busy = db::tasks::is_busy(tx, &task.session_id).await?;
-                if !db::tasks::again(tx, id, task.attempt, !busy).await? {
-                    return Err(not_over(task.state));
-                }
-                // A summary tells of the attempt before: the turns are sent again, with what becomes of this one.
-                let over = db::messages::summaries::first_over_query(&task.session_id, task.message_seq);
-                if task.kind == TaskKind::Work
-                    && let Some(summary) = tx.query(over).await?
-                {
-                    let undone = db::messages::summaries::undo(tx, &task.session_id, &summary).await?;
-                    let entry = Entry::new("context.uncompact", summary.task.as_str()).detail(task.session_id.as_str());
-                    db::audit::append(tx, entry).await?;
-                    undone.iter().for_each(|undone| after.task(&task.session_id, undone));
-                }
-                unpin_answers(tx, &task, &mut after).await?;
-                let attempt = task.attempt + 1;
-                db::attempts::insert(tx, (id, attempt), &task.viber_id, seq, None).await?;
-                if !busy && !dispatch::command(tx, &task, attempt, &mut after).await? {
-                    return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
-                }
-                let detail = format!("attempt {attempt}");
-                db::audit::append(tx, Entry::new("task.retry", id.as_str()).detail(&detail)).await?;
-                after.task(&task.session_id, id);
-                let task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
-                Ok((task, after))
+                let task = begin_again(tx, &wanted.0, &wanted.1, &mut after).await?;
+                Ok::<_, Error>((task, after))
             })
         })
         .await?;
     after.publish(board, team);
     Ok(task)
+}
+
+/// The same in a change of the caller's.
+pub(in crate::actions) async fn begin_again(
+    tx: &mut Change<'_>,
+    id: &TaskId,
+    how: &Retry,
+    after: &mut AfterCommit,
+) -> Result<Task> {
+    let mut task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
+    if how.attempt.is_some_and(|seen| seen != task.attempt) {
+        return Err(Error::conflict("raced", "somebody started it over meanwhile"));
+    }
+    if let Some(model) = &how.model {
+        placement::check_model(tx, &task.viber_id, model).await?;
+    }
+    if how.stop && end(tx, &task, "another attempt was asked for", after).await? {
+        task = db::tasks::load(tx, id).await?.ok_or(Error::NotFound)?;
+    }
+    if let Some(model) = &how.model {
+        task.payload["model"] = json!(model);
+        db::tasks::set_payload(tx, id, &task.payload).await?;
+    }
+    let approvals = db::approvals::settings::load(tx).await?;
+    placement::check_rules(tx, &task.viber_id, &task.agent_id, &approvals).await?;
+    // The session's row is the lock on its order.
+    let seq = db::sessions::reserve_seqs(tx, &task.session_id, 1).await?.ok_or(Error::NotFound)?;
+    if task.kind != TaskKind::Work && matches!(task.state, TaskState::Error | TaskState::Stopped) {
+        compact::check_stands(tx, &task).await?;
+    }
+    let busy = db::tasks::is_busy(tx, &task.session_id).await?;
+    if !db::tasks::again(tx, id, task.attempt, !busy).await? {
+        return Err(not_over(task.state));
+    }
+    // A summary tells of the attempt before: the turns are sent again, with what becomes of this one.
+    let over = db::messages::summaries::first_over_query(&task.session_id, task.message_seq);
+    if task.kind == TaskKind::Work
+        && let Some(summary) = tx.query(over).await?
+    {
+        let undone = db::messages::summaries::undo(tx, &task.session_id, &summary).await?;
+        let entry = Entry::new("context.uncompact", summary.task.as_str()).detail(task.session_id.as_str());
+        db::audit::append(tx, entry).await?;
+        undone.iter().for_each(|undone| after.task(&task.session_id, undone));
+    }
+    unpin_answers(tx, &task, after).await?;
+    let attempt = task.attempt + 1;
+    db::attempts::insert(tx, (id, attempt), &task.viber_id, seq, None).await?;
+    if !busy && !dispatch::command(tx, &task, attempt, after).await? {
+        return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
+    }
+    let detail = format!("attempt {attempt}");
+    db::audit::append(tx, Entry::new("task.retry", id.as_str()).detail(&detail)).await?;
+    after.task(&task.session_id, id);
+    db::tasks::load(tx, id).await?.ok_or(Error::NotFound)
 }
 
 /// What a task answered before it is started over is sent no more: what people pinned of that is not pinned any more.

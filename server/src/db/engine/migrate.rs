@@ -183,6 +183,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0028_skills.sql"),
         include_str!("../../../../migrations/postgres/0028_skills.sql"),
     ),
+    (
+        29,
+        "playbooks",
+        include_str!("../../../../migrations/sqlite/0029_playbooks.sql"),
+        include_str!("../../../../migrations/postgres/0029_playbooks.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -163,6 +163,14 @@ const TEAM_ROWS_SQL: &[&str] = &[
     "DELETE FROM skill_orders WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM skill_orders \
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM skills WHERE team_id = $1 AND skill_id IN (SELECT skill_id FROM skills WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM playbook_calls WHERE team_id = $1 AND approval_id IN (SELECT approval_id FROM playbook_calls \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM playbook_events WHERE team_id = $1 AND (run_id, n) IN (SELECT run_id, n FROM playbook_events \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM playbook_steps WHERE team_id = $1 AND (run_id, place) IN (SELECT run_id, place FROM playbook_steps \
+     WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM playbook_runs WHERE team_id = $1 AND run_id IN (SELECT run_id FROM playbook_runs WHERE team_id = $1 \
+     LIMIT $2 + 0)",
     "DELETE FROM edits WHERE team_id = $1 AND edit_id IN (SELECT edit_id FROM edits WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM viber_labels WHERE team_id = $1 AND (label, value, viber_id) IN (SELECT label, value, viber_id \
      FROM viber_labels WHERE team_id = $1 LIMIT $2 + 0)",

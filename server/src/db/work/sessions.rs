@@ -1,5 +1,7 @@
 //! Sessions: the conversations of a team. A deleted session is never found, although its rows may still exist (`purge`).
 
+pub mod read_marks;
+
 use protocol::{Instant, OperatorId, Policy, SessionId, TaskId, ViberId};
 
 use crate::{
@@ -34,7 +36,7 @@ macro_rules! wanted {
              AND r.session_id = s.session_id), 0) < s.active_at AND NOT EXISTS (SELECT 1 FROM tasks x \
              WHERE x.team_id = s.team_id AND x.session_id = s.session_id AND x.state IN ('pending', 'running'))) \
              OR ($5 <> 'unread' AND $5 = COALESCE((SELECT CASE WHEN x.waiting IS NULL OR x.waiting LIKE '{\"for\":\"rate_limit\"%' \
-             THEN 'working' ELSE 'waiting' END FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
+             OR x.waiting LIKE '{\"for\":\"child\"%' THEN 'working' ELSE 'waiting' END FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
              AND x.state IN ('pending', 'running') ORDER BY CASE WHEN x.state = 'running' THEN 0 ELSE 1 END, x.message_seq \
              LIMIT 1), (SELECT x.state FROM tasks x WHERE x.team_id = s.team_id AND x.session_id = s.session_id \
              ORDER BY x.message_seq DESC LIMIT 1), '')))"

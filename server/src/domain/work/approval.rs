@@ -120,6 +120,7 @@ pub fn waiting(kind: ApprovalKind, id: &ApprovalId, until: Option<Instant>) -> W
     let cause = match kind {
         ApprovalKind::Question => WaitingFor::Input,
         ApprovalKind::Budget => WaitingFor::Budget,
+        ApprovalKind::Step => WaitingFor::Child,
         ApprovalKind::Plan | ApprovalKind::Tool | ApprovalKind::Unknown => WaitingFor::Approval,
     };
     Waiting { cause, until, id: Some(id.to_string()), next: None }

@@ -1,8 +1,8 @@
 //! Tasks and their attempts.
 
 use protocol::{
-    AgentMode, BudgetProgress, Instant, MessageId, NextCall, PausePoint, ReportedDetail, SessionId, TaskError, TaskId,
-    TaskLimits, TaskResult, Usage, ViberId,
+    AgentMode, BudgetProgress, Instant, MessageId, NextCall, PausePoint, PlaybookTask, ReportedDetail, SessionId,
+    TaskError, TaskId, TaskLimits, TaskResult, Usage, ViberId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -89,6 +89,8 @@ crate::words! {
         RateLimit = "rate_limit",
         Budget = "budget",
         Paused = "paused",
+        /// The steps of a playbook that it supervises.
+        Child = "child",
     }
 }
 
@@ -125,6 +127,9 @@ pub struct Contact {
     pub since: Instant,
 }
 
+/// The origin of tasks that the Board submits for a run of a playbook.
+pub const PLAYBOOK_ORIGIN: &str = "playbook";
+
 /// One unit of work in a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
@@ -149,14 +154,15 @@ pub struct Task {
     pub stream: ReportedDetail,
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
-    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?}` as submitted; `{compact}` unless it is work.
+    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?, playbook?}` as submitted; `{compact}` unless it
+    /// is work.
     pub payload: Value,
     /// As the viber reported when it started.
     pub model: Option<String>,
     pub result: Option<TaskResult>,
     pub error: Option<TaskError>,
     pub usage: Usage,
-    /// `board`, or where on the machine it began: `job`, `cli`.
+    /// `board`, `playbook`, or where on the machine it began: `job`, `cli`.
     pub origin: String,
     pub created_by: String,
     pub created_at: Instant,
@@ -182,6 +188,12 @@ impl Task {
     /// `provider/model`, when one was chosen for this task instead of its agent's own.
     pub fn model_asked(&self) -> Option<&str> {
         self.payload.get("model").and_then(Value::as_str)
+    }
+
+    /// What it is to the run of a playbook, if it belongs to one.
+    pub fn playbook(&self) -> Option<PlaybookTask> {
+        let told = self.payload.get("playbook").filter(|_| self.origin == PLAYBOOK_ORIGIN)?;
+        serde_json::from_value(told.clone()).ok()
     }
 
     /// It drafts a summary, which changes nothing until somebody applies it.

@@ -79,7 +79,7 @@ pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Res
     let place = parts.uri.path_and_query().map_or(parts.uri.path(), |whole| whole.as_str());
     let once = IdempotentCall { key, asks: asks(&parts.method, place, &bytes) };
     let path = parts.uri.path();
-    if parts.method == Method::POST && (path == super::SUBMIT_PATH || path.ends_with("/messages")) {
+    if parts.method == Method::POST && (super::SUBMIT_PATHS.contains(&path) || path.ends_with("/messages")) {
         parts.extensions.insert(once.clone());
     }
     // Submit stores rows of its own under the plain name of the actor.
@@ -109,6 +109,12 @@ fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>> {
         ));
     }
     Ok(Some(text.to_owned()))
+}
+
+/// A call with the key in its headers, if it has one.
+pub fn named_call(headers: &HeaderMap, place: &str, body: &[u8]) -> Result<Option<IdempotentCall>> {
+    let key = key(&Method::POST, headers)?;
+    Ok(key.map(|key| IdempotentCall { key, asks: asks(&Method::POST, place, body) }))
 }
 
 /// The hash of what the call asks for: two calls with the same hash are the same call.

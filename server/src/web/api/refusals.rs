@@ -145,6 +145,26 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
         "planProposals.decide",
         &[FILE_READS, FILE_EDITS, &[(409, &["not_pending", "plan_changed"]), (422, &["plan_too_large"])]],
     ),
+    (
+        "playbookRuns.decide",
+        &[&[
+            (409, &["not_failed", "not_pending", "other_digest", "run_over", "step_over", "step_running"]),
+            (422, &["digest_required", "note_too_long", "reason_required"]),
+        ]],
+    ),
+    ("playbookRuns.pause", &[&[(409, &["run_over"])]]),
+    ("playbookRuns.resume", &[&[(409, &["run_over"])]]),
+    (
+        "playbookRuns.start",
+        &[
+            FILE_READS,
+            &[
+                (409, &["no_playbooks", "raced", "too_many_runs"]),
+                (422, &["bad_input", "bad_playbook", "missing_input"]),
+            ],
+        ],
+    ),
+    ("playbooks.list", &[FILE_READS]),
     ("prices.write", &[KNOWN_VERSIONS, &[(422, &["bad_price", "too_many_prices"])]]),
     ("sessions.change", &[&[(422, &["bad_percent", "bad_title"])]]),
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),

@@ -3,6 +3,7 @@
 
 pub mod artifact;
 pub mod people;
+pub mod playbook;
 pub mod session;
 pub mod skill;
 pub mod task;

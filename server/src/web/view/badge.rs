@@ -40,6 +40,7 @@ impl Badge {
             TaskState::Running if !heard => Self::new("offline", "unknown", "No contact"),
             TaskState::Running => match waiting {
                 Some(WaitingFor::Approval | WaitingFor::Input) => Self::new("waiting", "waiting", "Needs you"),
+                Some(WaitingFor::Child) => Self::new("working", "working", "Waits for steps"),
                 Some(WaitingFor::RateLimit) => Self::new("working", "paused", "Provider busy"),
                 Some(WaitingFor::Budget | WaitingFor::Paused) => Self::new("waiting", "paused", "Paused"),
                 None => Self::new("working", "working", "Working"),

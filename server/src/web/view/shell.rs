@@ -1,13 +1,15 @@
 //! The frame around a page: team switcher, rail, theme, live stream.
 
+mod rail;
+
 use std::sync::Arc;
 
-use protocol::{Instant, JoinTokenId, OperatorId, SessionId, ViberId};
+use protocol::{Instant, JoinTokenId, RunId, SessionId, ViberId};
 
-use super::{Badge, filters, truncate::truncate_escaped};
+use super::filters;
 use crate::{
-    db::{self, DbError, TeamTx, sessions::UnreadCount},
-    domain::{Operator, SessionLine, Team},
+    db,
+    domain::{Operator, Team},
     error::Result,
     state::Board,
     web::{
@@ -16,12 +18,8 @@ use crate::{
     },
 };
 
-/// Sessions that the rail shows.
-const MAX_RAIL_SESSIONS: u64 = 60;
-/// Longest title of a session in the rail, bytes of HTML: a line there is shorter.
-const MAX_RAIL_TITLE_BYTES: usize = 240;
-/// A day, milliseconds.
-const DAY_MS: i64 = 86_400_000;
+use rail::DAY_MS;
+pub use rail::{Rail, SESSION_GROUPS, group_of};
 
 /// The page that the reader is on, which the rail marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +30,8 @@ pub enum PageLocation {
     Vibers,
     Viber(ViberId),
     Skills,
+    Playbooks,
+    Run(RunId),
     /// Files of a viber: how they are looked at (`folder`, `view`, `edit.` and the version that is edited), and where.
     Files(ViberId, String, String),
     Joining(JoinTokenId),
@@ -50,6 +50,8 @@ impl PageLocation {
             Self::Viber(id) => format!("viber:{id}"),
             Self::Files(id, how, path) => format!("files:{id}:{how}:{}", urls::escape(path)),
             Self::Joining(id) => format!("join:{id}"),
+            Self::Playbooks => "playbooks".to_owned(),
+            Self::Run(id) => format!("run:{id}"),
             Self::Sessions | Self::Skills | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
         }
     }
@@ -75,55 +77,6 @@ pub struct TeamLink {
 pub struct Person {
     pub name: String,
     pub initials: String,
-}
-
-/// A session in the rail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RailRow {
-    pub id: SessionId,
-    pub title: String,
-    pub viber: String,
-    pub badge: Badge,
-    pub unread: bool,
-    pub active_at: Instant,
-}
-
-/// Sessions of one age or need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RailGroup {
-    pub title: &'static str,
-    pub rows: Vec<RailRow>,
-}
-
-/// How many vibers there are, and how many of them can be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fleet {
-    pub all: usize,
-    pub connected: usize,
-}
-
-/// What the rail shows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rail {
-    pub groups: Vec<RailGroup>,
-    pub fleet: Fleet,
-    pub unread: Unread,
-}
-
-/// How many sessions the reader has not seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unread(pub UnreadCount);
-
-impl Unread {
-    pub(in crate::web) fn is_none(self) -> bool {
-        self.0.count == 0
-    }
-
-    /// `7`, `99+`; empty for none.
-    pub(in crate::web) fn words(self) -> String {
-        let more = if self.0.or_more { "+" } else { "" };
-        if self.is_none() { String::new() } else { format!("{}{more}", self.0.count) }
-    }
 }
 
 /// The frame around a page.
@@ -170,10 +123,8 @@ impl ShellData {
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
-        let rows = self.rail.groups.iter().flat_map(|group| &group.rows);
-        let rows = rows.map(|row| size_of::<RailRow>() + row.id.as_str().len() + row.title.len() + row.viber.len());
         let teams = self.teams.iter().map(|team| size_of::<TeamLink>() + team.slug.len() + team.name.len());
-        rows.sum::<usize>() + teams.sum::<usize>()
+        self.rail.bytes() + teams.sum::<usize>()
     }
 }
 
@@ -280,6 +231,10 @@ impl Shell {
         self.team.as_ref().is_some_and(|team| team.slug == slug)
     }
 
+    pub(in crate::web) fn is_at_playbooks(&self) -> bool {
+        matches!(self.here, PageLocation::Playbooks | PageLocation::Run(_))
+    }
+
     pub(in crate::web) fn is_session(&self, id: &SessionId) -> bool {
         matches!(&self.here, PageLocation::Session(here) if here == id)
     }
@@ -307,85 +262,11 @@ fn theme(operator: Option<&Operator>) -> String {
     operator.map_or_else(|| "system".to_owned(), |operator| operator.theme.clone())
 }
 
-impl Rail {
-    /// What the rail shows to this reader.
-    pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, DbError> {
-        let filter = db::sessions::SessionFilter::default();
-        let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
-        let (all, connected) = db::vibers::connectivity(tx).await?;
-        let unread = match reader {
-            Some(reader) => db::sessions::count_unread(tx, reader).await?,
-            None => UnreadCount::default(),
-        };
-        Ok(Self { groups: groups(lines, now), fleet: Fleet { all, connected }, unread: Unread(unread) })
-    }
-}
-
-/// Whether nothing is at work: only then is a session unread.
-fn ended(line: &SessionLine) -> bool {
-    line.task.as_ref().is_none_or(|task| task.state.is_final())
-}
-
-/// The groups of a list of sessions, in order.
-pub const SESSION_GROUPS: [&str; 6] = ["Needs you", "Working", "Pinned", "Today", "Last 7 days", "Older"];
-
-/// Which of [`SESSION_GROUPS`] a session belongs to.
-pub fn group_of(line: &SessionLine, now: Instant) -> usize {
-    let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
-    let today = now.millis() - now.millis().rem_euclid(DAY_MS);
-    match badge.state {
-        "waiting" => 0,
-        "failed" if line.unread && ended(line) => 0,
-        _ if !ended(line) => 1,
-        _ if line.session.pinned_at.is_some() => 2,
-        _ if line.session.active_at.millis() >= today => 3,
-        _ if line.session.active_at.millis() >= today - 6 * DAY_MS => 4,
-        _ => 5,
-    }
-}
-
-fn groups(lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
-    let mut groups = SESSION_GROUPS.map(|title| RailGroup { title, rows: Vec::new() });
-    for line in lines {
-        let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
-        let unread = line.unread && ended(&line);
-        let place = group_of(&line, now);
-        groups[place].rows.push(RailRow {
-            id: line.session.id,
-            title: truncate_escaped(&line.session.title, MAX_RAIL_TITLE_BYTES),
-            viber: line.viber_name,
-            badge,
-            unread,
-            active_at: line.session.active_at,
-        });
-    }
-    groups.into_iter().filter(|group| !group.rows.is_empty()).collect()
-}
-
 impl Person {
     /// A person by name.
     pub fn new(name: &str) -> Self {
         let initials = name.split_whitespace().filter_map(|word| word.chars().next()).take(2).collect::<String>();
         Self { name: name.to_owned(), initials: initials.to_uppercase() }
-    }
-}
-
-impl Fleet {
-    pub(in crate::web) fn state(&self) -> &'static str {
-        if self.connected > 0 { "online" } else { "offline" }
-    }
-
-    pub(in crate::web) fn icon(&self) -> &'static str {
-        if self.all > self.connected || self.all == 0 { "offline" } else { "online" }
-    }
-
-    pub(in crate::web) fn words(&self) -> String {
-        match (self.all, self.all - self.connected.min(self.all)) {
-            (0, _) => "none yet".to_owned(),
-            (all, 0) => format!("{all} online"),
-            (all, offline) if all == offline => "all offline".to_owned(),
-            (_, offline) => format!("{offline} offline"),
-        }
     }
 }
 
@@ -400,7 +281,11 @@ pub struct RailView<'a> {
 mod tests {
     use askama::Template;
 
-    use super::*;
+    use super::{
+        rail::{RailGroup, RailRow},
+        *,
+    };
+    use crate::web::view::Badge;
 
     /// A page as every page is: a `shell`, a title, a bar, a body.
     #[derive(Template)]
@@ -423,6 +308,7 @@ mod tests {
             unread: true,
             active_at: Instant(0),
         };
+        let group = RailGroup { title: "Today", steps: vec![], rows: vec![row] };
         Shell {
             now: Instant(0),
             theme: "dark".to_owned(),
@@ -430,7 +316,7 @@ mod tests {
             teams: vec![team.clone()],
             team: Some(team),
             operator: Some(Person::new("Inès Marchetti")),
-            rail: Arc::new(Rail { groups: vec![RailGroup { title: "Today", rows: vec![row] }], ..Rail::default() }),
+            rail: Arc::new(Rail { groups: vec![group], ..Rail::default() }),
             live: Some(urls::live("home", "home")),
             cursor: String::new(),
         }

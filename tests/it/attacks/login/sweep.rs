@@ -38,6 +38,7 @@ fn filled(route: &Route, asset: &str) -> String {
         ("/blobs/{id}", "art"),
         ("/approvals/{id}", "apr"),
         ("/edits/{id}", "edt"),
+        ("/playbook-runs/{id}", "run"),
     ] {
         path = path.replace(place, &format!("{}/{prefix}_{id}", &place[..place.len() - 5]));
     }
@@ -45,6 +46,7 @@ fn filled(route: &Route, asset: &str) -> String {
     let path = path.replace("{upload}", &format!("art_{id}")).replace("{message}", &format!("msg_{id}"));
     let path = path.replace("{session}", &format!("ses_{id}")).replace("{space}", &"0".repeat(16));
     let path = path.replace("{digest}", &"0".repeat(64)).replace("{name}", "git-commit");
+    let path = path.replace("{label}", "1").replace("{n}", "1");
     path.replace("{id}", &id).replace("{code}", &id).replace("{call}", "c1").replace("{*path}", "notes.md")
 }
 

@@ -63,6 +63,9 @@ pub struct LoopRecord {
     allowed: Vec<AllowedForTask>,
     stage: Stage,
     calls: CallsRecord,
+    /// Of a supervisor.
+    #[serde(default)]
+    finished: Option<String>,
     asked: Option<QuestionRecord>,
 }
 
@@ -234,6 +237,7 @@ impl AgentLoop {
                 allowed: self.allowed.clone(),
                 stage: self.stage.clone(),
                 calls: CallsRecord::of(&self.calls),
+                finished: self.finished.clone(),
                 asked: self.asked.as_ref().map(QuestionRecord::of),
             },
         }
@@ -265,6 +269,7 @@ impl AgentLoop {
         self.stage = task.stage;
         let since = Reported { questions: &reported.questions, calls: &reported.calls };
         self.calls = task.calls.open(&self.run.approvals, &since);
+        self.finished = task.finished;
         self.asked = task.asked.map(|asked| asked.open(&self.run.approvals, since.questions));
         self.known_wait = reported.state.map_or(reported_wait, |reported| reported.wait);
     }

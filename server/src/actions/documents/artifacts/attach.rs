@@ -73,7 +73,7 @@ pub async fn attach<E>(
 }
 
 /// Removes bytes from the store that no row names.
-async fn forget_unnamed(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
+pub(super) async fn forget_unnamed(board: &Board, team: &TeamId, sha256: &str) -> Result<()> {
     let _alone = board.store.sweeping.write().await;
     let named = db::blobs::size(&mut board.db.reader_of(team).await?, sha256).await?;
     if named.is_none() {
@@ -115,7 +115,7 @@ pub async fn attach_uploaded(
     kept
 }
 
-fn away(error: std::io::Error) -> Error {
+pub(super) fn away(error: std::io::Error) -> Error {
     tracing::error!(%error, "the object store does not answer");
     Error::Unavailable { what: "the object store", retry_after: 5 }
 }

@@ -133,6 +133,22 @@ pub async fn list(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: 
 
 /// The file at `path`; of one that is too large to be shown whole the bytes from `from` on.
 pub async fn read(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: Option<u64>) -> Result<FileContents> {
+    read_as(board, (team, id), path, from, false).await
+}
+
+/// The same, asked of the viber when it is connected even if it has reported this version: its report of a newer one may
+/// be on its way.
+pub async fn read_anew(board: &Board, team: &TeamId, id: &ViberId, path: &str) -> Result<FileContents> {
+    read_as(board, (team, id), path, None, true).await
+}
+
+async fn read_as(
+    board: &Board,
+    (team, id): (&TeamId, &ViberId),
+    path: &str,
+    from: Option<u64>,
+    anew: bool,
+) -> Result<FileContents> {
     path::file(path).map_err(|bad| Error::unacceptable("forbidden_path", bad.to_string()))?;
     let viber = viber(board, team, id).await?;
     let (file, pending) = {
@@ -143,7 +159,7 @@ pub async fn read(board: &Board, team: &TeamId, id: &ViberId, path: &str, from: 
     let connected = board.hub.is_connected(id);
     // A version reported on this connection is current: the viber need not be asked.
     let current = |file: &&File| {
-        file.heard_at >= viber.contact.since && file.text.as_ref().map(|text| &text.hash) == file.hash.as_ref()
+        !anew && file.heard_at >= viber.contact.since && file.text.as_ref().map(|text| &text.hash) == file.hash.as_ref()
     };
     if connected && let Some(file) = file.as_ref().filter(current) {
         return shown(file, None, None).ok_or(Error::NotFound);

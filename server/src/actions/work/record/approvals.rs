@@ -20,7 +20,7 @@ use crate::{
 /// Longest preview of an approval, bytes.
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 /// Largest arguments of an approval, bytes of JSON.
-const MAX_ARGS_BYTES: usize = 32 * 1024;
+pub(super) const MAX_ARGS_BYTES: usize = 32 * 1024;
 /// Longest text of a question, bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
 /// Most options of a question.
@@ -37,7 +37,9 @@ impl Recording<'_, '_> {
         let changed = match event {
             AgentStreamEvent::ApprovalRequired(asked) => self.record_approval(report, asked).await?,
             AgentStreamEvent::ApprovalExpired { approval_id, reason } => {
-                db::approvals::expire(self.tx, of, approval_id, &db::clean(head(reason, 500))).await?
+                // An id is that of a question or of a supervisor's call.
+                !db::playbook_runs::expire_call(self.tx, of, approval_id).await?
+                    && db::approvals::expire(self.tx, of, approval_id, &db::clean(head(reason, 500))).await?
             }
             AgentStreamEvent::ApprovalOutcome { approval_id, call_id, ok } => {
                 db::approvals::conclude(self.tx, of, approval_id, (call_id, *ok)).await?
@@ -52,6 +54,10 @@ impl Recording<'_, '_> {
 
     /// Stores a question. `false`: it is known, or its task asked too much before.
     async fn record_approval(&mut self, report: &Report, asked: &ApprovalRequest) -> Result<bool> {
+        if asked.kind == ApprovalKind::Step {
+            self.record_step_call(report, asked).await?;
+            return Ok(false);
+        }
         if db::approvals::is_full(self.tx, self.task).await? {
             // Nothing of it is stored any more.
             let why = "this task has asked as much as one may: end it, and go on in another".to_owned();
@@ -87,7 +93,7 @@ impl Recording<'_, '_> {
     }
 
     /// Tells the viber at once that something is denied, so that its agent goes on.
-    async fn deny(&mut self, asked: &ApprovalRequest, note: String) -> Result<()> {
+    pub(super) async fn deny(&mut self, asked: &ApprovalRequest, note: String) -> Result<()> {
         // Sessions are locked before their viber.
         db::sessions::lock(self.tx, &self.held.session_id).await?;
         let by = By::board().actor.name().to_owned();
@@ -192,7 +198,7 @@ fn shown(tool: &str, args: &Value) -> String {
     }
 }
 
-fn text(text: &str, most: usize) -> String {
+pub(super) fn text(text: &str, most: usize) -> String {
     db::clean(head(text, most))
 }
 

@@ -294,6 +294,7 @@ fn wait(state: ActivityState, pause: Option<&AgentWait>, (report, now): (&Report
         Some(PauseCause::Input) => WaitingFor::Input,
         Some(PauseCause::Budget) => WaitingFor::Budget,
         Some(PauseCause::Paused) => WaitingFor::Paused,
+        Some(PauseCause::Child) => WaitingFor::Child,
         Some(PauseCause::RateLimit | PauseCause::Unknown) | None => WaitingFor::RateLimit,
     };
     let next = pause.and_then(|pause| pause.next.clone()).filter(|_| cause == WaitingFor::Paused).map(bounded_call);

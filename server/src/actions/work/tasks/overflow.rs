@@ -17,6 +17,7 @@ use crate::{
         By, OverflowRung, Session, SmallerAttempt, Task, TaskKind, TaskState, Word,
         context::{PlanSettings, SessionPast, compaction::Carried, plan, report::ContextReport},
         memory::RequestContext,
+        task::PLAYBOOK_ORIGIN,
     },
     error::Result,
 };
@@ -45,7 +46,8 @@ pub(in crate::actions) async fn try_smaller(
 ) -> Result<()> {
     let Some(task) = db::tasks::load(tx, id).await? else { return Ok(()) };
     // What began on a machine goes on there or not at all.
-    if task.state != TaskState::Error || task.origin != "board" || !db::sessions::lock(tx, &task.session_id).await? {
+    let is_ours = task.origin == "board" || task.origin == PLAYBOOK_ORIGIN;
+    if task.state != TaskState::Error || !is_ours || !db::sessions::lock(tx, &task.session_id).await? {
         return Ok(());
     }
     let Some(session) = db::sessions::load(tx, &task.session_id).await? else { return Ok(()) };
@@ -61,6 +63,10 @@ pub(in crate::actions) async fn try_smaller(
         if failed.climb(&mut board, rung, after).await? {
             return Ok(());
         }
+    }
+    if failed.task.origin == PLAYBOOK_ORIGIN {
+        // Its run goes on by this task, and by no other one in another session.
+        return Ok(());
     }
     failed.give_up(&mut board, error, after).await
 }

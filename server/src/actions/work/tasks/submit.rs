@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, iter, sync::Arc};
 
 use protocol::{
-    AgentMode, ArtifactId, ArtifactRef, Attachment, CommentId, Instant, MessageId, ReportedDetail, SessionId, TaskId,
-    TaskLimits, TeamId, ViberId, limits::MAX_GOAL_BYTES,
+    AgentMode, ArtifactId, ArtifactRef, Attachment, CommentId, Instant, MessageId, PlaybookTask, ReportedDetail,
+    SessionId, TaskId, TaskLimits, TeamId, ViberId, limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
 
@@ -14,7 +14,9 @@ use super::{
 };
 use crate::{
     actions::{
-        AfterCommit, artifacts, comments,
+        AfterCommit,
+        artifacts::{self, HandedArtifact},
+        comments,
         dispatch::{self, BegunSession},
         idempotency,
     },
@@ -23,6 +25,7 @@ use crate::{
         ApprovalSettings, By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange,
         Session, Task, TaskKind, TaskState, TeamPrices,
         idempotency::{IdempotentCall, KeptAnswer},
+        task::PLAYBOOK_ORIGIN,
     },
     error::{Error, Result},
     state::Board,
@@ -64,6 +67,18 @@ pub struct NewTask {
     pub handed_on: Vec<Attachment>,
     /// Comments that the goal was composed of: they are removed with it.
     pub takes: Option<Vec<CommentId>>,
+    /// Set when the Board submits it for a run of a playbook.
+    pub of_run: Option<RunTask>,
+}
+
+/// What a task is to the run of a playbook.
+#[derive(Clone, Debug)]
+pub struct RunTask {
+    pub playbook: PlaybookTask,
+    /// Who started the run: the task is theirs.
+    pub started_by: String,
+    /// What lies before it.
+    pub files: Vec<HandedArtifact>,
 }
 
 /// Submits a task. `Ok` means that it is durable, whatever happens to the Board or the viber.
@@ -84,7 +99,7 @@ pub async fn submit(board: &Board, team: &TeamId, by: &By, submit: NewTask) -> R
 }
 
 /// Checks a submitted task and turns its plan into Markdown.
-pub(super) fn check(mut submit: NewTask) -> Result<NewTask> {
+pub(in crate::actions) fn check(mut submit: NewTask) -> Result<NewTask> {
     let goal = |message| Error::unacceptable("bad_goal", message);
     if submit.goal.trim().is_empty() {
         return Err(goal("say what is to be done"));
@@ -193,6 +208,11 @@ impl NewTask {
         Ok((task, after))
     }
 
+    /// Stores it in a change of the caller's, about whose session nothing was found out before.
+    pub(in crate::actions) async fn run_within(&self, tx: &mut Change<'_>) -> Result<(Task, AfterCommit)> {
+        self.run(tx, None).await
+    }
+
     /// Stores it behind the other tasks of its session.
     pub(super) async fn queue(&self, tx: &mut Change<'_>, queued: QueuedAs<'_>) -> Result<Task> {
         let QueuedAs { author, agent, said_at } = queued;
@@ -264,6 +284,8 @@ impl NewTask {
 
     async fn new_session(&self, tx: &mut Change<'_>) -> Result<(Session, (ApprovalSettings, TeamPrices))> {
         let (viber, rules) = placement::viber_and_rules(tx, self.viber.as_ref(), &self.labels).await?;
+        // A session that its own viber made began on the machine: this one did not, whoever started the run.
+        let author = Some(self.author(tx)).filter(|author| author != viber.id.as_str());
         let session = Session {
             id: SessionId::new(tx.now.0),
             agent_id: placement::agent(&viber, self.agent.as_deref())?,
@@ -274,7 +296,7 @@ impl NewTask {
             archived_at: None,
             // One for the question, one reserved for its answer.
             last_seq: 2,
-            created_by: tx.by.actor.id().to_owned(),
+            created_by: author.unwrap_or_else(|| tx.by.actor.id().to_owned()),
             created_at: tx.now,
             active_at: tx.now,
             policies: Policies::default().with(self.policies),
@@ -290,6 +312,9 @@ impl NewTask {
         }
         if let Some(leash) = self.leash {
             payload["leash"] = json!(leash);
+        }
+        if let Some(of_run) = &self.of_run {
+            payload["playbook"] = json!(of_run.playbook);
         }
         Task {
             id: TaskId::new(tx.now.0),
@@ -316,8 +341,8 @@ impl NewTask {
             result: None,
             error: None,
             usage: protocol::Usage::default(),
-            origin: "board".to_owned(),
-            created_by: tx.by.actor.id().to_owned(),
+            origin: self.of_run.as_ref().map_or("board", |_| PLAYBOOK_ORIGIN).to_owned(),
+            created_by: self.author(tx),
             created_at: tx.now,
             offered_at: (delivery == Delivery::Offered).then_some(tx.now),
             started_at: None,
@@ -327,8 +352,20 @@ impl NewTask {
         }
     }
 
+    /// Whose task it is.
+    fn author(&self, tx: &Change<'_>) -> String {
+        self.of_run.as_ref().map_or_else(|| tx.by.actor.id().to_owned(), |of_run| of_run.started_by.clone())
+    }
+
     /// Attaches the files that were named, else all that wait for the session's next task.
     async fn attach(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
+        if let Some(of_run) = &self.of_run {
+            let attached = artifacts::hand_over(tx, task, &of_run.files).await?;
+            if !attached.is_empty() {
+                task.payload["attachments"] = json!(attached);
+            }
+            return Ok(());
+        }
         if !self.handed_on.is_empty() {
             return self.hand_on(tx, task).await;
         }

@@ -48,6 +48,12 @@ pub fn candidate_query(id: &ViberId) -> Query<Option<Candidate>> {
     Query::new(sql, args![id], |answer| answer.row().map(candidate_of).transpose())
 }
 
+/// The viber of this name as one that a task may be given to.
+pub async fn candidate_named(tx: &mut TeamTx<'_>, name: &str) -> Result<Option<Candidate>, DbError> {
+    let sql = candidates!("vibers v", "AND v.name = $2 ORDER BY v.viber_id LIMIT 1");
+    tx.row(sql, args![name]).await?.as_ref().map(candidate_of).transpose()
+}
+
 /// The vibers that a task may be given to: all that have the rarest of these labels, and maybe others.
 pub async fn candidates(tx: &mut TeamTx<'_>, labels: &BTreeMap<String, String>) -> Result<Vec<Candidate>, DbError> {
     let rows = match rarest(tx, labels).await? {

@@ -1,8 +1,8 @@
 //! A task as the API shows it.
 
 use protocol::{
-    AgentMode, Instant, MessageId, PausePoint, ReportedDetail, SessionId, TaskError, TaskId, TaskLimits, TaskResult,
-    Usage, ViberId,
+    AgentMode, Instant, MessageId, PausePoint, ReportedDetail, RunId, SessionId, TaskError, TaskId, TaskLimits,
+    TaskResult, Usage, ViberId,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -21,6 +21,11 @@ pub struct TaskResource {
     pub agent_id: String,
     /// `work`, or what is done with the conversation.
     pub kind: domain::TaskKind,
+    /// `board`, `playbook`, or where on the machine it began: `job`, `cli`.
+    pub origin: String,
+    /// The run of a playbook that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub playbook: Option<TaskPlaybook>,
     /// The user's message that asked for it.
     pub message_id: MessageId,
     pub goal: String,
@@ -75,15 +80,28 @@ pub struct TaskResource {
     pub stop_confirmed_at: Option<Instant>,
 }
 
+/// What a task is to the run of a playbook.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskPlaybook {
+    pub run_id: RunId,
+    /// The label of the step that it does; absent: it supervises the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
 impl From<domain::Task> for TaskResource {
     fn from(task: domain::Task) -> Self {
         let leash = task.leash();
+        let playbook = task.playbook().map(|of| TaskPlaybook { run_id: of.run_id, step: of.step });
         Self {
             id: task.id,
             session_id: task.session_id,
             viber_id: task.viber_id,
             agent_id: task.agent_id,
             kind: task.kind,
+            origin: task.origin,
+            playbook,
             message_id: task.message_id,
             goal: task.goal,
             state: task.state,

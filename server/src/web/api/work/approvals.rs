@@ -183,8 +183,9 @@ async fn read(
 
 /// The kind with this name.
 fn kind_named(name: &str) -> Result<ApprovalKind, Error> {
-    use ApprovalKind::{Budget, Plan, Question, Tool, Unknown};
-    let found = [Plan, Tool, Question, Budget, Unknown].into_iter().find(|kind| kind.as_str() == name);
+    use ApprovalKind::{Budget, Plan, Question, Step, Tool, Unknown};
+    // Nobody is asked about steps of playbooks, so there are none of these.
+    let found = [Plan, Tool, Question, Budget, Step, Unknown].into_iter().find(|kind| kind.as_str() == name);
     found.ok_or_else(|| Error::unacceptable("bad_query", "kind: plan, tool, question or budget"))
 }
 

@@ -201,7 +201,7 @@ impl AskCard {
             ApprovalKind::Question => "Question",
             ApprovalKind::Budget if self.is_leash() => "Check-in",
             ApprovalKind::Budget => "Budget",
-            ApprovalKind::Plan | ApprovalKind::Tool | ApprovalKind::Unknown => "Approval",
+            ApprovalKind::Plan | ApprovalKind::Tool | ApprovalKind::Step | ApprovalKind::Unknown => "Approval",
         }
     }
 
@@ -210,7 +210,7 @@ impl AskCard {
             ApprovalKind::Question => "question",
             ApprovalKind::Budget if self.is_leash() => "leash",
             ApprovalKind::Budget => "budget",
-            ApprovalKind::Plan | ApprovalKind::Tool | ApprovalKind::Unknown => "waiting",
+            ApprovalKind::Plan | ApprovalKind::Tool | ApprovalKind::Step | ApprovalKind::Unknown => "waiting",
         }
     }
 

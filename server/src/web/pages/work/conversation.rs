@@ -6,7 +6,7 @@ mod render;
 
 use std::{collections::HashMap, str::FromStr};
 
-use protocol::{Capability, SessionId, TaskId, TeamId};
+use protocol::{Capability, RunId, SessionId, TaskId, TeamId};
 
 use crate::{
     db::{imports::ImportProgress, sessions::ContinuedSession},
@@ -61,6 +61,8 @@ pub struct Conversation {
     pub asked: Vec<Approval>,
     /// The task at work, else the newest.
     pub current: Option<Task>,
+    /// What that task is to the run of a playbook.
+    pub step: Option<RunPlace>,
     /// The message of the current task's attempt, while it may grow.
     pub growing: Option<GrowingMessage>,
     /// The last event of the current task's attempt that this page knows.
@@ -80,6 +82,33 @@ pub struct Conversation {
     pub missed: bool,
     /// How much of its machine's log was imported, while the import goes on.
     pub taking: Option<ImportProgress>,
+}
+
+/// What a task is to the run of a playbook: one of its steps, or what supervises them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPlace {
+    pub run: RunId,
+    pub playbook: String,
+    /// The step's label; `None`: the supervisor.
+    pub label: Option<String>,
+}
+
+impl RunPlace {
+    /// Where it stands on the run's page.
+    pub fn address(&self, slug: &str) -> String {
+        match &self.label {
+            Some(label) => urls::playbook_step(slug, &self.run, label),
+            None => urls::playbook_run(slug, &self.run),
+        }
+    }
+
+    /// `Step 3 of playbook release-feature`.
+    pub fn words(&self) -> String {
+        match &self.label {
+            Some(label) => format!("Step {label} of playbook {}", self.playbook),
+            None => format!("Supervises playbook {}", self.playbook),
+        }
+    }
 }
 
 /// What a page shows.

@@ -5,9 +5,10 @@
 
 mod conversation;
 pub mod presence;
+mod view;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     convert::Infallible,
     hash::{DefaultHasher, Hash, Hasher},
     pin::Pin,
@@ -22,7 +23,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
-use protocol::{JoinTokenId, SessionId, ViberId};
+use protocol::{SessionId, ViberId};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
@@ -38,6 +39,7 @@ use crate::{
         files,
         join::JoinStatus,
         pane, patches,
+        playbooks::{list::RunRows, run::RunView},
         session::composer::{self, AttachedFiles},
         viber::StateView,
         vibers,
@@ -49,6 +51,7 @@ use crate::{
         view::{Shell, shell::RailView},
     },
 };
+use view::View;
 
 /// Time between two looks at what changed.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -56,55 +59,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Metrics are not announced as changes: pages that show them look at this interval.
 const METRICS_INTERVAL: Duration = Duration::from_secs(15);
-
-/// What the tab shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum View {
-    Rail,
-    Home,
-    Vibers,
-    Viber(ViberId),
-    Joining(JoinTokenId),
-    Session(SessionId),
-    Files { viber: ViberId, how: String, path: String },
-}
-
-impl View {
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text.split_once(':') {
-            None if text == "home" => Self::Home,
-            None if text == "vibers" => Self::Vibers,
-            None if text == "rail" => Self::Rail,
-            Some(("viber", id)) => Self::Viber(id.parse().ok()?),
-            Some(("join", id)) => Self::Joining(id.parse().ok()?),
-            Some(("session", id)) => Self::Session(id.parse().ok()?),
-            Some(("files", rest)) => {
-                let mut parts = rest.splitn(3, ':');
-                let (viber, how) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
-                Self::Files { viber, how, path: parts.next()?.to_owned() }
-            }
-            _ => return None,
-        })
-    }
-}
-
-impl View {
-    /// Whether a file that changed is among what is shown: the file itself, or another one in the folder beside it.
-    fn shows(&self, of: &ViberId, changed: &str) -> bool {
-        let above = |path: &str| path.rsplit_once('/').map_or_else(String::new, |(above, _)| above.to_owned());
-        match self {
-            Self::Files { viber, .. } if viber != of => false,
-            Self::Files { .. } if changed.is_empty() => true,
-            Self::Files { how, path, .. } if how == "folder" => {
-                path.is_empty() || changed.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
-            }
-            Self::Files { path, .. } => path == changed || above(path) == above(changed),
-            // Its plan, and what stands beside it.
-            Self::Session(id) => changed.is_empty() || changed.starts_with(&format!("sessions/{id}/")),
-            _ => false,
-        }
-    }
-}
 
 /// Where the tab stands.
 #[derive(Debug, Deserialize)]
@@ -175,6 +129,7 @@ pub async fn watch(
         gone,
         conversation,
         presence,
+        tasks_of_run: HashSet::new(),
         sent: HashMap::new(),
         stale: Stale::ALL,
         heard: now,
@@ -229,6 +184,8 @@ struct Watcher {
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     conversation: Option<conversation::WatchedConversation>,
     presence: Option<presence::WatchedPresence>,
+    /// Of a run: the sessions of its tasks.
+    tasks_of_run: HashSet<SessionId>,
     /// The hash of what was sent last, by region.
     sent: HashMap<String, u64>,
     stale: Stale,
@@ -285,7 +242,11 @@ impl Watcher {
         let ours = |id: &SessionId| matches!(&self.view, View::Session(session) if session == id);
         let (rail, place) = match news {
             Changed::Session(id) | Changed::Task { session: id, .. } => {
-                (true, ours(id) || matches!(self.view, View::Vibers | View::Viber(_)))
+                let is_step = self.tasks_of_run.contains(id);
+                (true, ours(id) || is_step || matches!(self.view, View::Vibers | View::Viber(_)))
+            }
+            Changed::Run(id) => {
+                (true, self.view == View::Playbooks || matches!(&self.view, View::Run(run) if run == id))
             }
             Changed::Viber(_) => (true, true),
             Changed::File { viber, path } => {
@@ -368,7 +329,7 @@ impl Watcher {
             self.place().await?;
         }
         if stale.rail {
-            let shell = Shell::load(&self.board, &self.caller).await?.at(self.here());
+            let shell = Shell::load(&self.board, &self.caller).await?.at(self.view.location());
             let html = render(&RailView { shell: &shell })?;
             self.region("rail", html.clone(), &html);
         }
@@ -409,19 +370,6 @@ impl Watcher {
         Ok(())
     }
 
-    fn here(&self) -> crate::web::view::PageLocation {
-        use crate::web::view::PageLocation;
-        match &self.view {
-            View::Rail => PageLocation::Elsewhere,
-            View::Home => PageLocation::Home,
-            View::Vibers => PageLocation::Vibers,
-            View::Viber(id) => PageLocation::Viber(id.clone()),
-            View::Joining(id) => PageLocation::Joining(id.clone()),
-            View::Session(id) => PageLocation::Session(id.clone()),
-            View::Files { viber, how, path } => PageLocation::Files(viber.clone(), how.clone(), path.clone()),
-        }
-    }
-
     async fn place(&mut self) -> Result<()> {
         match self.view.clone() {
             View::Rail | View::Session(_) => {}
@@ -436,6 +384,17 @@ impl Watcher {
                     }
                     _ => {}
                 }
+            }
+            View::Playbooks => {
+                let runs = RunRows::newest(&self.board, &self.caller).await?;
+                self.region("runs", runs.to_string(), &runs.ageless());
+            }
+            View::Run(id) => {
+                let shown = RunView::load(&self.board, &self.caller, &id).await?;
+                for (name, html, ageless) in shown.regions() {
+                    self.region(&name, html, &ageless);
+                }
+                self.tasks_of_run = shown.sessions.into_iter().collect();
             }
             View::Vibers => {
                 let watched = vibers::watched(&self.board, &self.caller, &self.list, &self.rows).await?;
@@ -479,19 +438,4 @@ impl Watcher {
 
 fn render(template: &impl Template) -> Result<String> {
     template.render().map_err(|error| Error::Internal(format!("a template: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_view_is_named_exactly() {
-        let id = SessionId::new(1);
-        assert_eq!(View::parse(&format!("session:{id}")), Some(View::Session(id)));
-        assert_eq!(View::parse("vibers"), Some(View::Vibers));
-        for bad in ["", "session", "session:", "session:x", "settings:1", "viber:ses_1"] {
-            assert_eq!(View::parse(bad), None, "{bad}");
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! One session: its conversation and state, the composer, and the actions on it.
 
+pub(in crate::web::pages) mod cache;
 pub(in crate::web::pages) mod composer;
 pub(in crate::web::pages) mod control;
 pub(in crate::web::pages) mod say;

@@ -47,6 +47,13 @@ impl Page {
         !self.asked.archived.is_empty()
     }
 
+    /// Whether steps of playbooks that wait for a person stand before the sessions: on the first page of all.
+    fn shows_steps(&self) -> bool {
+        let is_narrowed = self.archived() || !self.filter.chips.is_empty() || self.filter.filter.is_none();
+        let is_first = self.asked.q.is_empty() && self.asked.after.is_empty();
+        is_first && !is_narrowed && self.shell.rail.steps().next().is_some()
+    }
+
     /// The words in messages instead of titles.
     fn messages(&self) -> String {
         urls::search(&self.slug, &[("q", &self.asked.q)])

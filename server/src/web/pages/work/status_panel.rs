@@ -25,6 +25,8 @@ pub use said::SaidView;
 #[template(path = "work/sessions/_status_panel.html")]
 pub struct StatusPanel {
     pub now: Instant,
+    /// The step of a playbook that the task is: where it stands in its run, and what that is called.
+    pub step: Option<(String, String)>,
     pub task: TaskView,
     /// What was said meanwhile, in the order in which the agent is told, and what nobody was told.
     pub said: Vec<SaidView>,
@@ -92,8 +94,10 @@ impl StatusPanel {
             goal: truncate_escaped(&task.goal, MAX_GOAL_BYTES),
             withdraw: acts(caller).then(|| urls::task_verb(&caller.team.slug, &task.id, "stop")),
         });
+        let slug = &caller.team.slug;
         Self {
             now,
+            step: conversation.step.as_ref().map(|step| (step.address(slug), step.words())),
             task: TaskView::of(conversation, caller),
             said: SaidView::all(conversation, caller),
             queued: queued.collect(),
@@ -132,7 +136,8 @@ impl TaskView {
         let is_pausing = is_asked_to_hold && task.waiting.is_none() && task.contact.state == ContactState::Connected;
         Self {
             state: Some(task.state),
-            waiting: task.waiting.as_ref().map(|waiting| waiting.cause),
+            // Waiting for its own steps is work.
+            waiting: task.waiting.as_ref().map(|waiting| waiting.cause).filter(|cause| *cause != WaitingFor::Child),
             badge: if is_pausing { Badge::PAUSING } else { Badge::task(task) },
             cause: cause(task, viber, conversation),
             facts: facts(task),
@@ -207,6 +212,10 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
                 Some(until) => vec![words("Waiting for the provider; next attempt in "), Cause::Left(until)],
                 None => vec![words("Waiting for the provider")],
             },
+            Some(waiting) if waiting.cause == WaitingFor::Child => {
+                let since = Cause::Since(task.started_at.unwrap_or(task.created_at));
+                vec![words("Waits for steps of its playbook · "), since, words(" so far")]
+            }
             _ if task.pausing.is_some() => {
                 let before = if task.pausing == Some(PausePoint::Tool) { "call or step" } else { "step" };
                 vec![words(format!("{}; it is held before its next {before}", activity(conversation)))]

@@ -35,7 +35,9 @@ impl Decisions {
     /// Adds the next one; `by` is whoever decided it.
     pub fn add(&mut self, asked: &ApprovalOutline, by: &str) {
         let key = match (&asked.call_id, asked.kind) {
-            (Some(call), ApprovalKind::Tool | ApprovalKind::Question | ApprovalKind::Unknown) => call.clone(),
+            (Some(call), ApprovalKind::Tool | ApprovalKind::Question | ApprovalKind::Step | ApprovalKind::Unknown) => {
+                call.clone()
+            }
             _ => asked.id.to_string(),
         };
         self.0.entry(key).or_default().push(DecisionLine::of(asked, by));
@@ -60,7 +62,7 @@ impl DecisionLine {
             ApprovalKind::Budget => about_limit(asked, by),
             ApprovalKind::Plan => about_plan(asked.state, by),
             ApprovalKind::Question => about_question(asked, by),
-            ApprovalKind::Tool | ApprovalKind::Unknown => about_call(asked, by),
+            ApprovalKind::Tool | ApprovalKind::Step | ApprovalKind::Unknown => about_call(asked, by),
         };
         if asked.broke_glass {
             words.push_str(", beyond the team's settings");

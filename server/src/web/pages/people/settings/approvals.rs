@@ -167,7 +167,7 @@ impl DecisionRow {
     fn of(asked: Approval, slug: &str, names: &Names) -> Self {
         let kind = match asked.kind {
             ApprovalKind::Plan => "Plan",
-            ApprovalKind::Tool | ApprovalKind::Unknown => "Call",
+            ApprovalKind::Tool | ApprovalKind::Step | ApprovalKind::Unknown => "Call",
             ApprovalKind::Question => "Question",
             ApprovalKind::Budget => "Budget",
         };

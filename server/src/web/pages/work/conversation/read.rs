@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use protocol::SessionId;
+use protocol::{PlaybookTask, SessionId};
 
 use super::{
-    Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, ShownConversation, decided,
+    Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, RunPlace, ShownConversation,
+    decided,
 };
 use crate::{
     db::{self, TeamTx, messages::PartOutline},
@@ -193,6 +194,10 @@ pub(super) async fn state(
         true => tx.query(db::approvals::pending_of_session_query(id)).await?,
         false => Vec::new(),
     };
+    let step = match &current {
+        Some(task) => run_place(tx, task).await?,
+        None => None,
+    };
     let (mut growing, mut seq) = (None, 0);
     if grows && let Some(task) = &current {
         (growing, seq) = read_growing(tx, &names, task, shown).await?;
@@ -209,6 +214,7 @@ pub(super) async fn state(
         said,
         asked,
         current,
+        step,
         growing,
         seq,
         names,
@@ -220,6 +226,14 @@ pub(super) async fn state(
         missed: false,
         taking,
     })
+}
+
+/// What a task is to the run of a playbook, if it belongs to one.
+async fn run_place(tx: &mut TeamTx<'_>, task: &Task) -> Result<Option<RunPlace>> {
+    let told = task.payload.get("playbook").cloned();
+    let Some(of) = told.and_then(|told| serde_json::from_value::<PlaybookTask>(told).ok()) else { return Ok(None) };
+    let found = db::playbook_runs::playbook_name(tx, &of.run_id).await?;
+    Ok(found.map(|playbook| RunPlace { run: of.run_id, playbook, label: of.step }))
 }
 
 /// Whether one of its calls has no result yet.

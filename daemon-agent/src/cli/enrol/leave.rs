@@ -5,9 +5,9 @@ use std::{fs, io};
 
 use serde_json::json;
 
-use super::{CliError, unusable};
 use crate::{
     adapters::board::{Credential, credential::Farewell},
+    cli::{CliError, unusable},
     home::Home,
 };
 

@@ -1,0 +1,108 @@
+//! Bringing runs forward: what follows from what is there is done, one change after the other, until nothing follows any more.
+//!
+//! Each change reads the run again behind its lock, and does nothing when what it came for is not to be done any more. So it does
+//! not matter how often a run is looked at, by whom, and who is killed meanwhile.
+
+use std::sync::Arc;
+
+use protocol::{RunId, TeamId};
+
+use super::{begin, play::Play, snapshot};
+use crate::{
+    actions::AfterCommit,
+    domain::{By, RunMove, playbook_run::plan},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Changes that are made of one run before others have their turn.
+const MAX_MOVES: usize = 100;
+
+/// Does what is to be done with a run now. Steps are started beside that, because their files may take a while.
+pub async fn advance(board: &Board, team: &TeamId, id: &RunId) -> Result<()> {
+    let Some(_turn) = board.runs.begin(id, None) else {
+        // Whoever does it may have looked already.
+        board.runs.poke(team, id);
+        return Ok(());
+    };
+    for _ in 0..MAX_MOVES {
+        let Some(now) = snapshot(&mut board.db.reader_of(team).await?, id).await? else { return Ok(()) };
+        for task in now.tasks.iter().filter(|task| !task.state.is_final()) {
+            board.runs.follow(team, id, &task.id);
+        }
+        let mut next = None;
+        for one in plan::moves(&now) {
+            match one {
+                RunMove::Start(label) => begin::spawn(board, team, id, label),
+                other if next.is_none() => next = Some(other),
+                _ => {}
+            }
+        }
+        let Some(next) = next else {
+            if now.run.settled {
+                board.runs.forget(id);
+            }
+            return Ok(());
+        };
+        make(board, team, id, next).await?;
+    }
+    board.runs.poke(team, id);
+    Ok(())
+}
+
+/// Makes one move, unless it is not to be made any more.
+async fn make(board: &Board, team: &TeamId, id: &RunId, next: RunMove) -> Result<()> {
+    crate::fault::at("playbooks::before_move");
+    let made = change(board, team, id, (next.clone(), None)).await;
+    let made = match refusal(made) {
+        Ok(after) => Ok(after),
+        // What was half done is undone; that it was refused is what is done instead.
+        Err(RefusedMove::Why(why)) => change(board, team, id, (next, Some(why))).await,
+        Err(RefusedMove::Failed(error)) => Err(error),
+    };
+    if let Some(after) = made? {
+        after.publish(board, team);
+    }
+    crate::fault::at("playbooks::after_move");
+    Ok(())
+}
+
+async fn change(
+    board: &Board,
+    team: &TeamId,
+    id: &RunId,
+    next: (RunMove, Option<String>),
+) -> Result<Option<AfterCommit>> {
+    let wanted = Arc::new((id.clone(), next));
+    let making = board.change(team, &By::board(), move |tx| {
+        let wanted = wanted.clone();
+        Box::pin(async move {
+            let (id, (next, refused)) = &*wanted;
+            let Some(mut play) = Play::of(tx, id, next).await? else { return Ok(None) };
+            match refused {
+                None => play.make(next).await?,
+                Some(why) => play.refuse(next, why).await?,
+            }
+            Ok::<_, Error>(Some(play.after))
+        })
+    });
+    making.await
+}
+
+/// Why a change was not made.
+pub(super) enum RefusedMove {
+    /// It will not be made however often it is tried.
+    Why(String),
+    /// It may be tried again.
+    Failed(Error),
+}
+
+/// Tells what is to be tried again from what is refused for good.
+pub(super) fn refusal<T>(made: Result<T>) -> Result<T, RefusedMove> {
+    made.map_err(|error| match error {
+        Error::Conflict { code: "taken" | "raced", .. } => RefusedMove::Failed(error),
+        Error::Unacceptable { message, .. } | Error::Conflict { message, .. } => RefusedMove::Why(message),
+        Error::QuotaExceeded { .. } | Error::TooLarge(_) | Error::NotFound => RefusedMove::Why(error.to_string()),
+        other => RefusedMove::Failed(other),
+    })
+}

@@ -1,0 +1,276 @@
+//! What is to be done next about a run: a pure function of its rows and of the states of its tasks. It asks for nothing twice,
+//! because what was done shows in them.
+
+use protocol::{ApprovalId, TaskId, Usage, playbook::GatePoint};
+
+use super::{calls, gates};
+use crate::domain::{PlaybookRun, RunNeed, RunState, RunStep, StepPhase, SupervisorCall, TaskState};
+
+/// Steps of one run that run at the same time.
+pub const MAX_RUNNING_STEPS: usize = 8;
+/// How often a supervisor is started by itself, with the first time.
+pub const MAX_SUPERVISOR_ATTEMPTS: u32 = 5;
+
+/// A run as it is now.
+#[derive(Clone, Debug)]
+pub struct RunSnapshot {
+    pub run: PlaybookRun,
+    /// In order.
+    pub steps: Vec<RunStep>,
+    /// Of the supervisor, and of steps that run or failed. One that is not there was deleted.
+    pub tasks: Vec<ChildTask>,
+    /// Calls of the supervisor that wait for an answer, in order.
+    pub calls: Vec<SupervisorCall>,
+}
+
+/// A task of a run, as far as the run goes on by it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildTask {
+    pub id: TaskId,
+    pub state: TaskState,
+    /// The newest attempt's number.
+    pub attempt: u32,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// What it said at its end, in short.
+    pub summary: String,
+    /// Of the newest attempt.
+    pub usage: Usage,
+}
+
+/// Something that is to be done. Steps go by their labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunMove {
+    /// Not all steps of the playbook are stored.
+    StoreSteps,
+    /// The supervisor is to be started, or started again.
+    Supervise,
+    /// A step's task has ended, or was deleted.
+    NoteEnd(String),
+    /// The task of a failed step was completed after all, or runs again.
+    TakeUp(String),
+    OpenGate(String),
+    /// All that a step waits for is there.
+    Start(String),
+    /// A call of the supervisor is carried out, or refused.
+    Answer(ApprovalId),
+    /// Nobody waits for the answers to some calls any more.
+    CloseCalls,
+    /// All steps are done or skipped.
+    Complete,
+    /// A task that nobody wants any more still runs.
+    Halt(TaskId),
+    /// Steps that will not begin any more are to be marked.
+    StopSteps,
+    /// What of the run waits for a person is something else now.
+    Need(Option<RunNeed>),
+    /// Its viber is to get the ledger.
+    SendLedger,
+    /// Nothing is left to do.
+    Settle,
+}
+
+impl RunSnapshot {
+    /// A step by its label.
+    pub fn step(&self, label: &str) -> Option<&RunStep> {
+        self.steps.iter().find(|step| step.label == label)
+    }
+
+    /// A task of the run, unless it was deleted.
+    pub fn task(&self, id: Option<&TaskId>) -> Option<&ChildTask> {
+        self.tasks.iter().find(|task| Some(&task.id) == id)
+    }
+
+    /// The supervisor, while it works.
+    pub fn supervisor(&self) -> Option<&ChildTask> {
+        self.task(self.run.supervisor.as_ref()).filter(|task| !task.state.is_final())
+    }
+
+    /// Whether the attempt that made a call still waits for its answer.
+    pub fn is_waited_for(&self, call: &SupervisorCall) -> bool {
+        let supervisor = self.supervisor();
+        !self.run.state.is_final()
+            && supervisor.is_some_and(|task| task.id == call.task_id && task.attempt == call.attempt)
+    }
+
+    /// The steps that have to be done or skipped before this one begins, and are not.
+    pub fn missing_before<'s>(&self, step: &'s RunStep) -> Vec<&'s str> {
+        let is_open = |label: &&String| self.step(label).is_none_or(|before| !before.phase.is_over());
+        step.after.iter().filter(is_open).map(String::as_str).collect()
+    }
+
+    /// What of the run waits for a person.
+    pub fn need(&self) -> Option<RunNeed> {
+        let has = |phase| self.steps.iter().any(|step| step.phase == phase);
+        if self.run.state.is_final() {
+            None
+        } else if has(StepPhase::Gate) {
+            Some(RunNeed::Gate)
+        } else if !self.run.supervised {
+            has(StepPhase::Failed).then_some(RunNeed::Step)
+        } else {
+            self.is_abandoned().then_some(RunNeed::Supervisor)
+        }
+    }
+
+    fn are_all_over(&self) -> bool {
+        self.steps.iter().all(|step| step.phase.is_over())
+    }
+
+    /// Whether the supervisor is to be started now.
+    fn wants_supervisor(&self) -> bool {
+        self.run.supervised && self.supervisor().is_none() && self.run.supervisor_attempts < self.most_attempts()
+    }
+
+    /// How often the supervisor may be started. One that a person stopped is not started again by itself.
+    fn most_attempts(&self) -> u32 {
+        let newest = self.task(self.run.supervisor.as_ref());
+        if newest.is_some_and(|task| task.state == TaskState::Stopped) { 1 } else { MAX_SUPERVISOR_ATTEMPTS }
+    }
+
+    /// Whether no supervisor works, and none is started by itself any more.
+    fn is_abandoned(&self) -> bool {
+        self.run.supervised && self.supervisor().is_none() && !self.wants_supervisor() && !self.are_all_over()
+    }
+
+    /// Whether a step is to begin as soon as there is room.
+    fn is_due(&self, step: &RunStep) -> bool {
+        let is_asked_for = !self.run.supervised || step.wanted || gates::is_let(&self.run, step);
+        step.phase == StepPhase::Pending && is_asked_for && self.missing_before(step).is_empty()
+    }
+}
+
+/// Everything that can be done now, what comes first in front. After one of them the others may be wrong.
+pub fn moves(now: &RunSnapshot) -> Vec<RunMove> {
+    let mut moves = Vec::new();
+    if !now.run.settled {
+        if now.run.state.is_final() {
+            wind_up(now, &mut moves);
+        } else {
+            go_on(now, &mut moves);
+        }
+    }
+    // What is written down is what came of all that.
+    if moves.iter().all(|one| matches!(one, RunMove::Start(_))) && now.run.ledger_version < now.run.version {
+        moves.push(RunMove::SendLedger);
+    }
+    if moves.is_empty() && now.run.state.is_final() && !now.run.settled {
+        moves.push(RunMove::Settle);
+    }
+    moves
+}
+
+/// What is left to do with a run that has ended.
+fn wind_up(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
+    let running = now.steps.iter().filter(|step| step.phase == StepPhase::Running);
+    for step in running {
+        match now.task(step.task_id.as_ref()) {
+            Some(task) if !task.state.is_final() => moves.push(RunMove::Halt(task.id.clone())),
+            _ => moves.push(RunMove::NoteEnd(step.label.clone())),
+        }
+    }
+    // After the end that it asked for itself the supervisor ends as any task does.
+    if let Some(supervisor) = now.supervisor().filter(|_| now.run.state == RunState::Stopped) {
+        moves.push(RunMove::Halt(supervisor.id.clone()));
+    }
+    if now.steps.iter().any(|step| matches!(step.phase, StepPhase::Pending | StepPhase::Gate)) {
+        moves.push(RunMove::StopSteps);
+    }
+    if !now.calls.is_empty() {
+        moves.push(RunMove::CloseCalls);
+    }
+}
+
+/// What is to be done with a run that goes on.
+fn go_on(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
+    if now.steps.iter().filter(|step| !step.added).count() < now.run.step_count as usize {
+        moves.push(RunMove::StoreSteps);
+        return;
+    }
+    for step in &now.steps {
+        let task = now.task(step.task_id.as_ref());
+        let is_over = task.is_none_or(|task| task.state.is_final());
+        match step.phase {
+            // What would start it over waits while nothing is started.
+            StepPhase::Running if is_over && !(now.run.paused && is_retried(now, step)) => {
+                moves.push(RunMove::NoteEnd(step.label.clone()));
+            }
+            StepPhase::Failed if comes_back(step, task) => moves.push(RunMove::TakeUp(step.label.clone())),
+            _ => {}
+        }
+    }
+    if now.calls.iter().any(|call| !now.is_waited_for(call)) {
+        moves.push(RunMove::CloseCalls);
+    }
+    let is_to_be_answered =
+        |call: &&SupervisorCall| now.is_waited_for(call) && calls::verdict(now, call) != calls::CallVerdict::Wait;
+    moves.extend(now.calls.iter().filter(is_to_be_answered).map(|call| RunMove::Answer(call.id.clone())));
+    if now.are_all_over() && now.supervisor().is_none() {
+        moves.push(RunMove::Complete);
+        return;
+    }
+    if !now.run.paused {
+        if now.wants_supervisor() {
+            moves.push(RunMove::Supervise);
+        }
+        begin(now, moves);
+    }
+    if now.need() != now.run.needs {
+        moves.push(RunMove::Need(now.need()));
+    }
+}
+
+/// Whether a failed step goes on by itself: its task was completed after all, or a person started it over.
+fn comes_back(step: &RunStep, task: Option<&ChildTask>) -> bool {
+    task.is_some_and(|task| !task.state.is_final() || (step.broke && task.state == TaskState::Completed))
+}
+
+/// The gates to be opened, and the steps to be started.
+fn begin(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
+    let running = now.steps.iter().filter(|step| step.phase == StepPhase::Running).count();
+    let due = now.steps.iter().filter(|step| now.is_due(step));
+    let (passed, shut): (Vec<&RunStep>, Vec<&RunStep>) = due.partition(|step| gates::is_passed(&now.run, step));
+    moves.extend(shut.into_iter().map(|step| RunMove::OpenGate(step.label.clone())));
+    let room = MAX_RUNNING_STEPS.saturating_sub(running);
+    moves.extend(passed.into_iter().take(room).map(|step| RunMove::Start(step.label.clone())));
+}
+
+/// What a step's ended task means for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepEnd {
+    Done,
+    /// A person decides whether it is done.
+    Gate,
+    /// Its task is started over.
+    Retry(String),
+    /// It failed, because of its task.
+    Broke(String),
+    /// It failed otherwise.
+    Failed(String),
+    /// Its run was stopped.
+    Stopped,
+}
+
+/// The same. `absent`: files that it had to produce and did not.
+pub fn step_end(now: &RunSnapshot, step: &RunStep, absent: &[String]) -> StepEnd {
+    let task = now.task(step.task_id.as_ref());
+    match task.map(|task| task.state) {
+        Some(TaskState::Completed) if !absent.is_empty() => {
+            StepEnd::Failed(format!("It did not hand over {}, which it has to give", absent.join(", ")))
+        }
+        Some(TaskState::Completed) if step.gate == Some(GatePoint::After) && !now.run.state.is_final() => StepEnd::Gate,
+        Some(TaskState::Completed) => StepEnd::Done,
+        _ if now.run.state.is_final() => StepEnd::Stopped,
+        None => StepEnd::Failed("Its task was deleted".to_owned()),
+        Some(TaskState::Error) => {
+            let why = task.and_then(|task| task.error.clone()).unwrap_or_else(|| "Its task failed".to_owned());
+            if step.attempt <= step.retry { StepEnd::Retry(why) } else { StepEnd::Broke(why) }
+        }
+        Some(_) => StepEnd::Failed("Its task was stopped".to_owned()),
+    }
+}
+
+/// Whether the step's task, which has ended, is started over by itself.
+fn is_retried(now: &RunSnapshot, step: &RunStep) -> bool {
+    matches!(step_end(now, step, &[]), StepEnd::Retry(_))
+}

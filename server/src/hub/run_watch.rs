@@ -1,0 +1,131 @@
+//! Which tasks belong to runs of playbooks, and which runs are to be looked at: hints, so that a run goes on at once. What is
+//! forgotten here is found by the scheduler.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use protocol::{RunId, TaskId, TeamId};
+use tokio::sync::Notify;
+
+/// A run, with its team.
+pub type TeamRun = (TeamId, RunId);
+
+/// The handle. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct RunWatch {
+    inner: Arc<WatchState>,
+}
+
+#[derive(Debug, Default)]
+struct WatchState {
+    /// Some task is followed: most Boards have no runs, and then nothing else is looked at.
+    is_used: AtomicBool,
+    tasks: Mutex<HashMap<TaskId, TeamRun>>,
+    poked: Mutex<HashSet<TeamRun>>,
+    /// What is under way about runs, so that it is not begun twice: a run as a whole, or one of its steps.
+    under_way: Mutex<HashSet<(RunId, Option<String>)>>,
+    bell: Notify,
+}
+
+/// Something that is under way, until the value is dropped.
+#[derive(Debug)]
+pub struct RunTurn {
+    inner: Arc<WatchState>,
+    of: (RunId, Option<String>),
+}
+
+impl RunWatch {
+    /// From now on changes of the task are told to the run.
+    pub fn follow(&self, team: &TeamId, run: &RunId, task: &TaskId) {
+        lock(&self.inner.tasks).insert(task.clone(), (team.clone(), run.clone()));
+        self.inner.is_used.store(true, Ordering::Release);
+    }
+
+    /// The run has nothing to do any more.
+    pub fn forget(&self, run: &RunId) {
+        let mut tasks = lock(&self.inner.tasks);
+        tasks.retain(|_, (_, known)| known != run);
+        if tasks.is_empty() {
+            self.inner.is_used.store(false, Ordering::Release);
+        }
+    }
+
+    /// A task has changed, perhaps one of a run.
+    pub fn task_changed(&self, task: &TaskId) {
+        if !self.inner.is_used.load(Ordering::Acquire) {
+            return;
+        }
+        let run = lock(&self.inner.tasks).get(task).cloned();
+        if let Some((team, run)) = run {
+            self.poke(&team, &run);
+        }
+    }
+
+    /// The run is to be looked at.
+    pub fn poke(&self, team: &TeamId, run: &RunId) {
+        lock(&self.inner.poked).insert((team.clone(), run.clone()));
+        self.inner.bell.notify_one();
+    }
+
+    /// Waits until a run is to be looked at; also when that was said before.
+    pub async fn poked(&self) {
+        self.inner.bell.notified().await;
+    }
+
+    /// The runs that are to be looked at. Whoever takes them looks at them.
+    pub fn take_poked(&self) -> Vec<TeamRun> {
+        lock(&self.inner.poked).drain().collect()
+    }
+
+    /// Begins something about a run, or about one of its steps; `None` while it is under way already.
+    pub fn begin(&self, run: &RunId, step: Option<&str>) -> Option<RunTurn> {
+        let of = (run.clone(), step.map(str::to_owned));
+        let is_new = lock(&self.inner.under_way).insert(of.clone());
+        is_new.then(|| RunTurn { inner: self.inner.clone(), of })
+    }
+}
+
+impl Drop for RunTurn {
+    fn drop(&mut self) {
+        lock(&self.inner.under_way).remove(&self.of);
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_run_hears_of_its_tasks_until_it_is_forgotten() {
+        let (watch, team, run, task) = (RunWatch::default(), TeamId::new(1), RunId::new(1), TaskId::new(1));
+        watch.task_changed(&task);
+        assert!(watch.take_poked().is_empty());
+        watch.follow(&team, &run, &task);
+        watch.task_changed(&task);
+        watch.task_changed(&task);
+        watch.poked().await;
+        assert_eq!(watch.take_poked(), [(team, run.clone())], "once, however often it changed");
+        watch.forget(&run);
+        watch.task_changed(&task);
+        assert!(watch.take_poked().is_empty());
+    }
+
+    #[test]
+    fn the_same_is_not_under_way_twice() {
+        let (watch, run) = (RunWatch::default(), RunId::new(1));
+        let turn = watch.begin(&run, None);
+        assert!(turn.is_some() && watch.begin(&run, None).is_none());
+        assert!(watch.begin(&run, Some("1")).is_some(), "a step is something else");
+        drop(turn);
+        assert!(watch.begin(&run, None).is_some());
+    }
+}

@@ -1,0 +1,222 @@
+//! What the rail shows: what waits for a person, the sessions by age, the fleet, and how much the reader has not seen.
+
+use protocol::{Instant, OperatorId, RunId, SessionId};
+
+use crate::{
+    db::{self, DbError, TeamTx, playbook_runs::RunFilter, sessions::UnreadCount},
+    domain::{PlaybookRun, RunNeed, RunStep, SessionLine, StepPhase},
+    web::{
+        urls,
+        view::{Badge, truncate::truncate_escaped},
+    },
+};
+
+/// Sessions that the rail shows.
+const MAX_RAIL_SESSIONS: u64 = 60;
+/// Runs of playbooks of which something waits for a person, and steps of them, that the rail shows.
+const MAX_RAIL_RUNS: u64 = 20;
+const MAX_RAIL_STEPS: u64 = 20;
+/// Longest title of a session in the rail, bytes of HTML: a line there is shorter.
+const MAX_RAIL_TITLE_BYTES: usize = 240;
+/// A day, milliseconds.
+pub(super) const DAY_MS: i64 = 86_400_000;
+
+/// A session in the rail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailRow {
+    pub id: SessionId,
+    pub title: String,
+    pub viber: String,
+    pub badge: Badge,
+    pub unread: bool,
+    pub active_at: Instant,
+}
+
+/// What of a run of a playbook waits for a person: a gate, a step that failed, or its supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingStep {
+    run: RunId,
+    /// The step's label; `None`: the supervisor.
+    label: Option<String>,
+    pub title: String,
+    pub playbook: String,
+    pub badge: Badge,
+    pub since: Instant,
+}
+
+/// Sessions of one age or need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailGroup {
+    pub title: &'static str,
+    /// They stand before the sessions.
+    pub steps: Vec<WaitingStep>,
+    pub rows: Vec<RailRow>,
+}
+
+/// How many vibers there are, and how many of them can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fleet {
+    pub all: usize,
+    pub connected: usize,
+}
+
+/// What the rail shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rail {
+    pub groups: Vec<RailGroup>,
+    pub fleet: Fleet,
+    pub unread: Unread,
+}
+
+/// How many sessions the reader has not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread(pub UnreadCount);
+
+impl Unread {
+    pub(in crate::web) fn is_none(self) -> bool {
+        self.0.count == 0
+    }
+
+    /// `7`, `99+`; empty for none.
+    pub(in crate::web) fn words(self) -> String {
+        let more = if self.0.or_more { "+" } else { "" };
+        if self.is_none() { String::new() } else { format!("{}{more}", self.0.count) }
+    }
+}
+
+impl Rail {
+    /// What of playbooks waits for a person.
+    pub fn steps(&self) -> impl Iterator<Item = &WaitingStep> {
+        self.groups.iter().flat_map(|group| &group.steps)
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let rows = self.groups.iter().flat_map(|group| &group.rows);
+        let rows = rows.map(|row| size_of::<RailRow>() + row.id.as_str().len() + row.title.len() + row.viber.len());
+        let steps = self.steps().map(|step| size_of::<WaitingStep>() + step.title.len() + step.playbook.len());
+        rows.sum::<usize>() + steps.sum::<usize>()
+    }
+
+    /// What the rail shows to this reader.
+    pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, DbError> {
+        let filter = db::sessions::SessionFilter::default();
+        let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
+        let (all, connected) = db::vibers::connectivity(tx).await?;
+        let steps = WaitingStep::all(tx).await?;
+        let unread = match reader {
+            Some(reader) => db::sessions::count_unread(tx, reader).await?,
+            None => UnreadCount::default(),
+        };
+        Ok(Self { groups: groups(steps, lines, now), fleet: Fleet { all, connected }, unread: Unread(unread) })
+    }
+}
+
+impl WaitingStep {
+    /// Most teams have none: that is found out by one look at an index that holds no others.
+    async fn all(tx: &mut TeamTx<'_>) -> Result<Vec<Self>, DbError> {
+        let filter = RunFilter { needing: true, ..RunFilter::default() };
+        let runs = db::playbook_runs::filtered(tx, filter, None, MAX_RAIL_RUNS).await?;
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let steps = db::playbook_runs::needing(tx, MAX_RAIL_STEPS).await?;
+        let supervisors = runs.into_iter().filter(|run| run.needs == Some(RunNeed::Supervisor)).map(Self::supervisor);
+        Ok(supervisors.chain(steps.into_iter().map(|(run, step)| Self::of(run, step))).collect())
+    }
+
+    fn supervisor(run: PlaybookRun) -> Self {
+        Self {
+            run: run.id,
+            label: None,
+            title: "Its supervisor does not go on".to_owned(),
+            playbook: run.playbook,
+            badge: Badge { state: "failed", icon: "failed", word: "Failed" },
+            since: run.created_at,
+        }
+    }
+
+    /// Where it is decided.
+    pub(in crate::web) fn address(&self, slug: &str) -> String {
+        match &self.label {
+            Some(label) => urls::playbook_step(slug, &self.run, label),
+            None => urls::playbook_run(slug, &self.run),
+        }
+    }
+
+    fn of(run: PlaybookRun, step: RunStep) -> Self {
+        let (badge, since) = match step.phase {
+            StepPhase::Failed => (Badge { state: "failed", icon: "failed", word: "Failed" }, step.ended_at),
+            _ => (Badge { state: "waiting", icon: "gate", word: "Gate" }, step.gate_opened_at),
+        };
+        Self {
+            since: since.unwrap_or(run.created_at),
+            run: run.id,
+            label: Some(step.label),
+            title: truncate_escaped(&step.title, MAX_RAIL_TITLE_BYTES),
+            playbook: run.playbook,
+            badge,
+        }
+    }
+}
+
+/// Whether nothing is at work: only then is a session unread.
+fn ended(line: &SessionLine) -> bool {
+    line.task.as_ref().is_none_or(|task| task.state.is_final())
+}
+
+/// The groups of a list of sessions, in order.
+pub const SESSION_GROUPS: [&str; 6] = ["Needs you", "Working", "Pinned", "Today", "Last 7 days", "Older"];
+
+/// Which of [`SESSION_GROUPS`] a session belongs to.
+pub fn group_of(line: &SessionLine, now: Instant) -> usize {
+    let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
+    let today = now.millis() - now.millis().rem_euclid(DAY_MS);
+    match badge.state {
+        "waiting" => 0,
+        "failed" if line.unread && ended(line) => 0,
+        _ if !ended(line) => 1,
+        _ if line.session.pinned_at.is_some() => 2,
+        _ if line.session.active_at.millis() >= today => 3,
+        _ if line.session.active_at.millis() >= today - 6 * DAY_MS => 4,
+        _ => 5,
+    }
+}
+
+fn groups(steps: Vec<WaitingStep>, lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
+    let mut groups = SESSION_GROUPS.map(|title| RailGroup { title, steps: Vec::new(), rows: Vec::new() });
+    groups[0].steps = steps;
+    for line in lines {
+        let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
+        let unread = line.unread && ended(&line);
+        let place = group_of(&line, now);
+        groups[place].rows.push(RailRow {
+            id: line.session.id,
+            title: truncate_escaped(&line.session.title, MAX_RAIL_TITLE_BYTES),
+            viber: line.viber_name,
+            badge,
+            unread,
+            active_at: line.session.active_at,
+        });
+    }
+    groups.into_iter().filter(|group| !group.rows.is_empty() || !group.steps.is_empty()).collect()
+}
+
+impl Fleet {
+    pub(in crate::web) fn state(&self) -> &'static str {
+        if self.connected > 0 { "online" } else { "offline" }
+    }
+
+    pub(in crate::web) fn icon(&self) -> &'static str {
+        if self.all > self.connected || self.all == 0 { "offline" } else { "online" }
+    }
+
+    pub(in crate::web) fn words(&self) -> String {
+        match (self.all, self.all - self.connected.min(self.all)) {
+            (0, _) => "none yet".to_owned(),
+            (all, 0) => format!("{all} online"),
+            (all, offline) if all == offline => "all offline".to_owned(),
+            (_, offline) => format!("{offline} offline"),
+        }
+    }
+}
