@@ -23,7 +23,12 @@ pub fn kept_ends(text: &str, max: usize) -> Option<(&str, &str)> {
 pub fn head_and_tail(text: &str, max: usize) -> String {
     let Some((first, last)) = kept_ends(text, max) else { return text.to_owned() };
     let omitted = text.len() - first.len() - last.len();
-    format!("{first}\n[… {omitted} bytes omitted …]\n{last}")
+    format!("{first}{}{last}", omission(omitted as u64))
+}
+
+/// The line that stands between two ends for so many bytes that were left out.
+pub fn omission(bytes: u64) -> String {
+    format!("\n[… {bytes} bytes omitted …]\n")
 }
 
 /// `text` for a terminal or a log: what such a device would obey (escapes, bells, a lone carriage return) becomes U+FFFD.

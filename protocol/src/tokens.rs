@@ -42,8 +42,22 @@ pub fn head_and_tail(text: &str, max: u64) -> String {
     let (first, last) = (&text[..end], &text[start..]);
     let kept = rounded(units(first)) + rounded(units(last));
     let omitted = tokens_of_whole(text, end..start).unwrap_or(rounded(all)).saturating_sub(kept);
-    let omitted = omitted.min(MAX_OMITTED_TOKENS);
-    format!("{first}{MARK_START}{omitted}{MARK_END}{last}")
+    format!("{first}{}{last}", mark(omitted))
+}
+
+/// The line that stands for `bytes` of a text between its ends: they are likely to have cost as much for each byte as the ends,
+/// or a token for four where these are empty.
+pub fn omission(first: &str, last: &str, bytes: u64) -> String {
+    let (kept, length) = match (first.len() + last.len()) as u64 {
+        0 => (UNIT, 4),
+        length => (units(first) + units(last), length),
+    };
+    let cost = u128::from(kept) * u128::from(bytes) / u128::from(length * UNIT);
+    mark(u64::try_from(cost).unwrap_or(MAX_OMITTED_TOKENS))
+}
+
+fn mark(omitted: u64) -> String {
+    format!("{MARK_START}{}{MARK_END}", omitted.min(MAX_OMITTED_TOKENS))
 }
 
 /// Tokens of what `text` was before it was cut, when the `middle` of it says that it was. Whole tokens are added up, so that

@@ -1,6 +1,10 @@
 //! The result of a call as a model reads it: the same while a task runs and in the history of a later one.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
+
+use crate::{text::omission, tokens};
 
 /// Plain text; for a command, its output and then how it ended in brackets. Anything else is JSON.
 pub fn text(result: &Value) -> String {
@@ -39,9 +43,18 @@ fn command(fields: &Map<String, Value>) -> String {
             .push(format!("the {part} output of {} bytes is in {file}", fields.get("bytes").unwrap_or(&Value::Null)));
     }
     remarks.extend(word("fileNote").map(str::to_owned));
-    let output = word("output").unwrap_or_default();
+    let output = counted(word("output").unwrap_or_default(), fields.get("omitted").and_then(Value::as_u64));
     let between = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
     format!("{output}{between}[{}]", remarks.join("; "))
+}
+
+/// What a command printed with the tokens that are missing in it instead of the bytes: what is cut further adds to them.
+fn counted(output: &str, omitted: Option<u64>) -> Cow<'_, str> {
+    let Some(bytes) = omitted else { return Cow::Borrowed(output) };
+    match output.split_once(&omission(bytes)) {
+        Some((first, last)) => Cow::Owned(format!("{first}{}{last}", tokens::omission(first, last, bytes))),
+        None => Cow::Borrowed(output),
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +72,11 @@ mod tests {
                 json!({"output": "cut", "signal": 9, "note": "timed out", "file": "a/b", "bytes": 7}),
                 "cut\n[ended by signal 9; timed out; the whole output of 7 bytes is in a/b]",
             ),
+            (
+                json!({"output": "aaaa bbbb\n[… 900 bytes omitted …]\ncccc dddd", "omitted": 900, "exitCode": 0}),
+                "aaaa bbbb\n[truncated, 206 tokens omitted]\ncccc dddd\n[exit code 0]",
+            ),
+            (json!({"output": "a\n[… 9 bytes omitted …]\nb"}), "a\n[… 9 bytes omitted …]\nb\n[]"),
             (
                 json!({"output": "no such file", "error": {"type": "not_found", "suggestion": "Look for it."}}),
                 "no such file\n[not_found: Look for it.]",

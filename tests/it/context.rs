@@ -1,6 +1,7 @@
 //! What fills a window and what the next request carries: told by the API, shown beside the conversation, sent to the viber.
 
 mod afresh;
+mod automatic;
 pub mod compact;
 mod kill;
 mod long_session;

@@ -55,14 +55,30 @@ fn what_is_cut_again_says_how_much_of_the_whole_is_missing() {
     }
 }
 
+/// How many tokens a text that was cut says that it left out.
+fn said(cut: &str) -> u64 {
+    let (_, rest) = cut.split_once("\n[truncated, ").expect("it is cut");
+    rest.split_once(' ').and_then(|(number, _)| number.parse().ok()).expect("a number")
+}
+
+#[test]
+fn what_was_left_out_by_bytes_is_counted_too() {
+    for (name, sample, ..) in COUNTED {
+        let (whole, end) = (sample.repeat(60), sample.repeat(6));
+        let left_out = (whole.len() - 2 * end.len()) as u64;
+        let by_bytes = format!("{end}{}{end}", omission(&end, &end, left_out));
+        let (cut, of_whole) = (head_and_tail(&by_bytes, 200), said(&head_and_tail(&whole, 200)));
+        assert_eq!(cut.matches("omitted]").count(), 1, "{name}: {cut}");
+        assert!(said(&cut).abs_diff(of_whole) * 50 <= of_whole, "{name}: {} of {of_whole}", said(&cut));
+    }
+    assert_eq!(omission("", "", 900), "\n[truncated, 225 tokens omitted]\n");
+    assert_eq!(said(&omission("a", "b", u64::MAX)), MAX_OMITTED_TOKENS);
+}
+
 #[test]
 fn what_only_looks_like_a_cut_counts_as_text() {
     let text = |mark: &str| format!("{}{mark}{}", "before it\n".repeat(200), "after it\n".repeat(200));
-    let number = |text: &str| -> u64 {
-        let cut = head_and_tail(text, 60);
-        let (_, rest) = cut.split_once("\n[truncated, ").expect("it is cut");
-        rest.split_once(' ').and_then(|(number, _)| number.parse().ok()).expect("a number")
-    };
+    let number = |text: &str| said(&head_and_tail(text, 60));
     let plain = number(&text(""));
     assert!(number(&text("\n[truncated, 5000 tokens omitted]\n")).abs_diff(plain + 5_000) <= 2);
     let strange = [

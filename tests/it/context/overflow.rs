@@ -104,9 +104,7 @@ async fn each_way_is_tried_once_and_goes_on_from_what_was_done(engine: Engine) {
     // The last way is another session.
     let transfer = fixture.viber.submitted().await;
     let failed = task(&fixture, first.task_id.as_str()).await;
-    let tried: Vec<&str> =
-        failed["smaller"].as_array().expect("attempts").iter().filter_map(|one| one["rung"].as_str()).collect();
-    assert_eq!((&failed["state"], tried), (&json!("error"), vec!["summary", "result_lines", "no_files"]));
+    assert_eq!((&failed["state"], rungs(&failed)), (&json!("error"), vec!["summary", "result_lines", "no_files"]));
     let suggestion = failed["error"]["suggestion"].as_str().expect("a suggestion");
     assert!(suggestion.contains("asked again in a new session"), "{suggestion}");
     let page = fixture.owner().get(&format!("/t/home/sessions/{}", fixture.session())).await.expect(200).body;
@@ -179,10 +177,12 @@ async fn what_a_task_did_before_its_request_was_smaller_is_remembered(engine: En
 
 async fn a_first_message_that_is_too_long_says_what_it_consists_of(engine: Engine) {
     let mut fixture = Fixture::on(engine).owner().with_fake().await;
-    fixture.begin(&"A very long question. ".repeat(400)).await;
+    let goal = "A very long question. ".repeat(400);
+    fixture.begin(&goal).await;
     let layers = json!([{ "layer": "system", "tokens": 900 }, { "layer": "personalization", "tokens": 1_200 },
                         { "layer": "tools", "tokens": 700 }, { "layer": "history", "tokens": 2_200 }]);
-    let report = json!({ "window": 4_096, "used": 5_000, "source": "estimated", "layers": layers });
+    let report = json!({ "window": 4_096, "used": 5_000, "source": "estimated", "layers": layers, "model": "demo/tour",
+        "estimatePercent": 110 });
     fixture.tell(vec![context(&report), too_long(Some(4_096))]).await;
     let second = fixture.viber.submitted().await;
     assert!(second.attempt == 2 && second.no_files && second.messages.iter().all(|turn| turn.parts.len() < 3));
@@ -191,9 +191,9 @@ async fn a_first_message_that_is_too_long_says_what_it_consists_of(engine: Engin
     fixture.operator.task_in(second.task_id.as_str(), "error").await;
     let failed = task(&fixture, second.task_id.as_str()).await;
     let suggestion = failed["error"]["suggestion"].as_str().expect("a suggestion");
-    assert!(
-        suggestion.starts_with("Its largest parts: the question (") && suggestion.contains("personalization (1200")
-    );
+    let question = protocol::tokens::estimate(&goal) * 110 / 100;
+    let largest = format!("Its largest parts: the question ({question} tokens), personalization (1200");
+    assert!(suggestion.starts_with(&largest), "as its provider counts: {suggestion}");
     assert!(is_idle(&fixture).await, "there is nothing to be left behind");
     fixture.board.assert_invariants().await;
 }
@@ -252,6 +252,12 @@ async fn overflows_of(fixture: &mut Fixture<FakeDaemon>, (goal, window): (&str, 
     self::task(fixture, &task).await
 }
 
+/// The ways in which its request was made smaller.
+fn rungs(task: &Value) -> Vec<&str> {
+    let tried = task["smaller"].as_array().expect("attempts");
+    tried.iter().filter_map(|one| one["rung"].as_str()).collect()
+}
+
 fn suggestion(task: &Value) -> &str {
     task["error"]["suggestion"].as_str().expect("a suggestion")
 }
@@ -263,6 +269,11 @@ async fn a_question_that_is_too_long_by_itself_is_not_asked_elsewhere(engine: En
     let said = suggestion(&failed);
     assert!(said.starts_with("Its largest parts: the question (") && said.ends_with("a larger window."), "{said}");
     assert!(is_idle(&fixture).await, "no session begins for it");
+    assert!(!rungs(&failed).contains(&"summary"), "it makes no room for the question: {failed:#}");
+    assert_eq!(told(&fixture).await["summary"], Value::Null);
+    // Whatever the rest takes is assumed for a larger window: a short question is not too long for this one.
+    let failed = overflows_of(&mut fixture, ("Look into the rain", Some(4_096)), &json!({})).await;
+    assert_eq!(rungs(&failed).first(), Some(&"summary"), "{failed:#}");
     // The summary is shown with what requests take otherwise, though this one had to be far smaller.
     let summary = told(&fixture).await["summary"].clone();
     for figure in ["tokensBefore", "tokensAfter"] {

@@ -9,7 +9,10 @@ use board_tests::{
 use protocol::{Command, TaskSubmit, TurnPart};
 use serde_json::{Value, json};
 
-use super::{call, compact::failed};
+use super::{
+    call,
+    compact::{failed, long, told, work},
+};
 
 /// Turns that keep their results without a pin.
 const KEPT_TURNS: usize = 6;
@@ -208,7 +211,32 @@ async fn what_an_answer_had_pinned_goes_when_it_is_started_over(engine: Engine) 
     fixture.board.assert_invariants().await;
 }
 
+async fn what_is_left_out_is_said_where_it_is_missing(engine: Engine) {
+    let mut fixture = long(engine, 1).await;
+    for n in 1..9 {
+        let now = told(&fixture).await;
+        let oldest = now["history"].as_array().and_then(|history| history.last()).expect("a message");
+        let more = now["historyBeyond"]["more"] == true;
+        assert!(oldest["seq"] != 1 || !more, "nothing is older than the first question: {now:#}");
+        work(&mut fixture, n).await;
+    }
+    let tab = format!("/t/{HOME}/sessions/{}?pane=context", fixture.session());
+    let html = fixture.owner().page(&tab).await.expect(200).body;
+    assert!(html.contains("Still older messages are left out.") && !html.contains(">Question 1<"), "{html}");
+
+    let path = format!("/api/v1/sessions/{}/messages?limit=200", fixture.session());
+    let messages = fixture.operator.get(&path).await.expect(200).json();
+    let first = messages["items"].as_array().expect("messages").iter().find(|message| message["seq"] == 1);
+    let pin = json!({ "messageId": first.expect("the first question")["id"], "pinned": true });
+    fixture.operator.post(&pins_of(&fixture), &pin).await.expect(200);
+    let html = fixture.owner().page(&tab).await.expect(200).body;
+    let (line, question) = (html.find("left out, but for what is pinned"), html.find(">Question 1<"));
+    assert!(line.is_some() && line < question && !html.contains("Still older messages"), "{line:?} {question:?}");
+    fixture.board.assert_invariants().await;
+}
+
 on_both_databases!(
+    what_is_left_out_is_said_where_it_is_missing,
     a_pin_keeps_what_is_old,
     pins_are_of_this_session_alone_and_bounded,
     what_an_answer_had_pinned_goes_when_it_is_started_over,
@@ -224,6 +252,10 @@ async fn a_message_is_pinned_beside_the_conversation() {
         browser.go(&page).await;
         browser.click("button[aria-label='Pin question 1']").await;
         browser.sees("#pane .turns", "pinned, whole").await;
+        let is_in_line = "const meta = document.querySelector('.turns .meta:has(.icon)'); \
+                          const height = (it) => it.getBoundingClientRect().height; \
+                          return height(meta) < 2 * height(meta.querySelector('.icon'))";
+        assert_eq!(browser.run(is_in_line, Value::Null).await, json!(true), "the icon stands before its word");
         browser.click("button[aria-label='Unpin question 1']").await;
         browser.find("button[aria-label='Pin question 1']").await;
 

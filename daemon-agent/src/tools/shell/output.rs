@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use protocol::{OutputPlace, sniff};
+use protocol::{OutputPlace, sniff, text::omission};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -193,7 +193,7 @@ fn fitted(first: &str, last: &str, between: u64) -> (String, u64) {
         first.len() - head.len() + last.len() - tail.len()
     };
     let omitted = between + cut as u64;
-    (format!("{head}\n[… {omitted} bytes omitted …]\n{tail}"), omitted)
+    (format!("{head}{}{tail}", omission(omitted)), omitted)
 }
 
 /// A new file in the task's folder: `.output-1.log`, `.output-2.log`, … No artifact has a name like that, so whatever a
@@ -213,6 +213,8 @@ async fn create(folder: &Path) -> std::io::Result<(File, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
+    use protocol::{tokens, tool_result};
+
     use super::*;
 
     async fn printed(chunks: &[&[u8]]) -> (Map<String, Value>, tempfile::TempDir) {
@@ -275,6 +277,16 @@ mod tests {
         assert!(serde_json::to_string(&result).expect("JSON").len() <= protocol::limits::MAX_TOOL_TEXT_BYTES);
         let kept = std::fs::read(result["file"].as_str().expect("a path")).expect("the file");
         assert_eq!(kept, lines.concat());
+        // The model is told how many tokens of the whole are missing, however often it is cut.
+        let whole = tokens::estimate(&String::from_utf8(kept).expect("text"));
+        let told = tool_result::text(&Value::Object(result));
+        for most in [u64::MAX, 8_000, 500] {
+            let cut = tokens::head_and_tail(&told, most);
+            let (_, rest) = cut.split_once("\n[truncated, ").expect("the mark");
+            let (omitted, rest) = rest.split_once(" tokens omitted]\n").expect("the number");
+            let all = tokens::estimate(&cut) + omitted.parse::<u64>().expect("a number");
+            assert!(!rest.contains(" omitted") && all.abs_diff(whole) * 50 <= whole, "{most}: {all} of {whole}");
+        }
     }
 
     #[tokio::test]

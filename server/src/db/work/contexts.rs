@@ -1,6 +1,6 @@
 //! What a session's newest request contained, and what its next one carries.
 
-use protocol::{AgentInfo, Instant, SessionId, TaskId, Usage, context::WindowSource};
+use protocol::{AgentInfo, Instant, SessionId, TaskError, TaskId, Usage, context::WindowSource};
 use serde_json::Value;
 
 use crate::{
@@ -11,8 +11,11 @@ use crate::{
         tasks, vibers,
     },
     domain::{
-        Session, Task,
-        context::{ModelLimits, Past, PlanSettings, SessionPast, compaction, overview::TaskTokens},
+        Session, Task, TaskState,
+        context::{
+            ModelLimits, Past, PlanSettings, SessionPast, compaction,
+            overview::{CompactionWaits, SessionTasks, TaskTokens},
+        },
         memory::RequestContext,
     },
 };
@@ -63,10 +66,13 @@ pub fn load_query(session: &SessionId) -> Query<Option<RequestContext>> {
 
 /// What an overview of a session's context is made of, with the model that its newest task asked for: its next one asks for
 /// the same unless people say otherwise.
-pub async fn overview(tx: &mut TeamTx<'_>, session: &Session) -> Result<(SessionPast, Vec<TaskTokens>), DbError> {
-    let (newest, told) = tx.query_two(tasks::newest_of_session_query(&session.id), tasks_query(&session.id)).await?;
+pub async fn overview(tx: &mut TeamTx<'_>, session: &Session) -> Result<(SessionPast, SessionTasks), DbError> {
+    let (newest, told, compact_waits) = tx
+        .query_three(tasks::newest_of_session_query(&session.id), tasks_query(&session.id), waits_query(&session.id))
+        .await?;
     let model = newest.as_ref().and_then(Task::model_asked);
-    Ok((session_past(tx, session, (PastExtent::Plan, ALL_SEQS), model).await?, told))
+    let past = session_past(tx, session, (PastExtent::Plan, ALL_SEQS), model).await?;
+    Ok((past, SessionTasks { newest: told, compact_waits }))
 }
 
 /// How much of a session's past is read.
@@ -149,6 +155,27 @@ pub async fn may_need_compaction(
     let window = reported.map_or(now, |reported| if is_assumed { reported } else { now.min(reported) });
     // A plan keeps below the threshold: from half of it on it may have had to leave something out.
     Ok((i128::from(used) + i128::from(asked)) * 200 >= window * i128::from(percent))
+}
+
+/// The query for why no compaction begins by itself: the newest of so many in a row that failed.
+fn waits_query(session: &SessionId) -> Query<Option<CompactionWaits>> {
+    let sql = "SELECT task_id, message_seq, state, error, ended_at FROM tasks WHERE team_id = $1 AND session_id = $2 \
+               AND kind <> 'work' ORDER BY message_seq DESC LIMIT $3 + 0";
+    Query::new(sql, args![session, MAX_FAILED_COMPACTIONS], |answer| {
+        let mut failed = 0;
+        for row in &answer.rows {
+            let state: TaskState = row.parse("state")?;
+            failed += u64::from(state == TaskState::Error);
+        }
+        let Some(row) = answer.row().filter(|_| failed >= MAX_FAILED_COMPACTIONS) else { return Ok(None) };
+        let error: Option<TaskError> = row.optional_json("error")?;
+        Ok(Some(CompactionWaits {
+            task_id: row.parse("task_id")?,
+            reason: error.map(|error| error.message).unwrap_or_default(),
+            at: row.optional_instant("ended_at")?,
+            seq: row.count("message_seq")?,
+        }))
+    })
 }
 
 /// The query for what the newest tasks took.

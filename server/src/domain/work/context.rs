@@ -224,6 +224,20 @@ pub struct SessionPast {
     pub percent: u64,
 }
 
+impl SessionPast {
+    /// Whether a question of so many estimated tokens fits no request, whatever comes before it and whichever files are left
+    /// out. `told`: the window that a refusal named.
+    pub fn is_too_long(&self, question: u64, told: Option<u64>) -> bool {
+        let mut model = self.model.clone();
+        let told = told.map_or(u64::MAX, |window| window.max(MIN_WINDOW_TOKENS));
+        model.window.tokens = model.window.tokens.min(told);
+        let settings = PlanSettings::of(&model, self.reported.as_ref());
+        let files = self.reported.as_ref().map_or(0, |reported| reported.report().left_out_files());
+        let fixed = settings.budget.fixed.saturating_sub(files);
+        fixed.saturating_add(settings.counted(question)) >= settings.budget.window
+    }
+}
+
 /// What the next request carries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextPlan {
@@ -258,6 +272,8 @@ pub struct PlannedMessage {
     pub pinned_whole: bool,
     /// Not all of what is pinned of it is carried.
     pub pin_cut: bool,
+    /// Its turn is read for its pins alone: others may be missing between it and the newer ones.
+    pub is_apart: bool,
 }
 
 crate::words! {

@@ -96,6 +96,7 @@ impl FailedRequest {
     /// Begins an attempt with a request that is smaller in this way; `false`: it would not be.
     async fn climb(&self, tx: &mut Change<'_>, rung: OverflowRung, after: &mut AfterCommit) -> Result<bool> {
         match rung {
+            OverflowRung::Summary if self.is_too_long_by_itself() => return Ok(false),
             OverflowRung::Summary => {
                 let asked = NewCompaction {
                     keep: Some(STANDING_TURNS),
@@ -157,13 +158,9 @@ impl FailedRequest {
         past.has_results() && plan(past, &usual.smaller(&lines, 0)).total < plan(past, &now).total
     }
 
-    /// Whether the question fits no request, whatever comes before it.
+    /// Whether the question fits no request, whatever comes before it: no summary makes room for it.
     fn is_too_long_by_itself(&self) -> bool {
-        let settings = &self.now.settings;
-        let window = self.window.map_or(settings.budget.window, |told| told.min(settings.budget.window));
-        let files = self.now.reported.as_ref().map_or(0, |reported| reported.report().left_out_files());
-        let question = settings.counted(tokens::estimate(&self.task.goal));
-        settings.budget.fixed.saturating_sub(files).saturating_add(question) >= window
+        self.now.is_too_long(tokens::estimate(&self.task.goal), self.window)
     }
 
     /// Moves the question to a new session where that leaves something behind, and says what the request consists of.
@@ -174,7 +171,9 @@ impl FailedRequest {
         let moves = may_move && has_budget && self.ask_elsewhere(tx, after).await?;
         let reported = self.now.reported.as_ref().filter(|reported| reported.task_id == self.task.id);
         let report = reported.map(RequestContext::report).or_else(|| is_too_long.then(ContextReport::default));
-        let largest = report.map(|report| report.largest(tokens::estimate(&self.task.goal)));
+        // As its provider counts, like the rest of the report.
+        let question = self.now.settings.counted(tokens::estimate(&self.task.goal));
+        let largest = report.map(|report| report.largest(question));
         let largest = largest.filter(|parts| !parts.is_empty()).map(|parts| format!("Its largest parts: {parts}. "));
         let next = match moves {
             true => WILL_MOVE.to_owned(),

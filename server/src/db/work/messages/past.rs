@@ -39,14 +39,14 @@ pub async fn read(
     let (mut page, mut wanted) = (newest, FIRST_TURNS);
     loop {
         let (read, oldest) = (page.len() as u64, page.last().map(|turn| turn.question.seq));
-        if !page.into_iter().all(|turn| past.take(turn)) {
-            break;
-        }
+        let mut turns = page.into_iter();
+        let needs_older = turns.all(|turn| past.take(turn));
         // A page that is not full is the last one.
-        let Some(below) = oldest.filter(|_| read == wanted) else {
+        if read < wanted && turns.as_slice().is_empty() {
             past.end();
             break;
-        };
+        }
+        let Some(below) = oldest.filter(|_| needs_older) else { break };
         wanted = MORE_TURNS;
         page = tx.query(query(ANY, PastRange { below, ..range }, wanted, past.taken())).await?;
     }
@@ -63,8 +63,10 @@ pub fn newest_query(range: PastRange<'_>) -> Query<Vec<Exchange>> {
 }
 
 // An attempt that goes on from others, three at most, is one answer with them; a question belongs to attempt 0. Asked for one
-// attempt at a time, SQLite finds a task's messages by their index instead of reading the whole session. Reasoning is never
-// sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay where they are.
+// attempt at a time, SQLite finds a task's messages by their index instead of reading the whole session. So does PostgreSQL:
+// were their session named, too, it would, as long as it has no statistics, read all messages of the session for each turn.
+// Reasoning is never sent. Texts, also what people said meanwhile, that follow so much newer text fit no window: they stay
+// where they are.
 macro_rules! turns {
     ($which:literal) => {
         concat!(
@@ -74,12 +76,12 @@ macro_rules! turns {
              OR SUM(CASE WHEN p.kind IN ('text', 'summary') \
              OR (p.kind = 'notice' AND p.body LIKE '{\"type\":\"message\"%') THEN OCTET_LENGTH(p.body) ELSE 0 END) \
              OVER (ORDER BY t.message_seq DESC, m.seq DESC, p.idx DESC) <= $6 THEN p.body END AS body \
-             FROM (SELECT team_id, session_id, task_id, message_seq, attempt, goes_on_from, state FROM tasks \
+             FROM (SELECT team_id, task_id, message_seq, attempt, goes_on_from, state FROM tasks \
              WHERE team_id = $1 AND session_id = $2 AND message_seq < $3 AND kind = 'work' ",
             $which,
             "ORDER BY message_seq DESC LIMIT $5 + 0) t \
              CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) k \
-             JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id AND m.session_id = t.session_id \
+             JOIN messages m ON m.team_id = t.team_id AND m.task_id = t.task_id \
              AND m.attempt = CASE WHEN k.n = 0 THEN 0 WHEN k.n = 1 THEN t.attempt \
              WHEN t.goes_on_from + k.n - 2 < t.attempt THEN t.goes_on_from + k.n - 2 END \
              LEFT JOIN parts p ON p.team_id = m.team_id AND p.message_id = m.message_id AND p.created_at <= $4 \
@@ -89,8 +91,8 @@ macro_rules! turns {
 }
 
 const ANY: &str = turns!("");
-/// Only turns at these places, as many as a session may have pins: each is found by the index. A subquery over the pins would
-/// have PostgreSQL, as long as it has no statistics, walk the whole session.
+/// Only turns at these places, as many as a session may have pins. PostgreSQL finds each by the index; as long as it has no
+/// statistics it walks the session's tasks, as SQLite does, and reads the messages of those alone that are asked for.
 const PINNED: &str = turns!(
     "AND message_seq IN (\
      $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, \
@@ -154,6 +156,9 @@ mod tests {
             let count = |name: u64| sql.matches(&format!("${name}")).count();
             assert!((8..8 + MAX_PINS).all(|place| count(place) >= 1) && count(8 + MAX_PINS) == 0, "{sql}");
             assert!(!sql.contains("pins"), "what is pinned is known: {sql}");
+        }
+        for sql in [ANY, PINNED] {
+            assert_eq!(sql.matches("session_id").count(), 1, "messages are found by their task alone: {sql}");
         }
     }
 }

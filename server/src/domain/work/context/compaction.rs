@@ -307,21 +307,29 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
     }
     let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
     let is_enough = |tokens: u64| u128::from(tokens) >= enough;
-    // Behind a summary that leaves them no room, turns would be neither in it nor in the request. Where not even the newest
-    // two have room beside one, it would be written before each task.
-    let fewest_first =
-        || (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).filter_map(of).filter_map(|all| all.fitted(settings));
-    let most_first = || fewest_first().rev();
-    let found = most_first().find(|range| is_enough(range.frees_by_itself())).or_else(|| {
-        let PlanReason::LeftOut { .. } = next.why else { return None };
-        let least = ways(past, settings)[WAYS - 1];
-        let frees = |range: &CompactedRange| is_enough(settings.counted(least.saturating_sub(range.least())));
-        // The fewest leave room for the next turns.
-        most_first().find(frees).or_else(|| fewest_first().next())
-    });
+    let (mut fitted, mut fewest) = (Vec::new(), None);
+    for all in (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of) {
+        fewest = Some(all);
+        // Behind a summary that leaves them no room, turns would be neither in it nor in the request. Where not even the newest
+        // two have room beside one, it would be written before each task.
+        let Some(range) = all.fitted(settings) else { continue };
+        if is_enough(range.frees_by_itself()) {
+            return Some(range);
+        }
+        fitted.push(range);
+    }
+    let found = match next.why {
+        PlanReason::LeftOut { .. } => {
+            let least = ways(past, settings)[WAYS - 1];
+            let frees = |range: &&CompactedRange| is_enough(settings.counted(least.saturating_sub(range.least())));
+            // The fewest leave room for the next turns.
+            fitted.iter().find(frees).or(fitted.last()).copied()
+        }
+        _ => None,
+    };
     match standing {
         StandingTurns::OnlyEnough => found,
-        _ => found.or_else(|| (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).find_map(of)),
+        _ => found.or(fewest),
     }
 }
 

@@ -60,8 +60,24 @@ pub struct ContextOverview {
     pub summary: Option<StandingSummary>,
     /// From which share of what history, results and files may take the session is compacted by itself, percent; 0: never.
     pub compact_at: u64,
+    /// Why it is not compacted by itself for now; null: it does not wait, or never is.
+    pub compact_waits: Option<CompactionWaits>,
     /// The newest ones, newest first.
     pub tasks: Vec<TaskTokens>,
+}
+
+/// Compactions, notes and new beginnings of a session failed twice in a row: it is compacted by itself again after one that
+/// succeeds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompactionWaits {
+    /// The newer one, and its error's message.
+    pub task_id: TaskId,
+    pub reason: String,
+    pub at: Option<Instant>,
+    /// The seq of its question.
+    #[serde(skip)]
+    pub seq: u64,
 }
 
 /// A summary that is sent in the place of the oldest turns.
@@ -149,6 +165,9 @@ pub struct HistoryEntry {
     pub pinned_whole: bool,
     /// What is pinned of it is too long for the room that pins have: its ends are sent, or nothing.
     pub pin_cut: bool,
+    /// Other turns may be missing between it and the newer ones.
+    #[serde(skip)]
+    pub is_apart: bool,
     /// A compaction of everything up to this question's turn; absent: there is too little to compact, or it is no question.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_to_here: Option<CompactToHere>,
@@ -196,6 +215,14 @@ crate::words! {
     }
 }
 
+/// What is told of a session's tasks.
+#[derive(Clone, Debug, Default)]
+pub struct SessionTasks {
+    /// The newest ones, newest first.
+    pub newest: Vec<TaskTokens>,
+    pub compact_waits: Option<CompactionWaits>,
+}
+
 /// What a task took, all its model calls together.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -225,7 +252,7 @@ impl TaskTokens {
 
 impl ContextOverview {
     /// From what the agent reported last, and from what the next request is planned to carry.
-    pub fn of(session: &SessionPast, tasks: Vec<TaskTokens>) -> Self {
+    pub fn of(session: &SessionPast, tasks: SessionTasks) -> Self {
         let SessionPast { model, settings, past, .. } = session;
         let reported = session.reported.as_ref();
         let report = reported.map(|reported| ContextReport::read(&reported.body)).unwrap_or_default();
@@ -283,7 +310,8 @@ impl ContextOverview {
             what_if: what_if(past, settings, &next, files),
             summary: session.standing.as_ref().map(StandingSummary::from),
             compact_at: session.percent,
-            tasks,
+            compact_waits: tasks.compact_waits.filter(|_| session.percent > 0),
+            tasks: tasks.newest,
         }
     }
 
@@ -358,6 +386,7 @@ fn history(plan: &ContextPlan) -> (Vec<HistoryEntry>, Option<HistoryBeyond>) {
             pinned: message.pinned,
             pinned_whole: message.pinned_whole,
             pin_cut: message.pin_cut,
+            is_apart: message.is_apart,
             compact_to_here: None,
         })
     });

@@ -200,7 +200,8 @@ impl<'a> PlanFrame<'a> {
         if is_gap && self.room >= MIN_ROOM && formed.iter().all(Option::is_none) {
             turns.put(TurnRole::User, [left_out()]);
         }
-        let exchanges = self.past.turns().iter().chain(self.past.older());
+        let near = self.past.turns().iter().map(|exchange| (exchange, false));
+        let exchanges = near.chain(self.past.older().iter().map(|exchange| (exchange, !self.past.is_whole())));
         let messages = exchanges.zip(&formed).flat_map(|(exchange, formed)| messages(exchange, formed.as_ref()));
         let counted = |message: PlannedMessage| PlannedMessage {
             tokens: self.settings.counted(message.tokens),
@@ -264,8 +265,8 @@ pub(super) fn shares(turns: &[PastExchange], kept_turns: usize) -> Vec<Vec<Resul
     by_turn
 }
 
-/// What becomes of the messages of a turn, the newer one first.
-fn messages(exchange: &PastExchange, formed: Option<&FormedExchange>) -> Vec<PlannedMessage> {
+/// What becomes of the messages of a turn that may be apart from the newer ones, the newer message first.
+fn messages((exchange, is_apart): (&PastExchange, bool), formed: Option<&FormedExchange>) -> Vec<PlannedMessage> {
     let of = |role: MessageRole| {
         let head = exchange.message(role);
         let parts: Vec<_> = formed.into_iter().flat_map(FormedExchange::parts).filter(|part| part.of == role).collect();
@@ -286,6 +287,7 @@ fn messages(exchange: &PastExchange, formed: Option<&FormedExchange>) -> Vec<Pla
             pinned: head.has_pin,
             pinned_whole: head.is_pinned,
             pin_cut: head.has_pin && (formed.is_none() || parts.iter().copied().any(is_cut)),
+            is_apart,
         }
     };
     [MessageRole::Assistant, MessageRole::User].map(of).to_vec()

@@ -103,7 +103,7 @@ fn a_request_that_leaves_turns_out_is_hinted_at() {
         let past = past(&turns, settings.estimated_room(), Pins::default(), None);
         let model = ModelLimits::of(None);
         let session = SessionPast { model, reported: None, settings, past, standing: None, percent: 70 };
-        let overview = overview::ContextOverview::of(&session, Vec::new());
+        let overview = overview::ContextOverview::of(&session, overview::SessionTasks::default());
         (overview.hint, matches!(overview.next.plan, PlanReason::LeftOut { .. }))
     };
     assert_eq!((hint(2), hint(6)), ((false, false), (true, true)), "however little of the window the rest takes");

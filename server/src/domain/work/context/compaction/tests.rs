@@ -150,6 +150,16 @@ fn what_no_summary_can_make_fit_is_not_compacted_before_each_task() {
 }
 
 #[test]
+fn before_a_question_that_leaves_no_room_nothing_is_compacted() {
+    let past = past(20, 500, None);
+    for (asked, is_compacted) in [(0, true), (7_000, false), (20_000, false)] {
+        let settings = PlanSettings { asked, ..settings(10_000) };
+        assert!(matches!(plan(&past, &settings).why, PlanReason::LeftOut { .. }));
+        assert_eq!(range(&past, &settings, StandingTurns::OnlyEnough).is_some(), is_compacted, "{asked}");
+    }
+}
+
+#[test]
 fn no_turn_is_neither_in_the_summary_nor_in_the_request() {
     let settings = settings(10_000);
     for tokens in (100..3_400).step_by(150) {

@@ -27,7 +27,7 @@ use crate::{
         context::{
             MessageShare, PlanReason,
             compaction::OFFERED_PERCENTS,
-            overview::{ContextOverview, HistoryEntry, TaskTokens, WhatIf, WhatIfAction, percent},
+            overview::{CompactionWaits, ContextOverview, HistoryEntry, TaskTokens, WhatIf, WhatIfAction, percent},
             pins::MAX_PINS,
         },
     },
@@ -308,8 +308,15 @@ impl<'a> ContextView<'a> {
         (messages > 0).then_some((messages, tokens))
     }
 
+    /// Whether it is the first message that others may be missing before.
+    fn is_first_apart(&self, message: &HistoryEntry) -> bool {
+        self.messages().iter().find(|other| other.is_apart).is_some_and(|first| first.seq == message.seq)
+    }
+
+    /// Whether those are older than all that are shown.
     fn leaves_older(&self) -> bool {
         self.data.history_beyond.is_some_and(|beyond| beyond.more)
+            && !self.messages().iter().any(|message| message.is_apart)
     }
 
     fn money(&self, dollars: &f64) -> String {
@@ -337,7 +344,16 @@ impl<'a> ContextView<'a> {
     fn automatic_words(&self) -> String {
         match self.data.compact_at {
             0 => "Not by itself.".to_owned(),
+            _ if self.data.compact_waits.is_some() => "Not by itself after two failures.".to_owned(),
             percent => format!("By itself when the next request would pass {percent} % of what it may take."),
+        }
+    }
+
+    /// What the newest compaction that failed says of it.
+    fn failure(&self, waits: &CompactionWaits) -> String {
+        match protocol::text::summary(&waits.reason) {
+            empty if empty.is_empty() => "gives no reason.".to_owned(),
+            reason => format!("says: “{reason}”"),
         }
     }
 

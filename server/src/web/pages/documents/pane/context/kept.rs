@@ -80,14 +80,14 @@ mod tests {
     use protocol::prune::ResultCaps;
 
     use super::*;
-    use crate::domain::context::{ModelLimits, Past, Pins, PlanSettings, SessionPast};
+    use crate::domain::context::{ModelLimits, Past, Pins, PlanSettings, SessionPast, overview::SessionTasks};
 
     fn overview() -> Arc<ContextOverview> {
         let model = ModelLimits { caps: ResultCaps::default(), ..ModelLimits::of(None) };
         let settings = PlanSettings::of(&model, None);
         let past = Past::new(1_000, Pins::default(), None);
         let now = SessionPast { model, reported: None, settings, past, standing: None, percent: 70 };
-        Arc::new(ContextOverview::of(&now, Vec::new()))
+        Arc::new(ContextOverview::of(&now, SessionTasks::default()))
     }
 
     #[test]
