@@ -99,8 +99,19 @@
     shown.replaceWith(copy);
     window.htmx?.process(copy);
   };
+  // Why something was refused stays, with what was typed, until something else is sent.
+  const keepRefused = (old, fresh) => {
+    const why = old.querySelector(":scope > [role=alert]");
+    if (!why) return;
+    fresh.append(why.cloneNode(true));
+    for (const one of old.querySelectorAll("form input[name]:not([type=hidden])")) {
+      const form = [...fresh.querySelectorAll("form")].find((form) => form.getAttribute("action") === one.form.getAttribute("action"));
+      form?.querySelector(`input[name="${one.name}"]:not([type=hidden])`)?.setAttribute("value", one.value);
+    }
+  };
   const put = (old, fresh) => {
     held.delete(fresh.id);
+    if (old.dataset.hold === "typed") keepRefused(old, fresh);
     keeping(() => {
       if (/^(completed|error|stopped)$/.test(fresh.querySelector("#task-state")?.dataset.taskState)) nothingSaid();
       morph(old, fresh);
@@ -125,6 +136,7 @@
   const morph = (old, fresh) => {
     // Texts are changed in place, where nothing sees that a time among them is not the reader's yet.
     window.board?.times(fresh);
+    if (old.isEqualNode(fresh)) return;
     // What htmx would take for its own tags is none of ours: in some browsers such words leave their attribute.
     const text = fresh.outerHTML;
     if (!window.htmx || fresh.tagName === "TR" || /<\/?(hx-|head[\s>])/i.test(text)) return replace(old, fresh);

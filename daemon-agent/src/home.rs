@@ -215,6 +215,11 @@ impl Home {
         self.skills().join("skills.lock")
     }
 
+    /// The same once more, where nothing but the daemon reads or writes (0600).
+    pub fn skills_lock_copy(&self) -> PathBuf {
+        self.state().join("skills.lock")
+    }
+
     /// Skills of one agent.
     pub fn agent_skills(&self, agent: &str) -> PathBuf {
         self.agents().join(agent).join("skills")

@@ -32,7 +32,7 @@ pub use self::{
     bundle::BundleFile,
     definition::{SkillDefinition, SkillScript},
     index::SkillsPrompt,
-    library::{InstalledSkill, LibraryError, SkillsLock},
+    library::{AcceptedCopy, InstalledSkill, LibraryError, SkillsLock},
     review::{ReviewedFiles, ReviewedPiece},
     scan::{Skill, SkillSet},
 };
@@ -270,7 +270,8 @@ impl Skill {
         let files = match self.is_single {
             true => Vec::new(),
             false => {
-                bundle::read(&self.folder, None, &mut HashCache::default()).map(|read| read.files).unwrap_or_default()
+                let read = bundle::read(self.used_folder(), None, &mut HashCache::default());
+                read.map(|read| read.files).unwrap_or_default()
             }
         };
         let paths: Vec<String> = files.into_iter().map(|file| file.path).collect();
@@ -282,7 +283,7 @@ impl Skill {
         if self.is_single {
             return Err(format!("the skill {} is a single file", self.name));
         }
-        let opened = bundle::open_beneath(&self.folder, path);
+        let opened = bundle::open_beneath(self.used_folder(), path);
         let (file, stat) = opened.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!("the skill {} has no file {path:?}", self.name),
             _ => format!("{path:?} cannot be read: only files in the skill's folder, and no links"),
@@ -343,9 +344,12 @@ impl AgentSkills {
         self.0.iter().filter(|skill| skill.is_instructions()).map(|skill| &**skill)
     }
 
-    /// The folders whose files tools may read.
+    /// The folders whose files tools may read, and in which they write nothing: where skills lie, and the copies that are used.
     pub fn folders(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().filter(|skill| !skill.is_single).map(|skill| skill.folder.as_path())
+        self.0.iter().flat_map(|skill| {
+            let found = (!skill.is_single).then_some(skill.folder.as_path());
+            found.into_iter().chain(skill.copy.as_ref().map(AcceptedCopy::folder))
+        })
     }
 
     /// The skill that a goal begins with: `/name …`.

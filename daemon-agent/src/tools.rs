@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     config::{
         Agent, Config,
-        toolset::{ALL_TOOLS, LOAD_SKILL, SUPERVISOR_TOOLS},
+        toolset::{ALL_TOOLS, LOAD_SKILL, STEPS_ONLY_TOOLS, SUPERVISOR_TOOLS},
     },
     home::Home,
     memory::CURATED_NAMES,
@@ -349,7 +349,7 @@ impl Toolbox {
         let built_in = ALL_TOOLS.iter().chain([&LOAD_SKILL]).filter(|name| self.offers(name));
         let built_in = built_in.chain(SUPERVISOR_TOOLS.iter().filter(|name| self.supervises_by(name)));
         let offered = self.skills();
-        let skills = offered.tools().filter(|skill| !self.supervises_by(&skill.name));
+        let skills = offered.tools().filter(|_| !self.is_supervisor);
         let skills = skills.take(MAX_SKILL_TOOLS).map(|skill| ToolSpec {
             name: skill.name.clone().into(),
             description: protocol::text::head(skill.description(), MAX_TOOL_DESCRIPTION_BYTES).to_owned().into(),
@@ -441,8 +441,9 @@ impl Toolbox {
             "update_plan" => self.plan.is_some(),
             "remember" | "search_memory" => self.memory.is_some(),
             LOAD_SKILL => return self.skills().instructions().any(Skill::is_for_models),
-            _ if self.supervises_by(name) || self.skill_tool(name).is_some() => return true,
-            _ => true,
+            _ if self.supervises_by(name) => return true,
+            _ if self.skill_tool(name).is_some() => return !self.is_supervisor,
+            _ => !self.is_supervisor || !STEPS_ONLY_TOOLS.contains(&name),
         };
         is_there && ALL_TOOLS.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
     }

@@ -19,6 +19,7 @@ CREATE TABLE playbook_runs (
   supervisor          TEXT,                          -- its newest task
   supervisor_session  TEXT,
   supervisor_attempts BIGINT NOT NULL DEFAULT 0,     -- since a person last started it
+  told_by             TEXT   NOT NULL DEFAULT '[]',  -- JSON: who told its agents something by a decision
   by_viber            BIGINT NOT NULL,               -- started on its machine
   started_by          TEXT   NOT NULL,               -- operator, token or viber
   starter             TEXT   NOT NULL,               -- its name then

@@ -127,6 +127,8 @@ ids! {
     JobId = "job";
     /// One version of a skill in a team's library.
     SkillId = "skl";
+    /// One rollout of a version of a skill, label by label.
+    RolloutId = "rol";
     /// One run of a playbook.
     RunId = "run";
     /// An invitation to a team.

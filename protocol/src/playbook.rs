@@ -21,10 +21,11 @@
 //!    - Limits: minutes 20, costUsd 2
 //! ```
 //!
-//! Headings and keys may be written in capitals or not, and other sections are for readers. `<name>`, with a name of the form
-//! `[a-z][a-z0-9_-]*`, is a *placeholder* wherever it stands in the goal, in an instruction, in a bullet for the agent or in
-//! `Gives`, also between backticks and in blocks of code. One that `## Inputs` does not declare is a required input. Only markup
-//! is none: a name of which the text has an end tag, `</name>`, and `br`, `hr`, `img` and `wbr`, unless they are declared.
+//! Headings and keys may be written in capitals or not, keys also with emphasis. Other sections, and comments, are for readers.
+//! `<name>`, with a name of the form `[a-z][a-z0-9_-]*`, is a *placeholder* wherever it stands in the goal, in an instruction, in
+//! a bullet for the agent or in `Gives`, also between backticks and in blocks of code. One that `## Inputs` does not declare is
+//! a required input. Only markup is none: a name of which the text has an end tag, `</name>`, and `br`, `hr`, `img` and `wbr`,
+//! unless they are declared.
 //!
 //! Owns this form, its mistakes, and how inputs are filled in. Refuses I/O, and what becomes of a playbook when it runs.
 
@@ -39,7 +40,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{command::TaskLimits, text::head};
+use crate::{command::TaskLimits, path, text::head};
 
 /// Among the capabilities of its hello: a daemon that offers a supervisor its tools, and takes
 /// [`Command::Ledger`](crate::Command::Ledger).
@@ -48,6 +49,10 @@ pub const PLAYBOOKS_CAPABILITY: &str = "playbooks";
 pub const MAX_PLAYBOOK_BYTES: usize = 256 * 1024;
 /// Most steps of a playbook.
 pub const MAX_PLAYBOOK_STEPS: usize = 200;
+/// The folder of playbooks, beneath a workspace.
+pub const PLAYBOOK_FOLDER: &str = "playbooks";
+/// Longest name of a playbook's file without its ending, bytes.
+const MAX_FILE_NAME_BYTES: usize = 120;
 /// Agents that are named in an error about another one.
 const MAX_NAMED_AGENTS: usize = 12;
 
@@ -162,8 +167,17 @@ pub fn digest(text: &str) -> String {
 
 /// The agent among the `known` ids that a step names like this: capitals do not matter unless two differ by them alone.
 pub fn agent_id(known: &[&str], name: &str) -> Option<String> {
-    let exactly = known.iter().find(|id| **id == name);
-    exactly.or_else(|| known.iter().find(|id| id.eq_ignore_ascii_case(name))).map(|id| (*id).to_owned())
+    let mut alike = known.iter().filter(|id| id.eq_ignore_ascii_case(name));
+    let only = alike.next().filter(|_| alike.next().is_none());
+    known.iter().find(|id| **id == name).or(only).map(|id| (*id).to_owned())
+}
+
+/// Where the playbook of this name lies, beneath a workspace; `None` if none can be called so. A playbook's name is that of its
+/// file without `.md`.
+pub fn file_path(name: &str) -> Option<String> {
+    let is_name = (1..=MAX_FILE_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && !name.contains('/');
+    let path = format!("{PLAYBOOK_FOLDER}/{name}.md");
+    (is_name && path::file(&path).is_ok()).then_some(path)
 }
 
 impl Playbook {

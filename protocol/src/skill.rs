@@ -12,6 +12,21 @@ use crate::{agent::ConfigError, instant::Instant};
 /// Among the capabilities of its hello: a daemon that takes the `skill:` commands and answers `skills.list` and `skills.read`.
 pub const SKILLS_CAPABILITY: &str = "skills";
 
+/// Folders that are no part of a skill: of version control, of registries, and what macOS packs beside files.
+const LEFT_OUT_FOLDERS: [&str; 3] = [".git", ".clawhub", "__MACOSX"];
+
+/// Whether a folder of this name, wherever it lies in a skill, is no part of it.
+pub fn is_left_out_folder(name: &str) -> bool {
+    LEFT_OUT_FOLDERS.iter().any(|folder| name.eq_ignore_ascii_case(folder))
+}
+
+/// Whether the file at `path` beneath a skill's folder is no part of it: what lies in such a folder or is called like one, and
+/// what macOS leaves beside files. It is neither in the digest nor in what is installed.
+pub fn is_left_out(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name == ".DS_Store" || name.starts_with("._") || path.split('/').any(is_left_out_folder)
+}
+
 /// One skill as its files on the viber describe it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -26,7 +41,8 @@ pub struct SkillInfo {
     /// Its folder or file: beneath the home, or absolute.
     pub path: String,
     pub source: SkillSource,
-    /// SHA-256 in hex over the sorted lines `path NUL mode NUL sha256 LF` of its files.
+    /// SHA-256 in hex over the sorted lines `path NUL mode NUL sha256 LF` of its files, but for what version control, registries and
+    /// macOS leave beside them.
     pub digest: String,
     pub state: SkillState,
     /// What is wrong with its file. The version before may still be in use: `state` says whether.
@@ -165,6 +181,25 @@ mod tests {
             "agents": ["default"], "calls": 2, "failures": 0 });
         assert_eq!(written, expected);
         assert_eq!(serde_json::from_value::<SkillInfo>(written).expect("read back"), info);
+    }
+
+    #[test]
+    fn what_is_no_part_of_a_skill_is_told_by_its_path() {
+        for path in [
+            ".git/config",
+            "sub/.git",
+            "a/.GIT/hooks/x",
+            ".clawhub/origin.json",
+            "a/__MACOSX/x",
+            ".DS_Store",
+            "a/.DS_Store",
+            "a/._x",
+        ] {
+            assert!(is_left_out(path), "{path}");
+        }
+        for path in ["SKILL.md", ".gitignore", ".git2/x", "a.DS_Store", "Thumbs.db", "._x/SKILL.md", "_x", ""] {
+            assert!(!is_left_out(path), "{path}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use engine::{
     team_tx, tx,
     writer::{self, postgres::PostgresWriter},
 };
-pub use fleet::{commands, join_tokens, skill_orders, skills, vibers};
+pub use fleet::{commands, join_tokens, skill_orders, skill_rollouts, skills, vibers};
 pub use people::{audit, invitations, logins, members, operators, prices, team_rules, teams, tokens, usage};
 pub use work::{
     approvals, attempts, comments, contexts, events, idempotency, imports, messages, playbook_runs, purge, sessions,

@@ -7,7 +7,7 @@ pub mod skills;
 pub mod work;
 
 pub use documents::{artifact, file, memory, plan, space};
-pub use fleet::{connection, library, viber};
+pub use fleet::{connection, library, rollout, viber};
 pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
     approval, assemble, committed, context, idempotency, logbook, playbook_run, search_terms, session, task,
@@ -35,6 +35,7 @@ pub use playbook_run::{
 };
 pub use prices::TeamPrices;
 pub use quota::{StorageUse, size_words};
+pub use rollout::{LabelProgress, RolloutCounts, RolloutState, SkillRollout};
 pub use session::{Message, MessageRole, Part, Policies, PolicyChange, Session, SessionLine, SessionState};
 pub use space::{Comment, Side, Space};
 pub use task::{

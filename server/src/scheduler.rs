@@ -1,5 +1,6 @@
 //! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles
-//! and messages, writing the words of vibers, keeping the database's plans good, bringing runs of playbooks forward.
+//! and messages, writing the words of vibers, keeping the database's plans good, bringing runs of playbooks and rollouts of
+//! skills forward.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
@@ -14,7 +15,7 @@ use protocol::Instant;
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    actions::{audit, imports, purge, retention, sessions, vibers},
+    actions::{audit, imports, purge, retention, sessions, skill_rollouts, vibers},
     db,
     error::Error,
     measure,
@@ -32,6 +33,8 @@ const RESUME_PERIOD: Duration = Duration::from_secs(5);
 /// How often new titles and messages are added to the search index, and missing words of vibers written: until then a search
 /// reads titles and vibers one by one, and does not find messages.
 const INDEX_PERIOD: Duration = Duration::from_secs(5);
+/// How often rollouts are brought forward: what vibers answer is looked at then.
+const ROLLOUT_PERIOD: Duration = Duration::from_secs(2);
 /// How often the database looks at the sizes of tables that have grown.
 const STATISTICS_PERIOD: Duration = Duration::from_secs(2);
 /// Rounds of a minute.
@@ -56,6 +59,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex(sessions::Indexer::of_titles())));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TextIndex(sessions::Indexer::of_texts())));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
+    board.shutdown.spawn(every(board.clone(), ROLLOUT_PERIOD, Rollouts));
     board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics::default()));
     board.shutdown.spawn(playbooks::follow(board.clone()));
 }
@@ -190,6 +194,17 @@ impl Duty for ViberWords {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         vibers::write_words(board).await
+    }
+}
+
+/// Brings rollouts of skills forward.
+struct Rollouts;
+
+impl Duty for Rollouts {
+    const NAME: &'static str = "rollouts";
+
+    async fn run(&mut self, board: &Board) -> Result<(), Error> {
+        skill_rollouts::advance_all(board).await
     }
 }
 

@@ -103,6 +103,7 @@ impl Callers {
             ("approvals", "apr_00000000000000000000000000000000".to_owned()),
             ("edits", "edt_00000000000000000000000000000000".to_owned()),
             ("playbook-runs", "run_00000000000000000000000000000000".to_owned()),
+            ("skill-rollouts", "rol_00000000000000000000000000000000".to_owned()),
         ]);
         let unknown = ours.iter().map(|(kind, known)| (*kind, another(known))).collect();
         let bearer = |daemon: &FakeDaemon| Person::with_token(&board.url, &daemon.credential);

@@ -2,6 +2,7 @@
 
 mod orders;
 mod registry;
+mod rollouts;
 mod stored;
 mod vibers;
 
@@ -14,12 +15,17 @@ use self::{
     orders::{
         a_hostile_viber_ends_no_order_of_another_one, a_viber_fetches_what_its_team_approved_and_nothing_else,
         an_order_that_a_lost_disk_took_along_is_told_again, an_order_waits_for_its_viber_and_is_recorded_once,
-        nothing_is_installed_that_nobody_approved,
+        nothing_is_installed_that_nobody_approved, the_version_to_put_back_is_known_after_many_other_orders,
+    },
+    rollouts::{
+        a_rollout_ends_at_the_first_failure, a_rollout_goes_label_by_label,
+        a_rollout_is_of_what_was_approved_and_of_labels_that_are_there,
     },
     vibers::{
         a_bundle_is_installed_used_updated_and_rolled_back, a_skill_is_taken_as_the_person_saw_it,
         an_order_is_carried_out_once_whatever_is_killed,
         what_changed_on_the_machine_is_not_offered_until_it_is_accepted,
+        what_lies_in_a_space_is_looked_at_accepted_and_run_from_a_copy,
     },
 };
 
@@ -38,6 +44,11 @@ crate::on_both_databases!(
     what_changed_on_the_machine_is_not_offered_until_it_is_accepted,
     a_skill_is_taken_as_the_person_saw_it,
     an_order_is_carried_out_once_whatever_is_killed,
+    the_version_to_put_back_is_known_after_many_other_orders,
+    a_rollout_goes_label_by_label,
+    a_rollout_ends_at_the_first_failure,
+    a_rollout_is_of_what_was_approved_and_of_labels_that_are_there,
+    what_lies_in_a_space_is_looked_at_accepted_and_run_from_a_copy,
 );
 
 /// Instructions that a model can load.

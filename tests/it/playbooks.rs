@@ -1,8 +1,11 @@
 //! Playbooks: procedures in files of a viber, run step by step, each step a task; with a supervisor, or as written.
 
+mod again;
 mod attacks;
 mod gates;
+mod handed;
 mod kill;
+mod people;
 mod runs;
 mod supervisor;
 mod vibers;

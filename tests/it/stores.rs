@@ -9,6 +9,7 @@ mod lists;
 mod people;
 mod postgres;
 mod reading;
+mod runs;
 mod texts;
 mod titles;
 mod work;

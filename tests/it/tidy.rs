@@ -66,6 +66,7 @@ const ACROSS_TEAMS: &[(&str, &str)] = &[
     ("vibers::stopping", "what was begun goes on after a crash, whoever's it is"),
     ("vibers::interrupting", "the same of one agent's tasks"),
     ("playbook_runs::open_of_all", "runs go on after a crash, whoever's they are"),
+    ("skill_rollouts::open_of_all", "the same of rollouts of skills"),
     ("approvals::teams_with_forgotten", "questions of tasks that are over expire for each team in turn"),
     ("vibers::abandoned", "the same of revoked vibers"),
     ("vibers::teams_without_words", "the words of vibers are written for each team in turn"),

@@ -23,9 +23,11 @@ mod fan_out;
 mod idle;
 mod kill;
 mod page;
+mod playbooks;
 mod reading;
 mod round_trip;
 mod sandbox;
+mod skills;
 mod slopes;
 mod stalled;
 mod streams;
@@ -58,7 +60,9 @@ const MEASURES: &[Measure] = &[
     ("artifacts", |scale| Box::pin(artifacts::measure(scale))),
     ("workspace", |scale| Box::pin(workspace::measure(scale))),
     ("memory", |scale| Box::pin(workspace::remember(scale))),
+    ("playbooks", |scale| Box::pin(playbooks::measure(scale))),
     ("sandbox", |scale| Box::pin(sandbox::measure(scale))),
+    ("skills", |scale| Box::pin(skills::measure(scale))),
     ("slopes", |scale| Box::pin(slopes::measure(scale))),
     ("slopes-postgres", |scale| Box::pin(slopes::measure_postgres(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),

@@ -37,7 +37,12 @@ where
 }
 
 /// Reads until what is read is as `wanted` says. Panics with `what` and what was read last when `limit` is over.
-pub async fn until<F>(limit: Duration, what: &str, mut read: impl FnMut() -> F, wanted: impl Fn(&Value) -> bool) -> Value
+pub async fn until<F>(
+    limit: Duration,
+    what: &str,
+    mut read: impl FnMut() -> F,
+    wanted: impl Fn(&Value) -> bool,
+) -> Value
 where
     F: Future<Output = Value>,
 {

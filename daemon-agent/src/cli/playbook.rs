@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::Subcommand;
 use protocol::{
     EntryKind,
-    playbook::{MAX_PLAYBOOK_BYTES, Playbook, PlaybookError, PlaybookInput, digest, parse},
+    playbook::{MAX_PLAYBOOK_BYTES, PLAYBOOK_FOLDER, Playbook, PlaybookError, PlaybookInput, digest, file_path, parse},
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -24,9 +24,7 @@ use crate::{
     workspace::{Workspace, WorkspaceError},
 };
 
-/// The folder of playbooks, beneath the workspace.
-const PLAYBOOK_FOLDER: &str = "playbooks";
-/// How their files' names end.
+/// How the names of playbooks' files end.
 const SUFFIX: &str = ".md";
 
 #[derive(Debug, Subcommand)]
@@ -82,65 +80,103 @@ struct FoundPlaybook {
 }
 
 impl FoundPlaybook {
-    /// Its mistakes as `FILE:LINE: message`.
-    fn mistakes(&self) -> impl Iterator<Item = String> {
-        self.errors.iter().map(|PlaybookError { line, message }| match line {
+    /// Mistakes in it as `FILE:LINE: message`.
+    fn located(&self, errors: &[PlaybookError]) -> Vec<String> {
+        let located = |PlaybookError { line, message }: &PlaybookError| match line {
             0 => format!("{}: {message}", self.path),
             line => format!("{}:{line}: {message}", self.path),
-        })
+        };
+        errors.iter().map(located).collect()
     }
 }
 
-/// The playbooks of the machine, by their names. Blocks.
-fn read_all(home: &Home) -> Result<Vec<FoundPlaybook>, WorkspaceError> {
+/// The playbooks of the machine, by their names, and how many entries of their folder were not looked at because there are too
+/// many. Blocks.
+fn read_all(home: &Home) -> Result<(Vec<FoundPlaybook>, u64), WorkspaceError> {
     let workspace = Workspace::open(home);
     let listing = match workspace.list(PLAYBOOK_FOLDER, 0) {
-        Err(WorkspaceError::Missing) => return Ok(Vec::new()),
+        Err(WorkspaceError::Missing) => return Ok((Vec::new(), 0)),
         listing => listing?,
     };
-    let config = ConfigSnapshot::read(home, &Variables::of_process());
-    let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
+    let agents = agents(home);
     let files = listing.entries.iter().filter(|entry| entry.kind != EntryKind::Folder);
-    let mut names: Vec<&str> = files.filter_map(|entry| entry.name.strip_suffix(SUFFIX)).collect();
+    let names = files.filter_map(|entry| entry.name.strip_suffix(SUFFIX));
+    // Hidden files are drafts of editors.
+    let mut names: Vec<&str> = names.filter(|name| !name.is_empty() && !name.starts_with('.')).collect();
     names.sort_unstable();
-    Ok(names.into_iter().map(|name| read(&workspace, name, &known)).collect())
+    Ok((names.into_iter().map(|name| read(&workspace, name, &agents)).collect(), listing.omitted))
 }
 
-fn read(workspace: &Workspace, name: &str, known: &[&str]) -> FoundPlaybook {
-    let path = format!("{PLAYBOOK_FOLDER}/{name}{SUFFIX}");
+/// The playbook of this name, if there is one. Blocks.
+fn read_one(home: &Home, name: &str) -> Option<FoundPlaybook> {
+    let workspace = Workspace::open(home);
+    let path = file_path(name)?;
+    match workspace.beginning(&path, 0) {
+        Err(WorkspaceError::Missing | WorkspaceError::Folder) => None,
+        _ => Some(read(&workspace, name, &agents(home))),
+    }
+}
+
+/// The ids of this machine's agents.
+fn agents(home: &Home) -> Vec<String> {
+    ConfigSnapshot::read(home, &Variables::of_process()).agents.into_keys().collect()
+}
+
+/// Why there is no text to be read: the line, and what is wrong.
+type NoText = (u32, String);
+
+fn text_of(workspace: &Workspace, name: &str) -> Result<String, NoText> {
+    let of_file = |why: String| -> NoText { (0, why) };
+    let path = file_path(name).ok_or_else(|| of_file("no playbook can have this name".to_owned()))?;
     let most = MAX_PLAYBOOK_BYTES as u64;
-    // Over no link: a run sends the text to the Board.
-    let text = match workspace.head(&path, most) {
-        Ok(Some(head)) if head.size > most => Err(format!("a playbook has at most {} KiB", most / 1024)),
-        Ok(Some(head)) => String::from_utf8(head.bytes).map_err(|_| "it is not UTF-8 text".to_owned()),
-        Ok(None) => Err("it has a second name elsewhere, or is gone".to_owned()),
-        Err(error) => Err(error.to_string()),
-    };
+    // Over no symbolic link: a run sends the text to the Board.
+    let (bytes, _) = workspace.beginning(&path, most + 1).map_err(|error| of_file(error.to_string()))?;
+    if bytes.len() > MAX_PLAYBOOK_BYTES {
+        return Err((1, format!("a playbook has at most {} KiB", most / 1024)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = good.filter(|byte| **byte == b'\n').count() + 1;
+        (u32::try_from(line).unwrap_or(u32::MAX), "the line is not UTF-8 text".to_owned())
+    })
+}
+
+fn read(workspace: &Workspace, name: &str, agents: &[String]) -> FoundPlaybook {
+    let text = text_of(workspace, name);
     let (playbook, mut errors) = text.as_ref().map(|text| parse(text)).unwrap_or_default();
     // Agents of other vibers are known there.
     let here = Playbook {
         steps: playbook.steps.iter().filter(|step| step.viber.is_none()).cloned().collect(),
         ..Playbook::default()
     };
-    errors.extend(here.unknown_agents(known));
+    let known: Vec<&str> = agents.iter().map(String::as_str).collect();
+    errors.extend(here.unknown_agents(&known));
     errors.sort_by_key(|error| error.line);
-    let text = text.unwrap_or_else(|message| {
-        errors.push(PlaybookError { line: 0, message });
+    let text = text.unwrap_or_else(|(line, message)| {
+        errors.push(PlaybookError { line, message });
         String::new()
     });
-    FoundPlaybook { name: name.to_owned(), path: format!("workspace/{path}"), text, playbook, errors }
+    let path = format!("workspace/{PLAYBOOK_FOLDER}/{name}{SUFFIX}");
+    FoundPlaybook { name: name.to_owned(), path, text, playbook, errors }
 }
 
-/// The playbooks of the machine, as their files say now.
-async fn found(home: &Home) -> Result<Vec<FoundPlaybook>, CliError> {
+/// What `reading` finds in the workspace of the machine.
+async fn found<T: Send + 'static>(
+    home: &Home,
+    reading: impl FnOnce(&Home) -> T + Send + 'static,
+) -> Result<T, CliError> {
     let own = home.clone();
-    let reading = tokio::task::spawn_blocking(move || read_all(&own));
-    let read = reading.await.map_err(|error| CliError::Failed(error.to_string()))?;
-    read.map_err(|error| CliError::Failed(format!("the playbooks of this machine cannot be read: {error}")))
+    let reading = tokio::task::spawn_blocking(move || reading(&own));
+    reading.await.map_err(|error| CliError::Failed(error.to_string()))
 }
 
 async fn list(home: &Home, json: bool) -> Result<(), CliError> {
-    let all = found(home).await?;
+    let read = found(home, read_all).await?;
+    let (all, omitted) =
+        read.map_err(|error| CliError::Failed(format!("the playbooks of this machine cannot be read: {error}")))?;
+    if omitted > 0 {
+        remark(format_args!("{omitted} entries of workspace/{PLAYBOOK_FOLDER} are not looked at: there are too many"));
+    }
     for one in &all {
         let Playbook { goal, inputs, steps, .. } = &one.playbook;
         if json {
@@ -174,7 +210,7 @@ fn show(one: &FoundPlaybook) {
         let is_optional = if *required { "" } else { " (optional)" };
         say!("    {name}{what}{is_optional}");
     }
-    one.mistakes().for_each(|mistake| say!("    {mistake}"));
+    one.located(&one.errors).iter().for_each(|mistake| say!("    {mistake}"));
 }
 
 async fn run(
@@ -188,18 +224,18 @@ async fn run(
         CliError::Configuration(format!("{} has not joined a Board: it runs playbooks", home.root().display()))
     })?;
     let name = name.strip_suffix(SUFFIX).unwrap_or(name);
-    let all = found(home).await?;
-    let Some(one) = all.into_iter().find(|one| one.name == name) else {
+    let named = name.to_owned();
+    let Some(one) = found(home, move |home| read_one(home, &named)).await? else {
         let why = format!("there is no playbook {name:?}: daemon-agent playbook list names those that there are");
         return Err(CliError::Failed(why));
     };
     if !one.errors.is_empty() {
-        one.mistakes().for_each(|mistake| remark(format_args!("{mistake}")));
+        one.located(&one.errors).iter().for_each(|mistake| remark(format_args!("{mistake}")));
         return Err(CliError::Failed(format!("the playbook {name} cannot run")));
     }
     if let Err(wrong) = one.playbook.fill(inputs) {
-        let wrong: Vec<String> = wrong.into_iter().map(|error| error.message).collect();
-        return Err(CliError::Usage(format!("{} (inputs are given as NAME=VALUE)", wrong.join("; "))));
+        let wrong = one.located(&wrong).join("; ");
+        return Err(CliError::Usage(format!("{wrong} (inputs are given as NAME=VALUE)")));
     }
     let request = RunRequest { playbook: name, text: &one.text, inputs, supervised };
     credential.start_run(&request, &Uuid::now_v7().to_string()).await.map_err(CliError::Failed)
@@ -282,23 +318,47 @@ mod tests {
             ("b.md", "# Playbook: b\n## Goal\nx\n## Steps\n1. [nobody] x\n3. [coder] y\n"),
             ("notes.txt", "no playbook"),
         ]);
-        fs::write(home.workspace().join("playbooks/c.md"), b"\xff\xfe").expect("written");
+        fs::write(home.workspace().join("playbooks/c.md"), b"# Playbook: c\n\xff\xfe").expect("written");
         fs::write(folder.path().join("secret.md"), GOOD).expect("written");
         std::os::unix::fs::symlink(folder.path().join("secret.md"), home.workspace().join("playbooks/d.md"))
             .expect("linked");
         fs::hard_link(folder.path().join("secret.md"), home.workspace().join("playbooks/e.md")).expect("linked");
-        let all = read_all(&home).expect("readable");
+        let (all, omitted) = read_all(&home).expect("readable");
         let names: Vec<_> = all.iter().map(|one| (one.name.as_str(), one.errors.len())).collect();
-        assert_eq!(names, [("b", 2), ("c", 1), ("d", 1), ("e", 1), ("release", 0)]);
-        let mistakes: Vec<String> = all[0].mistakes().collect();
+        assert_eq!((names, omitted), (vec![("b", 2), ("c", 1), ("d", 1), ("e", 0), ("release", 0)], 0));
+        let mistakes = all[0].located(&all[0].errors);
         assert!(mistakes[0].starts_with("workspace/playbooks/b.md:5: there is no agent"), "{mistakes:?}");
         assert!(mistakes[1].starts_with("workspace/playbooks/b.md:6: expected the step 2"), "{mistakes:?}");
-        assert_eq!(all[1].mistakes().collect::<Vec<_>>(), ["workspace/playbooks/c.md: it is not UTF-8 text"]);
-        assert!(all[2].text.is_empty() && all[3].text.is_empty(), "what lies elsewhere is not read");
+        assert_eq!(all[1].located(&all[1].errors), ["workspace/playbooks/c.md:2: the line is not UTF-8 text"]);
+        assert!(all[2].text.is_empty(), "what lies elsewhere is not read");
+        assert_eq!(all[3].text, GOOD, "a file with a second name lies here, as for the Board");
         assert_eq!((all[4].playbook.inputs[0].name.as_str(), all[4].text.as_str()), ("version", GOOD));
         let (_folder, empty) = home_with(&[]);
         fs::remove_dir_all(empty.workspace().join("playbooks")).expect("removed");
-        assert!(read_all(&empty).expect("none").is_empty());
+        assert!(read_all(&empty).expect("none").0.is_empty());
+    }
+
+    #[test]
+    fn files_that_are_none_are_mistakes_and_hold_up_nobody() {
+        let (_folder, home) = home_with(&[(".draft.md", "x"), (".md", "x"), ("a\u{202e}b.md", GOOD)]);
+        let folder = home.workspace().join("playbooks");
+        fs::write(folder.join("large.md"), "x".repeat(MAX_PLAYBOOK_BYTES + 1)).expect("written");
+        fs::create_dir(folder.join("folder.md")).expect("made");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, folder.join("pipe.md"), mode).expect("a pipe");
+        let (all, _) = read_all(&home).expect("readable");
+        let mistakes: Vec<String> = all.iter().flat_map(|one| one.located(&one.errors)).collect();
+        let expected = [
+            "workspace/playbooks/a\u{202e}b.md: no playbook can have this name",
+            "workspace/playbooks/large.md:1: a playbook has at most 256 KiB",
+            "workspace/playbooks/pipe.md: it is neither a file nor a folder",
+        ];
+        assert_eq!(mistakes, expected);
+        assert!(read_one(&home, "folder").is_none() && read_one(&home, "none").is_none());
+        assert!(read_one(&home, "pipe").is_some_and(|one| one.text.is_empty()));
+        fs::remove_dir_all(&folder).expect("removed");
+        fs::write(&folder, "a file").expect("written");
+        assert!(matches!(read_all(&home), Err(WorkspaceError::NoFolder)));
     }
 
     #[tokio::test]
@@ -310,8 +370,11 @@ mod tests {
         for (name, inputs, word) in [
             ("other", given(&[]), "no playbook \"other\""),
             ("runs/x", given(&[]), "no playbook"),
+            ("../playbooks/release", given(&[]), "no playbook"),
+            ("", given(&[]), "no playbook"),
             ("bad", given(&[]), "cannot run"),
-            ("release", given(&[]), "`version` is missing"),
+            ("release", given(&[]), "workspace/playbooks/release.md:3: the input `version` is missing"),
+            ("release", given(&["version=1\n2"]), "release.md:3: the input `version` has a line end"),
             ("release.md", given(&["version=1", "more=2"]), "no input \"more\""),
         ] {
             let why = run(&home, name, &inputs, true).await.expect_err(word).to_string();

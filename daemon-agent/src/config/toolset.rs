@@ -40,6 +40,9 @@ pub const LOAD_SKILL: &str = "load_skill";
 /// the Board decides about each call.
 pub const SUPERVISOR_TOOLS: &[&str] = &["run_step", "add_step", "skip_step", "finish"];
 
+/// Tools that a supervisor is not offered though its agent has them: work is done by steps, at whose gates people decide.
+pub const STEPS_ONLY_TOOLS: &[&str] = &["write_file", "edit_file", "shell", "add_artifact"];
+
 /// What a `tools:` list means today.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpandedTools {

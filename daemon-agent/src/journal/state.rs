@@ -143,7 +143,7 @@ pub(super) enum JournalEntry {
     Done(CommandDone),
     /// The Board has acknowledged the outcome of this command.
     DoneAcknowledged(u64),
-    /// The ledger of this command is in its file, or cannot get there.
+    /// The ledger of this command is in its file.
     LedgerWritten(u64),
     /// Where a compacted file starts, or where the Board continues after this disk was lost.
     At {

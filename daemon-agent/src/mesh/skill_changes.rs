@@ -13,6 +13,9 @@ use crate::{
     skills::{LibraryError, Skills},
 };
 
+/// How often the Board may put off the files of a skill while this viber is connected to it: two minutes. Then the change has
+/// failed, and those behind it are made.
+const MAX_FETCH_FAILURES: u32 = 60;
 /// How long the daemon's own configuration may take to follow a changed file before the outcome is reported without it.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -118,20 +121,12 @@ impl Mesh {
 
     /// Fetches the files of a skill.
     async fn archive(&self, wanted: &SkillInstall) -> Result<Vec<u8>, String> {
-        loop {
-            match (self.shared.context.fetch)(wanted.url.clone()).await {
-                Ok(bytes) if bytes.len() as u64 > MAX_SKILL_ARCHIVE_BYTES => {
-                    return Err(format!("its files take more than {} MiB", MAX_SKILL_ARCHIVE_BYTES / 1024 / 1024));
-                }
-                Ok(bytes) => return Ok(bytes),
-                Err(FetchError::Never(why)) => {
-                    return Err(format!("its files could not be fetched from the Board: {why}"));
-                }
-                Err(FetchError::Later(why)) => {
-                    tracing::warn!(skill = wanted.name, "the files of a skill could not be fetched yet: {why}");
-                    sleep(RETRY_INTERVAL).await;
-                }
-            }
+        let fetch = || (self.shared.context.fetch)(wanted.url.clone());
+        let fetched = fetch_patiently(fetch, || self.standing().connected, RETRY_INTERVAL).await;
+        let bytes = fetched.map_err(|why| format!("its files could not be fetched from the Board: {why}"))?;
+        match bytes.len() as u64 > MAX_SKILL_ARCHIVE_BYTES {
+            true => Err(format!("its files take more than {} MiB", MAX_SKILL_ARCHIVE_BYTES / 1024 / 1024)),
+            false => Ok(bytes),
         }
     }
 
@@ -163,6 +158,33 @@ impl Mesh {
         let skills = self.skills().clone();
         let changed = tokio::task::spawn_blocking(move || change(&skills)).await;
         changed.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+}
+
+/// Fetches until there is an answer. A Board that is away is waited for; one that is there and puts it off has so many tries,
+/// and the last reason is returned.
+async fn fetch_patiently<F>(
+    fetch: impl Fn() -> F,
+    is_connected: impl Fn() -> bool,
+    interval: Duration,
+) -> Result<Vec<u8>, String>
+where
+    F: Future<Output = Result<Vec<u8>, FetchError>>,
+{
+    let mut failures = 0;
+    loop {
+        match fetch().await {
+            Ok(bytes) => return Ok(bytes),
+            Err(FetchError::Never(why)) => return Err(why),
+            Err(FetchError::Later(why)) => {
+                failures += u32::from(is_connected());
+                if failures >= MAX_FETCH_FAILURES {
+                    return Err(format!("{why} ({failures} times)"));
+                }
+                tracing::warn!("the files of a skill could not be fetched yet: {why}");
+                sleep(interval).await;
+            }
+        }
     }
 }
 

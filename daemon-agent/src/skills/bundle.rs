@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use protocol::skill::{is_left_out, is_left_out_folder};
 use rustix::{
     fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat},
     io::Errno,
@@ -25,8 +26,6 @@ const MAX_KNOWN_FILES: usize = 50_000;
 const MAX_BUNDLE_BYTES: u64 = 100 * 1024 * 1024;
 /// Folders within folders of a skill.
 pub const MAX_DEPTH: usize = 16;
-/// Folders that are no part of a skill: what was written when it was fetched.
-const RECORD_FOLDERS: [&str; 2] = [".clawhub", ".git"];
 /// Longest first line of a script that is looked at, bytes.
 const MAX_FIRST_LINE_BYTES: usize = 160;
 /// A concurrent rename makes the kernel give up; resolving is tried this often.
@@ -136,11 +135,6 @@ pub fn digest_of(files: &mut [BundleFile]) -> String {
     hex(&digest.finalize())
 }
 
-/// Whether a path beneath a skill's folder lies in one that is no part of the skill.
-pub fn is_record(path: &str) -> bool {
-    path.split('/').next().is_some_and(|first| RECORD_FOLDERS.iter().any(|name| first.eq_ignore_ascii_case(name)))
-}
-
 impl Reading<'_> {
     fn take_folder(&mut self, folder: OwnedFd, place: &Path, beneath: &str, depth: usize) -> io::Result<()> {
         if depth > MAX_DEPTH {
@@ -154,13 +148,15 @@ impl Reading<'_> {
         for (name, kind) in entries(&folder, true)? {
             let path = format!("{beneath}{name}");
             match kind {
-                FileType::Directory if beneath.is_empty() && RECORD_FOLDERS.contains(&name.as_str()) => {}
+                // Whatever it is called: what it leads to can be used.
+                FileType::Symlink => self.found.has_links = true,
+                FileType::Directory if is_left_out_folder(&name) => {}
                 FileType::Directory => {
                     let below = open_folder(&folder, Path::new(&name))?;
                     self.take_folder(below, &place.join(&name), &format!("{path}/"), depth + 1)?;
                 }
+                FileType::RegularFile if is_left_out(&path) => {}
                 FileType::RegularFile => self.take_file(&folder, &name, path)?,
-                FileType::Symlink => self.found.has_links = true,
                 _ => return Err(too_much(&format!("has something that is no file: {path}"))),
             }
         }
@@ -366,9 +362,12 @@ mod tests {
             format!("SKILL.md\0644\0{}\nb\0644\0{}\nscripts/run.py\0644\0{}\n", sha("a"), sha(""), sha(files[1].1));
         assert_eq!(first.digest, sha(&lines));
         assert_eq!((first.files.len(), first.interpreters.as_slice()), (3, &["python3".to_owned()][..]));
-        // What was written when it was fetched is no part of it.
-        fs::create_dir_all(folder.path().join(".clawhub")).expect("a folder");
-        fs::write(folder.path().join(".clawhub/origin.json"), "{}").expect("a file");
+        // What was written when it was fetched is no part of it, nor what version control and macOS leave behind.
+        for path in [".clawhub/origin.json", "scripts/.git/config", ".DS_Store", "scripts/._run.py", "__MACOSX/x"] {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, "{}").expect("a file");
+        }
         assert_eq!(look(&folder).digest, first.digest);
         fs::set_permissions(folder.path().join("b"), fs::Permissions::from_mode(0o755)).expect("a mode");
         assert_ne!(look(&folder).digest, first.digest);

@@ -113,7 +113,7 @@ fn line(skill: &Skill, longest: usize) -> String {
 
 /// The text of a loaded skill, with the names of the files beside it.
 pub fn loaded_text(skill: &Skill, files: &[String]) -> String {
-    let folder = skill.folder.display().to_string();
+    let folder = skill.used_folder().display().to_string();
     let kept = protocol::text::head(skill.body(), MAX_LOADED_TEXT_BYTES);
     let mut text = kept.replace(FOLDER_WORD, &folder);
     if kept.len() < skill.body().len() {

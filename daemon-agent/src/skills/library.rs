@@ -3,6 +3,7 @@
 //! Owns `skills.lock`, and the places of what it names. What the owner of the machine wrote stays as it is.
 
 mod archive;
+mod copies;
 mod lock;
 mod stage;
 
@@ -10,8 +11,11 @@ use std::{io, sync::Arc};
 
 use protocol::{Instant, SkillInstall, SkillState, agent::is_id};
 
-pub use self::lock::{InstalledSkill, SkillsLock};
 use self::{archive::ArchivedFile, lock::FormerSkill, stage::SkillsFolder};
+pub use self::{
+    copies::{AcceptedCopy, forget_copies},
+    lock::{InstalledSkill, SkillsLock},
+};
 use super::{
     Skill, Skills,
     definition::SkillDefinition,
@@ -65,13 +69,21 @@ impl Skills {
         if there.as_ref() == Some(&wanted.digest) {
             return Ok(false);
         }
-        if there.is_some() && !SkillsLock::read(&self.shared.home)?.skills.contains_key(name) {
-            return Err(refused(format!(
+        if there.is_none() {
+            return Ok(true);
+        }
+        match SkillsLock::read(&self.shared.home)?.skills.get(name) {
+            Some(known) if known.is_known() => Ok(true),
+            Some(_) => Err(refused(format!(
+                "skills.lock was lost, so whether {} was installed or belongs to the owner of this viber is not known: accept \
+                 its files, or remove the folder and install it again",
+                path_of(name)
+            ))),
+            None => Err(refused(format!(
                 "{} was not installed from the library and has other files: it belongs to the owner of this viber",
                 path_of(name)
-            )));
+            ))),
         }
-        Ok(true)
     }
 
     /// Installs a skill, from the archive with its files unless they are there already. A repetition changes nothing. Blocks.
@@ -117,7 +129,7 @@ impl Skills {
     pub fn remove_installed(&self, name: &str) -> Result<(), LibraryError> {
         let home = &self.shared.home;
         let mut lock = SkillsLock::read(home)?;
-        if !is_id(name) || !lock.skills.contains_key(name) {
+        if !is_id(name) || !lock.skills.get(name).is_some_and(InstalledSkill::is_known) {
             let name = protocol::text::head(name, 80);
             return Err(refused(format!("{name} was not installed from the library, so it is not removed")));
         }

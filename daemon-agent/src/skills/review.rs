@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use protocol::SkillState;
+use protocol::{SkillState, skill::is_left_out};
 
 use super::{
     Skill, Skills,
@@ -63,7 +63,7 @@ impl Skills {
 
     /// Part of one of its files, from `offset` on. Blocks.
     pub fn review_piece(&self, skill: &Skill, path: &str, offset: u64) -> io::Result<ReviewedPiece> {
-        let is_part = skill.single().is_none_or(|main| main == path) && !bundle::is_record(path);
+        let is_part = skill.single().is_none_or(|main| main == path) && !is_left_out(path);
         let opened =
             if is_part { bundle::open_beneath(&skill.folder, path) } else { Err(io::ErrorKind::NotFound.into()) };
         let (mut file, stat) = opened?;

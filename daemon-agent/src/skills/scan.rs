@@ -24,7 +24,7 @@ use super::{
     bundle::{self, BundleFiles, HashCache, ReadingBounds},
     definition::SkillDefinition,
     health::{self, KnownVariables, Programs},
-    library::SkillsLock,
+    library::{AcceptedCopy, SkillsLock, forget_copies},
     places::{self, FoundSkill},
 };
 use crate::{
@@ -90,6 +90,8 @@ pub struct Skill {
     pub has_links: bool,
     /// Whether only files of this digest may be used: they were installed, or a person accepted them.
     pub is_pinned: bool,
+    /// What is used instead of its files, because agents can write where they lie.
+    pub copy: Option<AcceptedCopy>,
     /// What it says; `None` if it never said anything valid.
     pub definition: Option<Arc<SkillDefinition>>,
     /// What is wrong with its file now.
@@ -116,9 +118,22 @@ impl Skill {
         Ok(files)
     }
 
-    /// Whether its files may still be used: if it is pinned, only while they are the ones that were read. Blocks.
+    /// Whether its files may still be used: if it is pinned, only while they are the ones that were read, and those that are
+    /// used are the same. Blocks.
     pub fn is_usable(&self) -> bool {
-        !self.is_pinned || self.digest_now().is_ok_and(|digest| digest == self.digest)
+        let is_as_read = || self.digest_now().is_ok_and(|digest| digest == self.digest);
+        !self.is_pinned || is_as_read() && self.keep_copy()
+    }
+
+    /// Where the files lie that are used.
+    pub fn used_folder(&self) -> &Path {
+        self.copy.as_ref().map_or(self.folder.as_path(), AcceptedCopy::folder)
+    }
+
+    /// Has the copy there that is used; `false`: it cannot be made.
+    fn keep_copy(&self) -> bool {
+        let kept = self.copy.as_ref().map_or(Ok(()), |copy| copy.keep(&self.folder, self.single()));
+        kept.inspect_err(|error| tracing::warn!(skill = self.name, "its accepted files are not kept: {error}")).is_ok()
     }
 
     /// The one file that it consists of.
@@ -210,7 +225,7 @@ impl Scanner<'_> {
             for skill in found.skills {
                 let mut seen = SeenFiles { before: &before, cache: &mut *cache, folders: &mut set.folders };
                 let mut read = self.read(&place, skill, &root, &mut seen);
-                self.trust(&mut read, &writable);
+                self.trust(&mut read, &root, &writable);
                 set.all.push(Arc::new(read));
             }
             set.all.extend(found.links.into_iter().map(|link| Arc::new(self.refused_link(&place, &link, &root))));
@@ -221,6 +236,7 @@ impl Scanner<'_> {
         set.folders.retain(|folder| seen.insert(folder.clone()));
         set.folders.truncate(MAX_WATCHED_FOLDERS);
         self.judge(&mut set.all, &agents);
+        forget_copies(&root, |digest| self.lock.accepts_somewhere(digest));
         set
     }
 
@@ -241,6 +257,7 @@ impl Scanner<'_> {
             digest: String::new(),
             has_links: false,
             is_pinned: false,
+            copy: None,
             definition: None,
             error: None,
             checks: Vec::new(),
@@ -306,6 +323,7 @@ impl Scanner<'_> {
             digest: String::new(),
             has_links: true,
             is_pinned: false,
+            copy: None,
             definition: None,
             error: Some(ConfigError { file: path.clone(), line: 0, message }),
             path,

@@ -21,6 +21,7 @@ pub fn instructions(name: &str, description: &str, body: &str) -> Arc<Skill> {
         digest: String::new(),
         has_links: false,
         is_pinned: false,
+        copy: None,
         definition: Some(Arc::new(definition)),
         error: None,
         checks: Vec::new(),

@@ -206,6 +206,11 @@ fn strangers_are_told_apart_from_nonsense() {
     {
         assert!(matches!(FromDaemon::parse(text), Err(BadFrame::Malformed(_))), "{text}");
     }
+    // An id becomes a part of paths.
+    for id in ["run_../../../etc/passwd", "../x", TASK, ""] {
+        let ledger = json!({"type": "playbook:ledger", "cmdSeq": 1, "runId": id, "text": ""}).to_string();
+        assert!(matches!(ToDaemon::parse(&ledger), Err(BadFrame::Malformed(_))), "{id:?}");
+    }
     let deep = format!(r#"{{"type":"req","id":1,"method":"x","params":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
     assert!(matches!(FromDaemon::parse(&deep), Err(BadFrame::Malformed(_))));
     let large = format!(r#"{{"type":"unsupported","of":"{}"}}"#, "x".repeat(MAX_FRAME_BYTES));

@@ -16,6 +16,9 @@ const MAX_VIBER_LABELS: usize = 32;
 /// The most that a step may cost, USD: as for a task.
 const MAX_COST_USD: f64 = 1e6;
 
+/// Marks of emphasis.
+const EMPHASIS: [char; 2] = ['*', '_'];
+
 /// What a bullet is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BulletKey {
@@ -37,10 +40,15 @@ const KEYS: [(&str, BulletKey); 6] = [
 ];
 
 impl BulletKey {
-    /// The key of a bullet, and what stands behind it; `None` if the bullet is for the agent.
+    /// The key of a bullet, and what stands behind it; `None` if the bullet is for the agent. A gate that is read as a gate must
+    /// be one: emphasis, characters that cannot be seen, and the wide colon of East Asian keyboards do not matter.
     pub fn of(bullet: &str) -> Option<(Self, &str)> {
-        let (word, value) = bullet.split_once(':')?;
-        let known = KEYS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word.trim()))?;
+        let (word, value) = bullet.split_once([':', '\u{ff1a}'])?;
+        let plain: String = word.chars().filter(|c| !EMPHASIS.contains(c) && !path::is_invisible(*c)).collect();
+        let known = KEYS.iter().find(|(name, _)| name.eq_ignore_ascii_case(plain.trim()))?;
+        // In `**Key:** value` the emphasis ends behind the colon.
+        let is_open = word.starts_with(EMPHASIS) && !word.trim_end().ends_with(EMPHASIS);
+        let value = if is_open { value.trim_start_matches(EMPHASIS) } else { value };
         Some((known.1, value.trim()))
     }
 

@@ -9,6 +9,8 @@ use crate::text::head;
 const MAX_INPUT_NAME_BYTES: usize = 64;
 /// Longest value of an input, bytes.
 const MAX_INPUT_BYTES: usize = 4 * 1024;
+/// Longest instruction of a step with its bullets, bytes: its task is told more beside it.
+const MAX_STEP_BYTES: usize = 128 * 1024;
 /// Most bytes of a playbook that is filled in: a short text can hold very many placeholders.
 const MAX_FILLED_BYTES: usize = 1024 * 1024;
 
@@ -21,6 +23,11 @@ pub(super) fn is_input_name(name: &str) -> bool {
 
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-')
+}
+
+/// Whether a value with it is more than one line of plain text.
+fn ends_line(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 /// What may be placeholders in a text: where each stands, and the name in it.
@@ -36,7 +43,7 @@ pub(super) fn placeholders(text: &str) -> impl Iterator<Item = (Range<usize>, &s
 impl Playbook {
     /// The playbook with these inputs in the places of their names. What a value says is text: a `<name>` in it stays. `Err`
     /// with every required one that is missing, every one that is not known, and every value that cannot be filled in: longer
-    /// than 4 KiB, or with control characters (line ends are some).
+    /// than 4 KiB, or with control characters or line ends; also with every step that becomes longer than 128 KiB.
     pub fn fill(&self, inputs: &BTreeMap<String, String>) -> Result<Playbook, Vec<PlaybookError>> {
         let mut errors: Vec<PlaybookError> = inputs.keys().filter_map(|name| self.unknown_input(name)).collect();
         for input in &self.inputs {
@@ -44,7 +51,7 @@ impl Playbook {
             let wrong = match value {
                 _ if input.required && value.trim().is_empty() => "is missing".to_owned(),
                 _ if value.len() > MAX_INPUT_BYTES => format!("has more than {MAX_INPUT_BYTES} bytes"),
-                _ if value.chars().any(char::is_control) => "has a line end or another control character".to_owned(),
+                _ if value.chars().any(ends_line) => "has a line end or another control character".to_owned(),
                 _ => continue,
             };
             errors.push(PlaybookError { line: input.line, message: format!("the input `{}` {wrong}", input.name) });
@@ -61,10 +68,12 @@ impl Playbook {
             let message = format!("with these inputs it has more than {} KiB", MAX_FILLED_BYTES / 1024);
             return Err(vec![PlaybookError { line: 0, message }]);
         }
-        // A value can make another path of a name.
+        // A value can make another path of a name, and of a short step a long one.
         let wrong = |step: &PlaybookStep| {
             let line = step.line;
-            bullets::check_names(&step.gives).err().map(|message| PlaybookError { line, message })
+            let size = step.instruction.len() + step.bullets.iter().map(String::len).sum::<usize>();
+            let long = (size > MAX_STEP_BYTES).then(|| format!("the step has more than {} KiB", MAX_STEP_BYTES / 1024));
+            long.or_else(|| bullets::check_names(&step.gives).err()).map(|message| PlaybookError { line, message })
         };
         let errors: Vec<PlaybookError> = steps.iter().filter_map(wrong).collect();
         match errors.is_empty() {

@@ -8,7 +8,7 @@ use super::{
     MAX_PLAYBOOK_BYTES, MAX_PLAYBOOK_STEPS, Playbook, PlaybookError, PlaybookInput,
     fill::{is_input_name, placeholders},
 };
-use crate::text::head;
+use crate::{path, text::head};
 use steps::StepDraft;
 
 /// Most mistakes that are told of one text.
@@ -23,6 +23,8 @@ const TAB_COLUMNS: usize = 4;
 const BULLET_COLUMNS: usize = 2;
 /// Marks that begin a block of code are at least so long.
 const MIN_FENCE_LENGTH: usize = 3;
+/// What the text of an input says that has to be given.
+const REQUIRED: &str = "(required)";
 /// Elements of HTML that have no end tag.
 const VOID_ELEMENTS: [&str; 4] = ["br", "hr", "img", "wbr"];
 
@@ -89,7 +91,11 @@ struct Reader<'t> {
     inputs: Lines<'t>,
     steps: Vec<StepDraft<'t>>,
     section: Section,
+    /// A heading stands between the last step and what follows.
+    is_apart: bool,
     fence: Option<CodeFence>,
+    /// Where a comment begins that has not ended.
+    comment: Option<u32>,
     errors: ErrorList,
 }
 
@@ -99,6 +105,9 @@ impl<'t> Reader<'t> {
             self.errors.add(n, "the line holds a control character");
         }
         let is_code = self.fence.is_some();
+        if !is_code && self.follow_comment(n, line.trim_start()) {
+            return;
+        }
         self.follow_code(n, line.trim_start());
         if !is_code && let Some((level, title)) = heading(line) {
             return self.heading(n, level, title, line);
@@ -109,6 +118,17 @@ impl<'t> Reader<'t> {
             Section::Inputs => self.inputs.push((n, line)),
             Section::Steps => self.line_of_steps(n, line, is_code),
         }
+    }
+
+    /// Whether the line belongs to a comment, which is for readers. As in Markdown whole lines do: from one that begins with
+    /// `<!--` to the one that has `-->`.
+    fn follow_comment(&mut self, n: u32, text: &str) -> bool {
+        if text.starts_with("<!--") {
+            self.comment.get_or_insert(n);
+        }
+        let is_comment = self.comment.is_some();
+        self.comment.take_if(|_| text.contains("-->"));
+        is_comment
     }
 
     fn follow_code(&mut self, n: u32, text: &str) {
@@ -136,9 +156,11 @@ impl<'t> Reader<'t> {
             return;
         }
         if level > 2 {
-            // Among the steps and the inputs it is for readers.
-            if self.section == Section::Goal {
-                self.goal.push((n, line));
+            match self.section {
+                Section::Goal => self.goal.push((n, line)),
+                // It is for readers, and so is what follows until the next step.
+                Section::Steps => self.is_apart = true,
+                Section::Inputs | Section::Other => {}
             }
             return;
         }
@@ -164,7 +186,8 @@ impl<'t> Reader<'t> {
 
     fn line_of_steps(&mut self, n: u32, line: &'t str, is_code: bool) {
         let (indent, text) = indentation(line);
-        let step = self.steps.last_mut();
+        let is_apart = self.is_apart;
+        let step = self.steps.last_mut().filter(|_| !is_apart);
         if text.is_empty() {
             return step.into_iter().for_each(|step| step.take_blank(n));
         }
@@ -203,13 +226,19 @@ impl<'t> Reader<'t> {
         let step = StepDraft::begin(number.unwrap_or(expected), n, indent + head.columns, head.text);
         if step.agent.is_empty() {
             self.errors.add(n, "the step names no agent: expected `[AGENT]` before what to do");
+        } else if step.agent.len() > MAX_NAME_BYTES {
+            self.errors.add(n, format!("the name of an agent has at most {MAX_NAME_BYTES} bytes"));
         }
         self.steps.push(step);
+        self.is_apart = false;
     }
 
     fn finish(mut self, text: &str) -> (Playbook, Vec<PlaybookError>) {
         if let Some(open) = &self.fence {
             self.errors.add(open.line, "the block of code that begins here has no end");
+        }
+        if let Some(line) = self.comment {
+            self.errors.add(line, "the comment that begins here has no end");
         }
         if self.name.is_none() {
             self.errors.add(1, "expected a heading `# Playbook: NAME`");
@@ -250,6 +279,10 @@ impl<'t> Reader<'t> {
         }
         let mut inputs: Vec<PlaybookInput> = Vec::new();
         for (line, _, item) in items {
+            // One more than there may be is a mistake; the others would be the same one.
+            if inputs.len() > MAX_INPUTS {
+                break;
+            }
             let (name, said) = item.split_once(':').unwrap_or((item.as_str(), ""));
             let (name, said) = (name.trim(), said.trim());
             if !is_input_name(name) {
@@ -261,8 +294,7 @@ impl<'t> Reader<'t> {
                 self.errors.add(line, format!("the input `{name}` is declared twice"));
                 continue;
             }
-            let optional = without_suffix(said, "(required)");
-            let (text, required) = (optional.unwrap_or(said).to_owned(), optional.is_some());
+            let (text, required) = without_mark(said);
             inputs.push(PlaybookInput { name: name.to_owned(), text, required, line });
         }
         inputs
@@ -279,7 +311,6 @@ impl<'t> Reader<'t> {
                 if VOID_ELEMENTS.contains(&name) || ended.contains(name) || !seen.insert(name) {
                     continue;
                 }
-                // One more than there may be is a mistake; the others would be the same one.
                 if declared.len() + found.len() <= MAX_INPUTS {
                     found.push(PlaybookInput { name: name.to_owned(), text: String::new(), required: true, line });
                 }
@@ -316,14 +347,14 @@ fn numbered(text: &str) -> Option<NumberedLine<'_>> {
     let behind = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let number = &text[..text.len() - behind.len()];
     let rest = behind.strip_prefix(['.', ')'])?;
-    let is_separate = rest.is_empty() || rest.starts_with([' ', '\t', '[']);
+    let is_separate = rest.is_empty() || rest.starts_with(|c: char| is_space(c) || c == '[');
     (!number.is_empty() && is_separate).then(|| NumberedLine { number, columns: number.len() + 2, text: rest.trim() })
 }
 
 /// What stands behind a bullet's dash.
 fn bullet(text: &str) -> Option<&str> {
     let rest = text.strip_prefix(['-', '*', '+'])?;
-    (rest.is_empty() || rest.starts_with([' ', '\t'])).then(|| rest.trim())
+    (rest.is_empty() || rest.starts_with(is_space)).then(|| rest.trim())
 }
 
 /// The block of code that begins with a line.
@@ -335,27 +366,40 @@ fn fence(text: &str, line: u32) -> Option<CodeFence> {
     (length >= MIN_FENCE_LENGTH && !behind.contains('`')).then_some(CodeFence { mark, length, line })
 }
 
+/// Whether nobody sees more of it than a space: what looks like a bullet or a step is one.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || path::is_invisible(c)
+}
+
 /// How far a line is indented, in columns, and what follows.
 fn indentation(line: &str) -> (usize, &str) {
     let mut columns = 0;
     for (at, c) in line.char_indices() {
-        columns = match c {
-            ' ' => columns + 1,
-            '\t' => (columns / TAB_COLUMNS + 1) * TAB_COLUMNS,
-            _ => return (columns, &line[at..]),
-        };
+        if !is_space(c) {
+            return (columns, &line[at..]);
+        }
+        columns = behind(columns, c);
     }
     (columns, "")
+}
+
+/// The column behind a space in this one.
+fn behind(column: usize, c: char) -> usize {
+    match c {
+        '\t' => (column / TAB_COLUMNS + 1) * TAB_COLUMNS,
+        c if c.is_whitespace() => column + 1,
+        _ => column,
+    }
 }
 
 /// A line without up to so many columns of its indentation.
 fn dedented(line: &str, most: usize) -> &str {
     let mut columns = 0;
     for (at, c) in line.char_indices() {
-        if columns >= most || !matches!(c, ' ' | '\t') {
+        if columns >= most || !is_space(c) {
             return &line[at..];
         }
-        columns = if c == '\t' { (columns / TAB_COLUMNS + 1) * TAB_COLUMNS } else { columns + 1 };
+        columns = behind(columns, c);
     }
     ""
 }
@@ -365,9 +409,9 @@ fn joined(lines: &[(u32, &str)]) -> String {
     lines.iter().map(|(_, line)| *line).collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
-/// What comes before a word at the end of a text, if it ends so.
-fn without_suffix<'t>(text: &'t str, word: &str) -> Option<&'t str> {
-    let at = text.len().checked_sub(word.len())?;
-    let (before, end) = text.split_at_checked(at)?;
-    end.eq_ignore_ascii_case(word).then(|| before.trim_end())
+/// What an input's text says beside `(required)`, and whether it says that.
+fn without_mark(text: &str) -> (String, bool) {
+    let Some(at) = text.to_ascii_lowercase().find(REQUIRED) else { return (text.to_owned(), false) };
+    let (before, behind) = (&text[..at], &text[at + REQUIRED.len()..]);
+    (format!("{}{behind}", before.trim_end()).trim().to_owned(), true)
 }

@@ -7,6 +7,8 @@ use serde_json::json;
 
 use super::*;
 
+mod hostile;
+
 /// The form, as the specification has it.
 const FORM: &str = "\
 # Playbook: <Name>
@@ -390,6 +392,11 @@ fn any_text() -> impl Strategy<Value = String> {
         "   - Limits: minutes 1, x",
         "   - Approve: after",
         "     - nested",
+        "     - Approve: after",
+        "   - **Approve:** before",
+        "### y",
+        "<!-- x",
+        "y -->",
         "- v: w (required)",
         "- V: w",
         "```",
@@ -404,7 +411,9 @@ fn any_text() -> impl Strategy<Value = String> {
 /// A value that an input can have, placeholders among them.
 fn any_value() -> impl Strategy<Value = String> {
     prop_oneof![
-        "\\PC{1,40}".prop_filter("a blank one is missing", |value| !value.trim().is_empty()),
+        "\\PC{1,40}".prop_filter("it is missing, or two lines", |value| {
+            !value.trim().is_empty() && !value.contains(['\u{2028}', '\u{2029}'])
+        }),
         proptest::sample::select(vec!["<a>", "<b>", "<", ">", "a", "`", "- After: 1", "</a>"]).prop_map(str::to_owned),
     ]
 }

@@ -3,6 +3,7 @@
 pub mod enrol;
 pub mod provider_keys;
 pub mod skill_orders;
+pub mod skill_rollouts;
 pub mod skills;
 pub mod unanswered;
 pub mod vibers;

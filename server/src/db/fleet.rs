@@ -3,5 +3,6 @@
 pub mod commands;
 pub mod join_tokens;
 pub mod skill_orders;
+pub mod skill_rollouts;
 pub mod skills;
 pub mod vibers;

@@ -2,4 +2,5 @@
 
 pub mod connection;
 pub mod library;
+pub mod rollout;
 pub mod viber;

@@ -27,6 +27,8 @@ struct WatchState {
     is_used: AtomicBool,
     tasks: Mutex<HashMap<TaskId, TeamRun>>,
     poked: Mutex<HashSet<TeamRun>>,
+    /// Runs with which nothing was to be done when they were looked at last, and of which nothing was heard since.
+    at_rest: Mutex<HashSet<RunId>>,
     /// What is under way about runs, so that it is not begun twice: a run as a whole, or one of its steps.
     under_way: Mutex<HashSet<(RunId, Option<String>)>>,
     bell: Notify,
@@ -46,8 +48,24 @@ impl RunWatch {
         self.inner.is_used.store(true, Ordering::Release);
     }
 
+    /// Says whether nothing is to be done with the run until something is heard of it.
+    pub fn set_at_rest(&self, run: &RunId, is_at_rest: bool) {
+        let mut at_rest = lock(&self.inner.at_rest);
+        if is_at_rest {
+            at_rest.insert(run.clone());
+        } else {
+            at_rest.remove(run);
+        }
+    }
+
+    /// Whether nothing was heard of the run since nothing was to be done with it.
+    pub fn is_at_rest(&self, run: &RunId) -> bool {
+        lock(&self.inner.at_rest).contains(run)
+    }
+
     /// The run has nothing to do any more.
     pub fn forget(&self, run: &RunId) {
+        lock(&self.inner.at_rest).remove(run);
         let mut tasks = lock(&self.inner.tasks);
         tasks.retain(|_, (_, known)| known != run);
         if tasks.is_empty() {
@@ -68,6 +86,7 @@ impl RunWatch {
 
     /// The run is to be looked at.
     pub fn poke(&self, team: &TeamId, run: &RunId) {
+        lock(&self.inner.at_rest).remove(run);
         lock(&self.inner.poked).insert((team.clone(), run.clone()));
         self.inner.bell.notify_one();
     }
@@ -117,6 +136,22 @@ mod tests {
         watch.forget(&run);
         watch.task_changed(&task);
         assert!(watch.take_poked().is_empty());
+    }
+
+    #[test]
+    fn a_run_rests_until_something_is_heard_of_it() {
+        let (watch, team, run, task) = (RunWatch::default(), TeamId::new(1), RunId::new(1), TaskId::new(1));
+        watch.follow(&team, &run, &task);
+        watch.set_at_rest(&run, true);
+        assert!(watch.is_at_rest(&run) && !watch.is_at_rest(&RunId::new(2)));
+        watch.task_changed(&task);
+        assert!(!watch.is_at_rest(&run), "one of its tasks changed");
+        watch.set_at_rest(&run, true);
+        watch.set_at_rest(&run, false);
+        assert!(!watch.is_at_rest(&run), "something is to be done");
+        watch.set_at_rest(&run, true);
+        watch.forget(&run);
+        assert!(!watch.is_at_rest(&run), "what is forgotten takes no room");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Runs of playbooks go on: those of which something was heard at once, and all others every few seconds, because hints get
-//! lost. Right after a start all of them are looked at.
+//! lost; those with which nothing is to be done only every minute. Right after a start all of them are looked at.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +12,9 @@ use tokio::{
 use super::{Duty, once};
 use crate::{actions::playbooks, db, error::Error, hub::TeamRun, state::Board};
 
-/// How often all runs are looked at.
+/// How often runs are looked at that are under way, and after how many such looks those that rest are, too.
 const LOOK_PERIOD: Duration = Duration::from_secs(5);
+const LOOKS_PER_ROUND: u32 = 12;
 /// What is heard within this time is one look.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 /// Runs that are brought forward at the same time.
@@ -26,10 +27,14 @@ pub(super) async fn follow(board: Board) {
     let mut ticks = tokio::time::interval(LOOK_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut runs = Runs { look: Look::All, turns: Arc::new(Semaphore::new(MAX_AT_ONCE)) };
+    let mut looks = 0_u32;
     loop {
         runs.look = tokio::select! {
             () = board.shutdown.soft.cancelled() => return,
-            _ = ticks.tick() => Look::All,
+            _ = ticks.tick() => {
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(LOOKS_PER_ROUND) { Look::All } else { Look::Moving }
+            }
             () = board.runs.poked() => {
                 sleep(GATHER_TIME).await;
                 Look::Poked
@@ -43,6 +48,8 @@ pub(super) async fn follow(board: Board) {
 #[derive(Clone, Copy)]
 enum Look {
     All,
+    /// All but those that rest.
+    Moving,
     Poked,
 }
 
@@ -57,8 +64,9 @@ impl Duty for Runs {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         let mut runs = board.runs.take_poked();
-        if matches!(self.look, Look::All) {
-            runs.extend(open_runs(board).await?);
+        if !matches!(self.look, Look::Poked) {
+            let is_looked_at = |(_, run): &TeamRun| matches!(self.look, Look::All) || !board.runs.is_at_rest(run);
+            runs.extend(open_runs(board).await?.into_iter().filter(is_looked_at));
             runs.sort_unstable();
             runs.dedup();
         }
@@ -78,10 +86,11 @@ impl Runs {
             let _turn = turn;
             let moving = std::panic::AssertUnwindSafe(playbooks::advance(&board, &team, &run));
             match moving.catch_unwind().await {
-                Ok(Ok(())) => {}
+                Ok(Ok(())) => return,
                 Ok(Err(error)) => tracing::warn!(run.id = %run, %error, "a run does not go on; it is tried again"),
                 Err(_) => tracing::error!(run.id = %run, "a run panicked; it is tried again"),
             }
+            board.runs.set_at_rest(&run, false);
         });
     }
 }

@@ -98,8 +98,8 @@ fn collected() -> utoipa::openapi::OpenApi {
     components(schemas(
         shapes::Problem, shapes::VersionProblem,
         protocol::ApprovalId, protocol::ArtifactId, protocol::InvitationId, protocol::OperatorId, protocol::ProposalId,
-        protocol::RunId, protocol::SessionId, protocol::SkillId, protocol::TaskId, protocol::TokenId, protocol::ViberId,
-        protocol::Instant,
+        protocol::RolloutId, protocol::RunId, protocol::SessionId, protocol::SkillId, protocol::TaskId,
+        protocol::TokenId, protocol::ViberId, protocol::Instant,
         domain::ApprovalState, domain::ProposalState, domain::SessionState, domain::TaskState,
     )),
     modifiers(&Credentials)

@@ -2,7 +2,7 @@
 //!
 //! A team's slug and every id consist of letters, digits, `-` and `_`, so that nothing here needs escaping.
 
-use protocol::{ApprovalId, ArtifactId, EditId, MessageId, RunId, SessionId, SkillId, TaskId, ViberId};
+use protocol::{ApprovalId, ArtifactId, EditId, MessageId, RolloutId, RunId, SessionId, SkillId, TaskId, ViberId};
 
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
@@ -189,6 +189,12 @@ pub fn viber_skills(slug: &str, id: &ViberId) -> String {
     format!("/t/{slug}/vibers/{id}#skills")
 }
 
+/// The files of a skill of a viber as they lie there, with parameters: which skill of its name, a file. The name is the viber's
+/// and may hold anything.
+pub fn viber_skill(slug: &str, id: &ViberId, name: &str, parameters: &[(&str, &str)]) -> String {
+    with(format!("/t/{slug}/vibers/{id}/skills/{}", segment(name)), parameters)
+}
+
 /// The library of skills with parameters: a filter, words, a place.
 pub fn skills_with(slug: &str, parameters: &[(&str, &str)]) -> String {
     with(skills(slug), parameters)
@@ -219,7 +225,12 @@ pub fn skill_with(slug: &str, id: &SkillId, parameters: &[(&str, &str)]) -> Stri
     with(skill(slug, id), parameters)
 }
 
-/// A verb on a version of a skill: `review`, `install`, `delete`.
+/// Stops a rollout.
+pub fn rollout_stop(slug: &str, id: &RolloutId) -> String {
+    format!("/t/{slug}/skill-rollouts/{id}/stop")
+}
+
+/// A verb on a version of a skill: `review`, `install`, `rollout`, `delete`.
 pub fn skill_verb(slug: &str, id: &SkillId, verb: &str) -> String {
     format!("/t/{slug}/skills/{id}/{verb}")
 }
@@ -232,6 +243,11 @@ pub fn playbooks(slug: &str) -> String {
 /// The playbooks of one viber.
 pub fn playbooks_of(slug: &str, id: &ViberId) -> String {
     format!("/t/{slug}/playbooks?viber={id}")
+}
+
+/// Those whose names come after this one.
+pub fn playbooks_after(slug: &str, id: &ViberId, name: &str) -> String {
+    format!("/t/{slug}/playbooks?viber={id}&after={}", escape(name))
 }
 
 /// A playbook before it runs, and where its form goes. The name is the viber's and may hold anything.

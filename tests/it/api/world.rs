@@ -230,6 +230,7 @@ impl World {
             (("skills.review", "digest"), id(&first, "digest").to_owned()),
             (("viberSkills.install", "digest"), id(&first, "digest").to_owned()),
             (("viberSkills.accept", "digest"), id(&first, "digest").to_owned()),
+            (("skillRollouts.begin", "digest"), id(&first, "digest").to_owned()),
         ]);
         for operation in [
             "viberSkills.accept",
@@ -242,6 +243,14 @@ impl World {
         }
         let install = json!({ "skillId": first["id"], "digest": first["digest"] });
         owner.post(&format!("/api/v1/vibers/{viber}/skills"), &install).await.expect(200);
+        // One that has ended: another may begin.
+        let labels = json!({ "labels": { "canary": "yes", "ring": "all" } });
+        owner.patch(&format!("/api/v1/vibers/{viber}"), &labels).await.expect(200);
+        let rollout = json!({ "skillId": first["id"], "digest": first["digest"], "labels": ["canary=yes"] });
+        let rollout = owner.post("/api/v1/skill-rollouts", &rollout).await.expect(201).json();
+        let stop = format!("/api/v1/skill-rollouts/{}/stop", id(&rollout, "id"));
+        owner.post(&stop, &json!({})).await.expect(200);
+        self.learn(&rollout.to_string());
         let listed = protocol::SkillInfo { name: "release-notes".to_owned(), ..Default::default() };
         let (main, third) = ("SKILL.md", text("3"));
         let digest = fake_machine::hash(&format!("{main}\0644\0{}\n", fake_machine::hash(&third)));

@@ -29,7 +29,8 @@ const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|fin
 const VALUES = "[data-call], button[form^='pin-'], .steps > a[href^='/t/home?goal='], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], a[href*='/playbooks/'], a[title^='playbooks/'], form[action*='/playbooks/'], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, mark, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, td > b, samp > span, .chip, a.cut,
   span.cut, .message-head > b, .message-head > .meta, .notice > span, .notice > span > .meta, .decided > span, .card-view pre, .card-view th, .told, .cnc span, .cause,
-  .where a, .where .agent, .matrix th > a, .permissions :is(b, ins, del), .segmented.links > a, .install-on b, .skill-agents label, a.name, .name, .by, .ledger span, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt, label.visually-hidden`;
+  .where a, .where .agent, .matrix th > a, .permissions :is(b, ins, del), .segmented.links > a, .install-on b, .skill-agents label, a.name, .name, .by, .ledger span, .prose, .growing, .bad, summary > span, .meta, li b, .block, .outcome span, dd, strong, a.link, p > span, .status, p, button, .facts, .lead, li > div, dt, label.visually-hidden,
+  a.btn > .visually-hidden, .playbook-errors > li, .planned-steps li, .compared :is(ins, del)`;
 
 const wrong = [];
 const say = (what, el) => { if (wrong.length < 30) wrong.push(`${what}: ${el.outerHTML?.slice(0, 240)}`); };

@@ -6,8 +6,9 @@ use board_tests::{
     browser::{Screen, Scripts},
     eventually,
     llm::{Gate, Piece, Reply},
+    person::EventStream,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{phone::look, skills::reload_until};
 
@@ -184,7 +185,7 @@ async fn a_viewer_sees_why_they_do_not_decide() {
     let mut fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
     // Nothing is made of a form that lacks an input, and the same form starts one run however often it is sent.
     let refused = fixture.owner().post_form(&form, &fields).await.expect(422).body;
-    assert!(refused.contains("aria-invalid=\"true\"") && refused.contains("is missing"), "{refused}");
+    assert!(refused.contains("aria-invalid=\"true\"") && refused.contains("is&#32;missing"), "{refused}");
     fields.push(("input.version", "1"));
     let run = fixture.owner().post_form(&form, &fields).await.expect(303).header("location").to_owned();
     let again = fixture.owner().post_form(&form, &fields).await.expect(303).header("location").to_owned();
@@ -209,7 +210,144 @@ async fn a_viewer_sees_why_they_do_not_decide() {
     let other = fixture.owner().post_form(&format!("{run}/steps/2/allow"), &other).await.expect(409).body;
     assert!(other.contains("typed before") && other.contains("Not done:"), "{other}");
     fixture.owner().post_form(&format!("{run}/stop"), &[]).await.expect(303);
+    // Of one that has ended nothing is asked.
+    assert_eq!(fixture.owner().page(&format!("{run}/stop")).await.expect(303).header("location"), run);
     fixture.board.assert_invariants().await;
+}
+
+/// A run that waits at the gate of its second step; answers its page's address.
+async fn at_its_gate() -> (Fixture<Viber>, String) {
+    let script = hands_over_notes().into_iter().collect();
+    let fixture = with_playbooks(&[("release-notes", RELEASE_NOTES)], script).await;
+    let form = format!("/t/{HOME}/vibers/{}/playbooks/release-notes", fixture.viber_id);
+    let run = started(fixture.owner(), &form, &[("input.version", "4.12.0")]).await;
+    eventually("the gate is open", async || {
+        let page = fixture.owner().page(&run).await.expect(200).body;
+        page.contains("Gate before step 2").then_some(())
+    })
+    .await;
+    (fixture, run)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_refused_stays_with_what_was_typed() {
+    let (fixture, run) = at_its_gate().await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}{run}", fixture.board.url)).await;
+    browser.fill("#step-2 input[name=note]", "Not today.").await;
+    // What would run is not what was decided about.
+    browser.run("document.querySelector('#step-2 [name=digest]').value = '0'", Value::Null).await;
+    browser.click("#step-2 button[formaction$='/deny']").await;
+    browser.sees("#step-2 > [role=alert]", "Not done:").await;
+    // The row changes meanwhile.
+    let viber = format!("/api/v1/vibers/{}", fixture.viber_id);
+    fixture.owner().patch(&viber, &json!({ "name": "renamed" })).await.expect(200);
+    browser.sees("#step-2 .by", "renamed").await;
+    browser.sees("#step-2 > [role=alert]", "Not done:").await;
+    let note = browser.run("return document.querySelector('#step-2 [name=note]').value", Value::Null).await;
+    assert_eq!(note, "Not today.");
+    browser.click("#step-2 button[formaction$='/deny']").await;
+    browser.sees("#step-2 .callout", "Not today.").await;
+    assert!(!browser.has("#step-2 > [role=alert]").await, "that was done");
+    fixture.owner().post_form(&format!("{run}/stop"), &[]).await.expect(303);
+}
+
+/// The frames of a stream until the page is up to date.
+async fn news(stream: &mut EventStream) -> Vec<String> {
+    let mut frames = Vec::new();
+    loop {
+        let frame = stream.next().await.expect("a frame");
+        frames.push(frame.data);
+        if frame.id.is_some() {
+            return frames;
+        }
+    }
+}
+
+/// How many of the frames are about the element with this id.
+fn about(frames: &[String], id: &str) -> usize {
+    frames.iter().filter(|html| html.contains(&format!("id=\"{id}\""))).count()
+}
+
+#[tokio::test]
+async fn a_page_that_shows_a_run_is_sent_what_is_new_and_nothing_else() {
+    let (fixture, run) = at_its_gate().await;
+    let page = fixture.owner().page(&run).await.expect(200).body;
+    let of = |name: &str| {
+        let after = page.split(&format!("{name}=\"")).nth(1).expect("an attribute");
+        after.split('"').next().expect("a value").to_owned()
+    };
+    let (stream, cursor) = (of("data-stream"), of("data-cursor"));
+    let mut live = fixture.owner().stream(&format!("{stream}&cursor={cursor}"), None).await;
+    // Every page is sent its rail.
+    assert_eq!(about(&[live.next().await.expect("a frame").data], "rail-nav"), 1);
+    fixture.owner().post_form(&format!("{run}/pause"), &[]).await.expect(303);
+    let sent = news(&mut live).await;
+    for id in ["run-bar", "run-facts"] {
+        assert_eq!(about(&sent, id), 1, "{id}: {sent:#?}");
+    }
+    for id in ["step-1", "step-2", "run-compared", "run-ledger"] {
+        assert_eq!(about(&sent, id), 0, "{id}: {sent:#?}");
+    }
+    let lines = sent.iter().filter(|html| html.starts_with("<li id=\"line-")).collect::<Vec<_>>();
+    assert!(matches!(lines.as_slice(), [line] if line.contains("Paused")), "{sent:#?}");
+    // A page of which nobody knows what it shows is sent everything.
+    let whole = news(&mut fixture.owner().stream(&stream, None).await).await;
+    for id in ["run-bar", "run-facts", "step-1", "step-2", "run-compared", "run-ledger"] {
+        assert_eq!(about(&whole, id), 1, "{id}: {whole:#?}");
+    }
+    fixture.owner().post_form(&format!("{run}/stop"), &[]).await.expect(303);
+}
+
+#[tokio::test]
+async fn many_playbooks_come_page_by_page_also_while_their_viber_is_away() {
+    let names: Vec<String> = (0..60).map(|n| format!("p{n:02}")).collect();
+    let text = "# Playbook: look\n\n## Goal\nLook around.\n\n## Steps\n1. [default] Look at <place>\n";
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), text)).collect();
+    let mut fixture = with_playbooks(&files, Vec::new()).await;
+    let all = format!("/t/{HOME}/playbooks");
+    let one = format!("{all}?viber={}", fixture.viber_id);
+    for (path, shown, is_more) in [(&all, 20, true), (&one, 50, true), (&format!("{one}&after=p49"), 10, false)] {
+        let page = fixture.owner().page(path).await.expect(200).body;
+        assert_eq!(page.matches("never run").count(), shown, "{path}: {page}");
+        assert_eq!(page.contains("More playbooks"), is_more, "{path}");
+    }
+    // The last one has a form, too.
+    let form = format!("/t/{HOME}/vibers/{}/playbooks/p59", fixture.viber_id);
+    assert!(fixture.owner().page(&form).await.expect(200).body.contains("input.place"));
+    fixture.viber.kill9();
+    fixture.viber.contact(&fixture.operator, "disconnected").await;
+    let page = fixture.owner().page(&all).await.expect(200).body;
+    assert!(page.contains("as they were seen last"), "{page}");
+    assert_eq!(page.matches("never run").count(), 20, "{page}");
+    let page = fixture.owner().page(&form).await.expect(200).body;
+    assert!(page.contains("is away.") && page.contains("input.place"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_comes_from_the_example_to_a_form() {
+    let fixture = with_playbooks(&[], Vec::new()).await;
+    let browser = Browser::open(Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    browser.go(&format!("{}/t/{HOME}/vibers/{}", fixture.board.url, fixture.viber_id)).await;
+    browser.sees("#playbooks", "No playbook there yet").await;
+    browser.click("#playbooks a[href$='#first-playbook']").await;
+    browser.sees("#first-playbook", "put agents of lab into the brackets (default)").await;
+    let text = browser.content_of("#first-playbook pre").await;
+    browser.click("#first-playbook a.primary").await;
+    // An agent that is not there is said with its line, and mended.
+    browser.fill("#file", &text.replace("[Coder]", "[default]")).await;
+    browser.click("#editor button.primary").await;
+    browser.click("#file-view a[href$='/playbooks/release-feature']").await;
+    browser.sees(".playbook-errors", "Line 9").await;
+    browser.click(".callout a[href*='edit=']").await;
+    browser.fill("#file", &text.replace("[Coder]", "[default]").replace("[Git]", "[default]")).await;
+    browser.click("#editor button.primary").await;
+    browser.click("#file-view a[href$='/playbooks/release-feature']").await;
+    browser.sees(".start-run", "version").await;
+    browser.sees(".planned-steps", "Push the branch and open a PR.").await;
+    assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,14 +375,21 @@ async fn long_names_and_texts_fit_a_phone() {
 
 #[tokio::test]
 async fn a_long_run_stays_a_small_page() {
-    let steps: String = (1..=50).map(|n| format!("{n}. [default] Look at shelf {n}\n")).collect();
-    let text = format!("# Playbook: shelves\n\n## Goal\nLook at all.\n\n## Steps\n{steps}");
+    let text = |steps: usize| {
+        let steps: String = (1..=steps).map(|n| format!("{n}. [default] Look at shelf {n}\n")).collect();
+        format!("# Playbook: shelves\n\n## Goal\nLook at all.\n\n## Steps\n{steps}")
+    };
     let script = vec![Reply::Stream(vec![Piece::Wait(Gate::new())])];
-    let fixture = with_playbooks(&[("shelves", &text)], script).await;
-    let form = format!("/t/{HOME}/vibers/{}/playbooks/shelves", fixture.viber_id);
-    let run = started(fixture.owner(), &form, &[]).await;
-    let page = fixture.owner().page(&run).await.expect(200).body;
-    assert_eq!(page.matches("class=\"run-row\"").count(), 50);
-    assert!(page.len() < 150_000, "{}", page.len());
-    fixture.owner().post_form(&format!("{run}/stop"), &[]).await.expect(303);
+    let fixture = with_playbooks(&[("shelves", &text(50)), ("warehouse", &text(200))], script).await;
+    for (name, steps, bytes) in [("shelves", 50, 150_000), ("warehouse", 200, 350_000)] {
+        let form = format!("/t/{HOME}/vibers/{}/playbooks/{name}", fixture.viber_id);
+        let run = started(fixture.owner(), &form, &[]).await;
+        let page = eventually("all steps are there", async || {
+            let page = fixture.owner().page(&run).await.expect(200).body;
+            (page.matches("class=\"run-row\"").count() == steps).then_some(page)
+        });
+        let page = page.await;
+        assert!(page.len() < bytes, "{name}: {}", page.len());
+        fixture.owner().post_form(&format!("{run}/stop"), &[]).await.expect(303);
+    }
 }

@@ -101,7 +101,10 @@ async fn from_archive_to_agent(scripts: Scripts) {
     reload_until(&browser, "#places .callout", "greet was changed on").await;
     browser.click("#places .callout a").await;
     browser.sees("#skills", "Modified").await;
-    browser.click("#skills form[action$='/take'] button").await;
+    browser.click("#skills a[href*='/skills/greet?digest=']").await;
+    browser.sees("#decide", "Accept these files").await;
+    browser.sees(".file-rows tr[data-op=add]", "echo changed by hand").await;
+    browser.click("#decide form[action$='/take'] button").await;
     browser.sees("#shown-file", "scripts/greet.sh").await;
     browser.sees(".file-rows tr[data-op=add]", "echo changed by hand").await;
     let taken = browser.path().await;

@@ -6,14 +6,15 @@ use serde_json::{Value, json};
 
 use super::{NOTES, add, approved, archive};
 
-async fn order_states(admin: &Person, viber: &str) -> Vec<Value> {
+/// What became of a viber's orders, the newest first.
+pub async fn order_states(admin: &Person, viber: &str) -> Vec<Value> {
     let skills = admin.get(&format!("/api/v1/vibers/{viber}/skills")).await.expect(200).json();
     let orders = skills["orders"].as_array().expect("orders").clone();
     orders.into_iter().map(|order| order["state"].clone()).collect()
 }
 
 /// The next command with its number, not acknowledged.
-async fn command(daemon: &mut FakeDaemon) -> (u64, Command) {
+pub async fn command(daemon: &mut FakeDaemon) -> (u64, Command) {
     let numbered = daemon.command_unacked().await;
     (numbered.cmd_seq, numbered.command)
 }
@@ -157,4 +158,28 @@ pub async fn a_hostile_viber_ends_no_order_of_another_one(engine: Engine) {
     bad.beat().await;
     assert_eq!(order_states(&admin, good.id.as_str()).await, [json!("queued")]);
     board.assert_invariants().await;
+}
+
+pub async fn the_version_to_put_back_is_known_after_many_other_orders(engine: Engine) {
+    let board = Board::start(engine).await;
+    let admin = board.token(HOME, "admin").await;
+    let mut daemon = FakeDaemon::connected(&board, "lab").await;
+    let skill = approved(&admin, archive(&[("SKILL.md", 0o644, NOTES)])).await;
+    let skills = format!("/api/v1/vibers/{}/skills", daemon.id);
+    let install = json!({ "skillId": skill["id"], "digest": skill["digest"] });
+    let (answer, ()) = tokio::join!(admin.post(&skills, &install), async {
+        let (seq, _) = command(&mut daemon).await;
+        daemon.ack_command(seq).await;
+        daemon.send(&FromDaemon::CommandDone(CommandDone { cmd_seq: seq, ok: true, error: None })).await;
+    });
+    assert_eq!(answer.expect(200).json()["state"], "done");
+    daemon.cut();
+    let many = "INSERT INTO skill_orders (team_id, viber_id, cmd_seq, op, name, state, ordered_by, orderer, ordered_at) \
+                WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
+                SELECT o.team_id, o.viber_id, 1000 + n.i, 'enable', 'other', 'done', 'x', 'x', 0 FROM skill_orders o, n";
+    assert_eq!(board.sql(many).await, 600);
+    // The next order forgets old ones.
+    admin.patch(&format!("{skills}/other"), &json!({ "agents": [] })).await.expect(202);
+    let restored = admin.post(&format!("{skills}/release-notes/restore"), &json!({})).await.expect(202).json();
+    assert_eq!((&restored["op"], &restored["digest"]), (&json!("install"), &skill["digest"]));
 }

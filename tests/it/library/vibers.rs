@@ -168,3 +168,46 @@ pub async fn an_order_is_carried_out_once_whatever_is_killed(engine: Engine) {
     fixture.board.assert_invariants().await;
     assert_eq!(id(&first, "name"), "greet");
 }
+
+pub async fn what_lies_in_a_space_is_looked_at_accepted_and_run_from_a_copy(engine: Engine) {
+    let script = vec![Reply::call("where", json!({})), Reply::text("Seen.")];
+    let fixture = Fixture::on(engine).owner().scripted_model(script);
+    let fixture = fixture.agent("mode: always_execute\nskills: [\"*\"]\n").with_enrolled_viber().await.running().await;
+    let text = "---\nname: where\ndescription: Says where it is\nparameters: {}\n---\n```sh\n\
+                cat \"$SKILL_DIR/word\"; echo \"in $SKILL_DIR\"; (echo evil > \"$SKILL_DIR/word\") 2>/dev/null || echo closed\n```\n";
+    let place = fixture.viber.space().join(".agents/skills/where");
+    // What macOS and version control leave beside files is no part of it; thumbnails are a file like any other.
+    for path in [".DS_Store", "sub/.git/config", "sub/._word", "Thumbs.db"] {
+        fixture.viber.write_at(&place.join(path), "x");
+    }
+    fixture.viber.write_at(&place.join("word"), "good\n");
+    fixture.viber.write_at(&place.join("SKILL.md"), text);
+    let found = in_state(&fixture, "where", "untrusted").await;
+    let taken = json!({ "viberId": fixture.viber_id, "name": "where", "digest": found["digest"] });
+    let taken = fixture.owner().post("/api/v1/skills", &taken).await.expect(201).json();
+    assert_eq!(taken["digest"], found["digest"]);
+    let paths: Vec<_> = taken["files"].as_array().expect("files").iter().map(|file| file["path"].clone()).collect();
+    assert_eq!(paths, [json!("SKILL.md"), json!("Thumbs.db"), json!("word")]);
+    // The page shows the files before it takes a word about them, and the word is about these alone.
+    let viber = fixture.owner().page(&format!("/t/home/vibers/{}", fixture.viber_id)).await.expect(200).body;
+    assert!(!viber.contains("value=\"accept\""), "not before somebody has looked");
+    let digest = found["digest"].as_str().expect("a digest");
+    let look = format!("/t/home/vibers/{}/skills/where?digest={digest}", fixture.viber_id);
+    assert!(viber.contains(&look), "{look}");
+    let page = fixture.owner().page(&look).await.expect(200).body;
+    assert!(page.contains("value=\"accept\""), "{page}");
+    assert!(page.contains(&format!("name=\"digest\" value=\"{digest}\"")), "{page}");
+    assert!(page.contains("cat &#34;$SKILL_DIR/word&#34;"), "{page}");
+    let other = format!("/t/home/vibers/{}/skills/where?digest={}", fixture.viber_id, "0".repeat(64));
+    fixture.owner().page(&other).await.expect(409);
+    let accept = format!("/api/v1/vibers/{}/skills/where/accept", fixture.viber_id);
+    let accepted = fixture.owner().post(&accept, &json!({ "digest": digest })).await.expect(200).json();
+    assert_eq!(accepted["state"], "done", "{accepted:#}");
+    in_state(&fixture, "where", "ready").await;
+    let task = fixture.play("Where is it?").await;
+    let said = said(&fixture, &task).await;
+    for word in ["good", "/skills/.accepted/", "closed"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    fixture.board.assert_invariants().await;
+}

@@ -39,9 +39,18 @@ fn results(body: &Value) -> usize {
     messages.iter().filter(|message| message["role"] == "tool").count()
 }
 
+/// Whether a request's task begins with these words.
+fn is_told(body: &Value, words: &str) -> bool {
+    let messages = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let said = |message: &Value| match &message["content"] {
+        Value::String(text) => text.starts_with(words),
+        parts => parts[0]["text"].as_str().is_some_and(|text| text.starts_with(words)),
+    };
+    messages.iter().any(|message| message["role"] == "user" && said(message))
+}
+
 /// What the agents of both vibers say: whoever has a supervisor's tools supervises, the others do what their step says.
 fn acted(body: &Value) -> Reply {
-    let goal = body["messages"].to_string();
     let step = |label: &str| Reply::call("run_step", json!({ "step": label }));
     if body["tools"].to_string().contains("\"run_step\"") {
         return match results(body) {
@@ -51,7 +60,7 @@ fn acted(body: &Value) -> Reply {
         };
     }
     // What it was told to do, not what it remembers of another run.
-    if goal.contains("Publish the notes.\\n\\n---") {
+    if is_told(body, "Publish the notes.") {
         return Reply::text("They are public.");
     }
     match results(body) {

@@ -22,7 +22,7 @@ use crate::{
     workspace::{Workspace, WorkspaceError},
 };
 
-/// How often the start of a run is asked for while the Board cannot be reached.
+/// How often the start of a run is asked for while the Board gives no answer.
 const MAX_START_ATTEMPTS: u32 = 4;
 /// Before the first repetition; twice as long before each further one.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -85,6 +85,17 @@ pub struct StartedRun {
     pub run_id: RunId,
     /// Its page.
     pub url: String,
+}
+
+/// Why a run was not started when the Board was asked.
+#[derive(Debug)]
+enum StartError {
+    /// It never will be.
+    Refused(String),
+    /// It was not, and may be later.
+    Later(String),
+    /// Nobody here knows whether it was: the answer was lost.
+    Unknown(String),
 }
 
 /// What a Board knows of a viber that left it.
@@ -185,27 +196,34 @@ impl Credential {
 
     /// Has the Board start a run, once, however often it has to be asked. `key` is of this one start.
     pub async fn start_run(&self, run: &RunRequest<'_>, key: &str) -> Result<StartedRun, String> {
-        let mut delay = FIRST_RETRY_DELAY;
-        for _ in 1..MAX_START_ATTEMPTS {
-            match self.try_start_run(run, key).await {
+        let (mut left, mut delay, mut is_lost) = (MAX_START_ATTEMPTS, FIRST_RETRY_DELAY, false);
+        loop {
+            let why = match self.try_start_run(run, key).await {
                 Ok(started) => return Ok(started),
-                Err(FetchError::Never(why)) => return Err(why),
-                Err(FetchError::Later(_)) => tokio::time::sleep(delay).await,
+                Err(StartError::Refused(why)) => return Err(why),
+                Err(StartError::Later(why)) => why,
+                Err(StartError::Unknown(why)) => {
+                    is_lost = true;
+                    why
+                }
+            };
+            left -= 1;
+            if left == 0 {
+                return Err(given_up(why, is_lost));
             }
+            tokio::time::sleep(delay).await;
             delay *= 2;
         }
-        self.try_start_run(run, key).await.map_err(|error| match error {
-            FetchError::Later(why) | FetchError::Never(why) => why,
-        })
     }
 
-    async fn try_start_run(&self, run: &RunRequest<'_>, key: &str) -> Result<StartedRun, FetchError> {
-        let board = self.board().map_err(FetchError::Never)?;
+    async fn try_start_run(&self, run: &RunRequest<'_>, key: &str) -> Result<StartedRun, StartError> {
+        let board = self.board().map_err(StartError::Refused)?;
         let url = address::join(&board, "api/daemon/playbook-runs");
-        let call = client().map_err(FetchError::Never)?.post(url).bearer_auth(&self.credential);
+        let call = client().map_err(StartError::Refused)?.post(url).bearer_auth(&self.credential);
         let answer = call.header("Idempotency-Key", key).json(run).send().await;
         let lost = |error: reqwest::Error| {
-            FetchError::Later(format!("the Board at {board} cannot be reached: {}", causes(&error)))
+            let why = format!("the Board at {board} cannot be reached: {}", causes(&error));
+            if error.is_connect() { StartError::Later(why) } else { StartError::Unknown(why) }
         };
         let answer = answer.map_err(lost)?;
         let status = answer.status();
@@ -214,9 +232,10 @@ impl Credential {
             return Err(refusal(&board, status, &text));
         }
         let started: StartedRun = serde_json::from_str(&text)
-            .map_err(|error| FetchError::Never(format!("the Board's answer cannot be parsed: {error}")))?;
+            .map_err(|error| StartError::Refused(format!("the Board's answer cannot be parsed: {error}")))?;
         // The Board may not know under which address it is reached.
-        let url = board.join(&started.url).map_or(started.url, String::from);
+        let is_path = started.url.starts_with('/');
+        let url = if is_path { String::from(address::join(&board, &started.url)) } else { started.url };
         Ok(StartedRun { url, ..started })
     }
 
@@ -297,7 +316,7 @@ fn damaged(path: &Path, error: &dyn fmt::Display) -> io::Error {
 }
 
 /// Why the Board did not start a run, in words; it says so as `application/problem+json`.
-fn refusal(board: &Url, status: StatusCode, text: &str) -> FetchError {
+fn refusal(board: &Url, status: StatusCode, text: &str) -> StartError {
     let problem: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let said = |name: &str| problem[name].as_str().filter(|said| !said.is_empty());
     let why = match (status, said("detail").or(said("title"))) {
@@ -306,10 +325,18 @@ fn refusal(board: &Url, status: StatusCode, text: &str) -> FetchError {
         (_, Some(said)) => format!("the Board refuses: {said}"),
         (_, None) => format!("the Board at {board} answers {status}"),
     };
-    match status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-        true => FetchError::Later(why),
-        false => FetchError::Never(why),
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => StartError::Later(why),
+        // Behind a gateway the Board may have started it.
+        status if status.is_server_error() => StartError::Unknown(why),
+        _ => StartError::Refused(why),
     }
+}
+
+/// What is said once nobody asks any more. `is_lost`: an answer may have been that it was started.
+fn given_up(why: String, is_lost: bool) -> String {
+    let unknown = "; it is not known whether the run was started: look at the Board before you start it again";
+    if is_lost { format!("{why}{unknown}") } else { why }
 }
 
 fn check(status: StatusCode) -> Result<(), FetchError> {
@@ -353,4 +380,41 @@ pub fn causes(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_start_is_said() {
+        let board = address::parse("https://b.example/team", false).expect("good");
+        let of = |status: u16| refusal(&board, StatusCode::from_u16(status).expect("a status"), r#"{"title":"No"}"#);
+        let is_later = |status| matches!(of(status), StartError::Later(_));
+        let is_unknown = |status| matches!(of(status), StartError::Unknown(_));
+        let is_refused = |status| matches!(of(status), StartError::Refused(_));
+        assert!([429, 503].into_iter().all(is_later) && [500, 502, 504].into_iter().all(is_unknown));
+        assert!([301, 400, 401, 403, 404, 409, 413, 415, 422].into_iter().all(is_refused));
+        assert_eq!(given_up("away".to_owned(), false), "away");
+        assert!(given_up("away".to_owned(), true).contains("not known whether the run was started"));
+    }
+
+    #[tokio::test]
+    async fn a_start_whose_answer_is_lost_is_unknown_and_one_that_nobody_hears_is_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let board = format!("http://{}", listener.local_addr().expect("an address"));
+        let viber = "vib_00000000000070008000000000000001";
+        let credential = json!({ "viberId": viber, "credential": "x", "boardUrl": board });
+        let credential: Credential = serde_json::from_value(credential).expect("a credential");
+        let inputs = BTreeMap::new();
+        let run = RunRequest { playbook: "p", text: "x", inputs: &inputs, supervised: true };
+        let hang_up = async {
+            let _heard = listener.accept().await.expect("a call");
+        };
+        let (lost, ()) = tokio::join!(credential.try_start_run(&run, "k"), hang_up);
+        assert!(matches!(lost, Err(StartError::Unknown(_))), "{lost:?}");
+        drop(listener);
+        let unheard = credential.try_start_run(&run, "k").await;
+        assert!(matches!(unheard, Err(StartError::Later(_))), "{unheard:?}");
+    }
 }

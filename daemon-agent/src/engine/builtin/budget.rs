@@ -2,7 +2,7 @@
 
 pub(super) mod cost;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use protocol::{BudgetProgress, ErrorCode, LimitPolicy, ReachedLimit, TaskError, TaskLimits, Usage};
 use serde::{Deserialize, Serialize};
@@ -125,8 +125,13 @@ pub(super) struct Budget {
     /// Calls of tools after which the agent checks in.
     leash: Option<u32>,
     steps: u32,
-    /// Of this turn, without those that somebody's steering dropped.
+    /// Of this turn, without those that somebody's steering dropped, and those of a supervisor that its run needed.
     turn_steps: u32,
+    /// What a supervisor had done, by digest, and the model call that last asked for something new.
+    #[serde(default)]
+    done: BTreeSet<String>,
+    #[serde(default)]
+    last_needed: u32,
     tool_calls: u32,
     /// Since a person was asked last.
     calls_on_leash: u32,
@@ -147,6 +152,8 @@ impl Budget {
             leash,
             steps: 0,
             turn_steps: 0,
+            done: BTreeSet::new(),
+            last_needed: 0,
             tool_calls: 0,
             calls_on_leash: 0,
             tokens: 0,
@@ -181,6 +188,16 @@ impl Budget {
     pub fn count_step_again(&mut self) {
         self.turn_steps = self.turn_steps.saturating_sub(1);
         self.count_step();
+    }
+
+    /// The Board has done what the last model call asked for as a supervisor: a run may have more steps than the agent's
+    /// `maxSteps`. What was done before counts, so that one which goes round in circles ends.
+    pub fn count_no_round(&mut self, digest: &str) {
+        let is_new = self.done.insert(digest.to_owned());
+        if is_new && self.last_needed != self.steps {
+            self.last_needed = self.steps;
+            self.turn_steps = self.turn_steps.saturating_sub(1);
+        }
     }
 
     /// Counts calls of tools.

@@ -87,8 +87,12 @@ impl AgentLoop {
     /// Puts the questions about calls together, before the first of them is made. A call that writes what an earlier one
     /// writes is asked when its turn comes: only then is it known what it would do.
     pub(super) async fn ask_ahead(&mut self) {
+        self.open_steps().await;
         let mut written = HashSet::new();
         for call in self.calls.left.clone() {
+            if self.tools.supervises_by(&call.name) {
+                continue;
+            }
             let Considered::Asked { request, minutes, .. } = self.consider(&call).await else { continue };
             let is_first = request.files.iter().all(|file| !written.contains(&file.path));
             written.extend(request.files.iter().map(|file| file.path.clone()));
@@ -151,8 +155,12 @@ impl AgentLoop {
                 self.withdraw(call, CHANGED_CALL).await?;
             }
             if !self.calls.asked.open.contains_key(&call.id) {
-                let question = self.opened(request, minutes);
-                self.calls.asked.open.insert(call.id.clone(), question);
+                if request.kind == ApprovalKind::Step {
+                    self.open_steps().await;
+                } else {
+                    let question = self.opened(request, minutes);
+                    self.calls.asked.open.insert(call.id.clone(), question);
+                }
                 self.rest(false).await;
                 self.report_questions().await;
             }

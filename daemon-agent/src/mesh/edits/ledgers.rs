@@ -19,19 +19,15 @@ impl Mesh {
         self.shared.tracker.spawn(async move { mesh.write_pending_ledgers().await });
     }
 
-    async fn write_pending_ledgers(&self) {
+    pub(in crate::mesh) async fn write_pending_ledgers(&self) {
         // One after another: an older one must not come after a newer one of its run.
         let _turn = self.shared.ledger_turn.lock().await;
         for pending in self.shared.context.journal.pending_ledgers() {
             let (cmd_seq, run) = (pending.cmd_seq, pending.ledger.run_id.clone());
-            match self.write_ledger(pending).await {
-                Ok(()) => {}
-                Err(WorkspaceError::Disk(error)) => {
-                    tracing::warn!(run.id = %run, "the ledger of a run cannot be written yet: {error}");
-                    continue;
-                }
-                // Whoever put something in its place has to take it away: the next ledger is tried anew.
-                Err(error) => tracing::warn!(run.id = %run, "the ledger of a run is not written: {error}"),
+            // A full disk, or something that somebody put in its place: they may take it away, and it may be the run's last one.
+            if let Err(error) = self.write_ledger(pending).await {
+                tracing::warn!(run.id = %run, "the ledger of a run cannot be written yet: {error}");
+                continue;
             }
             if let Err(error) = self.blocking(move |journal| journal.ledger_written(cmd_seq)).await.flatten() {
                 tracing::warn!("the journal cannot be written: {error}");

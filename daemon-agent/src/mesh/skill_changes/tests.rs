@@ -222,3 +222,23 @@ async fn what_cannot_be_fetched_yet_is_fetched_later() {
     fixture.made(SkillFixture::install("/second", "Second")).await.expect("installed");
     assert_eq!(fixture.fetched.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test]
+async fn a_board_that_puts_the_files_off_is_not_asked_without_end() {
+    let asked = AtomicUsize::new(0);
+    let limit = MAX_FETCH_FAILURES as usize;
+    let put_off = || {
+        let n = asked.fetch_add(1, Ordering::SeqCst) + 1;
+        async move { Err(FetchError::Later(format!("the Board answered 503, {n}"))) }
+    };
+    let why = fetch_patiently(put_off, || true, Duration::ZERO).await.expect_err("it ends");
+    assert_eq!(why, format!("the Board answered 503, {limit} ({limit} times)"), "the last reason");
+    // One that is away costs no patience.
+    asked.store(0, Ordering::SeqCst);
+    let comes_back = || {
+        let n = asked.fetch_add(1, Ordering::SeqCst);
+        let answer = if n < 3 * limit { Err(FetchError::Later("away".to_owned())) } else { Ok(Vec::new()) };
+        async move { answer }
+    };
+    assert_eq!(fetch_patiently(comes_back, || false, Duration::ZERO).await, Ok(Vec::new()));
+}

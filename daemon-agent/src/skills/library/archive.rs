@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, io::Read};
 
-use protocol::limits::{MAX_PATH_BYTES, MAX_SKILL_ARCHIVE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES};
+use protocol::{
+    limits::{MAX_PATH_BYTES, MAX_SKILL_ARCHIVE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES},
+    skill::is_left_out,
+};
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 
@@ -92,7 +95,7 @@ fn check_path(path: &str) -> Result<(), &'static str> {
             _ => {}
         }
     }
-    if bundle::is_record(path) {
+    if is_left_out(path) {
         return Err("lies where a skill keeps no files");
     }
     if path.split('/').count() > MAX_DEPTH + 1 {
@@ -162,6 +165,9 @@ mod tests {
             ".GIT/x",
             ".clawhub/origin.json",
             ".git",
+            "a/.git/x",
+            "a/.DS_Store",
+            "._x",
             "a\\b",
             "a\nb",
             "a\u{7f}",
@@ -174,7 +180,7 @@ mod tests {
         for path in [deep, "n".repeat(256), "a/".repeat(600)] {
             refusal(&archive_of(&[(&path, 0o644, "x")]));
         }
-        assert!(read(&archive_of(&[("a/.git/x", 0o644, "x"), ("..x", 0o644, "x"), (".git2", 0o644, "x")])).is_ok());
+        assert!(read(&archive_of(&[("a/Thumbs.db", 0o644, "x"), ("..x", 0o644, "x"), (".git2", 0o644, "x")])).is_ok());
         let mut bytes = Vec::new();
         entry(&mut bytes, b"\xff\xfe", 0o644, EntryType::Regular, b"x");
         assert!(refusal(&bytes).contains("not UTF-8"));

@@ -1,14 +1,17 @@
-//! `skills/skills.lock`: which skills were installed, with the digests of their files, and which digests people accepted.
+//! `skills/skills.lock`: which skills were installed, with the digests of their files, and which digests people accepted. A copy
+//! in `state/` is the second witness: without it, a file that is lost would make the owner's own of what was installed.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, path::Path};
 
-use protocol::Instant;
+use protocol::{Instant, agent::is_id};
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Clock,
     damaged, fault,
     home::{Home, write_private},
+    skills::bundle,
 };
 
 /// Most digests that are accepted of one skill; the oldest go first.
@@ -33,6 +36,7 @@ pub struct SkillsLock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstalledSkill {
+    /// Empty if it is not known whether it was installed.
     pub digest: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub version: Option<String>,
@@ -46,6 +50,19 @@ pub struct InstalledSkill {
     pub former: Option<FormerSkill>,
 }
 
+impl InstalledSkill {
+    /// One of which nothing is recorded any more, nor whether it was installed at all: no files are its own.
+    fn unknown(now: Instant) -> Self {
+        let (digest, source) = (String::new(), "library".to_owned());
+        Self { digest, version: None, reference: None, source, installed_at: now, former: None }
+    }
+
+    /// Whether it is recorded that it was installed.
+    pub fn is_known(&self) -> bool {
+        !self.digest.is_empty()
+    }
+}
+
 /// The files that a skill had before it was installed as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,39 +72,115 @@ pub struct FormerSkill {
     pub version: Option<String>,
 }
 
-impl SkillsLock {
-    /// What the file of this home says. A damaged one is moved aside: then nothing counts as installed or accepted. `Err`: what
-    /// it says is not known, so nothing may be written in its place, and nobody may be offered what it could forbid. Blocks.
-    pub fn read(home: &Home) -> io::Result<Self> {
-        Self::understand(home, damaged::read(&home.skills_lock()))
+/// What one of the two files says.
+enum LockFile {
+    Sound(SkillsLock),
+    Missing,
+    /// With the reason.
+    Damaged(String),
+}
+
+impl LockFile {
+    /// `Err`: what it says is not known for now.
+    fn understand(read: io::Result<Option<Vec<u8>>>) -> io::Result<Self> {
+        match read {
+            Ok(Some(bytes)) => Ok(match serde_json::from_slice(&bytes) {
+                Ok(lock) => Self::Sound(lock),
+                Err(error) => Self::Damaged(error.to_string()),
+            }),
+            Ok(None) => Ok(Self::Damaged("it is not a file".to_owned())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(Self::Missing)
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    fn understand(home: &Home, read: io::Result<Option<Vec<u8>>>) -> io::Result<Self> {
-        let understood = match read {
-            Ok(Some(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
-            Ok(None) => Err("it is not a file".to_owned()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Ok(Self::default());
+    /// Writes this text in its place. What is damaged is kept aside.
+    fn replace(&self, home: &Home, path: &Path, text: &[u8]) -> io::Result<()> {
+        if let Self::Damaged(why) = self {
+            let kept = damaged::move_aside(&home.damaged(), path, DAMAGED_LABEL, Clock::system().now())?;
+            tracing::warn!(file = %path.display(), kept = %kept.display(), "the record of skills was damaged: {why}");
+        }
+        write_private(path, text)
+    }
+}
+
+impl SkillsLock {
+    /// What is recorded of this home, in its file and in the copy in `state/`: the copy counts when the file is missing or
+    /// damaged. When neither says it, each skill in the place of an installed one may be one, so a person decides about it.
+    /// `Err`: what is recorded is not known, so nothing may be written in its place, and nobody may be offered what it could
+    /// forbid. Blocks.
+    pub fn read(home: &Home) -> io::Result<Self> {
+        let file = LockFile::understand(damaged::read(&home.skills_lock()))?;
+        let copy = LockFile::understand(damaged::read(&home.skills_lock_copy()));
+        Self::settle(home, file, copy)
+    }
+
+    fn settle(home: &Home, file: LockFile, copy: io::Result<LockFile>) -> io::Result<Self> {
+        let (file_path, copy_path) = (home.skills_lock(), home.skills_lock_copy());
+        let lock = match (&file, &copy) {
+            (LockFile::Sound(lock), Ok(LockFile::Sound(copy))) if lock == copy => return Ok(lock.clone()),
+            (LockFile::Missing, Ok(LockFile::Missing)) => return Ok(Self::default()),
+            (LockFile::Sound(lock), _) => {
+                // A kill came between the two, or it is of an earlier version.
+                let written = match &copy {
+                    Ok(copy) => copy.replace(home, &copy_path, &lock.text()?),
+                    Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+                };
+                if let Err(error) = written {
+                    tracing::warn!("the copy of skills.lock is not written: {error}");
+                }
+                return Ok(lock.clone());
             }
+            (_, Ok(LockFile::Sound(copy))) => {
+                tracing::warn!("skills.lock was missing or damaged; its copy counts");
+                copy.clone()
+            }
+            (_, Ok(_)) => Self::of_unknown(home)?,
+            (_, Err(error)) => return Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        let (text, copy) = (lock.text()?, copy?);
+        // Until both are written, one of them says that there was something.
+        if matches!(file, LockFile::Missing) {
+            file.replace(home, &file_path, &text)?;
+            copy.replace(home, &copy_path, &text)?;
+        } else {
+            copy.replace(home, &copy_path, &text)?;
+            file.replace(home, &file_path, &text)?;
+        }
+        Ok(lock)
+    }
+
+    /// What is known when nothing is recorded that can be read: each folder in the place of an installed skill may be one.
+    fn of_unknown(home: &Home) -> io::Result<Self> {
+        let entries = match bundle::open_place(home.root(), "skills") {
+            Ok(folder) => bundle::entries(&folder, false)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        understood.or_else(|why| {
-            let path = home.skills_lock();
-            let kept = damaged::move_aside(&home.damaged(), &path, DAMAGED_LABEL, Clock::system().now())?;
-            let kept = kept.display();
-            tracing::warn!(%kept, "skills.lock was damaged, so no skill counts as installed: {why}");
-            Ok(Self::default())
-        })
+        let now = Clock::system().now();
+        let unknown = |(name, kind): (String, FileType)| {
+            let may_be = kind == FileType::Directory && is_id(&name);
+            may_be.then(|| (name, InstalledSkill::unknown(now)))
+        };
+        Ok(Self { skills: entries.into_iter().filter_map(unknown).collect(), accepted: BTreeMap::new() })
     }
 
-    /// Replaces the file. Blocks.
-    pub fn write(&self, home: &Home) -> io::Result<()> {
+    fn text(&self) -> io::Result<Vec<u8>> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
+        Ok(text)
+    }
+
+    /// Replaces the file and its copy. Blocks.
+    pub fn write(&self, home: &Home) -> io::Result<()> {
+        let text = self.text()?;
         if fault::at("skills::before_lock") {
             return Err(io::Error::other("a test"));
         }
-        write_private(&home.skills_lock(), &text)
+        write_private(&home.skills_lock(), &text)?;
+        write_private(&home.skills_lock_copy(), &text)
     }
 
     /// Whether a person accepted these files of the skill at `path`.
@@ -107,6 +200,11 @@ impl SkillsLock {
         digests.push(digest.to_owned());
         let surplus = digests.len().saturating_sub(MAX_ACCEPTED_DIGESTS);
         digests.drain(..surplus);
+    }
+
+    /// Whether a person accepted these files of a skill, wherever it lies.
+    pub fn accepts_somewhere(&self, digest: &str) -> bool {
+        self.accepted.values().flatten().any(|known| known == digest)
     }
 
     /// Accepts nothing of the skill at `path` any more.
@@ -166,32 +264,74 @@ mod tests {
         assert_eq!(value, expected);
     }
 
-    #[test]
-    fn a_damaged_one_is_kept_aside_and_counts_as_nothing() {
-        let (_folder, home) = home();
-        let path = home.skills_lock();
-        let whole = {
-            lock().write(&home).expect("written");
-            fs::read(&path).expect("there")
-        };
-        let damages: [&dyn Fn(); 5] = [
-            &|| fs::write(&path, &whole[..whole.len() / 2]).expect("cut"),
-            &|| fs::write(&path, "").expect("emptied"),
-            &|| fs::write(&path, [0, 255, 0]).expect("garbled"),
-            &|| fs::write(&path, "{\"skills\":{\"a\":{}}}").expect("incomplete"),
-            &|| fs::create_dir(&path).expect("a folder"),
-        ];
-        for (n, damage) in damages.iter().enumerate() {
-            damage();
-            assert_eq!(read(&home), SkillsLock::default(), "{n}");
-            assert!(path.symlink_metadata().is_err(), "{n}");
-            assert_eq!(damaged::list(&home).len(), n + 1);
+    /// What may become of a file of which this is the whole text.
+    fn damages(path: &Path, whole: &[u8]) -> Vec<Box<dyn Fn()>> {
+        let (own, half) = (path.to_owned(), whole[..whole.len() / 2].to_vec());
+        let texts = [half, Vec::new(), vec![0, 255, 0], b"{\"skills\":{\"a\":{}}}".to_vec()];
+        let mut all: Vec<Box<dyn Fn()>> = Vec::new();
+        for text in texts {
+            let path = own.clone();
+            all.push(Box::new(move || fs::write(&path, &text).expect("written")));
         }
-        symlink("/etc/hostname", &path).expect("a link");
-        assert_eq!(read(&home), SkillsLock::default());
-        assert!(path.symlink_metadata().is_err(), "a link is no lock");
+        let (folder, link) = (own.clone(), own);
+        all.push(Box::new(move || {
+            fs::remove_file(&folder).expect("removed");
+            fs::create_dir(&folder).expect("a folder");
+        }));
+        all.push(Box::new(move || {
+            fs::remove_file(&link).expect("removed");
+            symlink("/etc/hostname", &link).expect("a link");
+        }));
+        all
+    }
+
+    #[test]
+    fn a_damaged_one_is_kept_aside_and_its_copy_counts() {
+        let (_folder, home) = home();
         lock().write(&home).expect("written");
-        assert_eq!(read(&home), lock());
+        let whole = fs::read(home.skills_lock()).expect("there");
+        assert_eq!(fs::read(home.skills_lock_copy()).expect("there"), whole);
+        let mut kept = 0;
+        for path in [home.skills_lock(), home.skills_lock_copy()] {
+            for (n, damage) in damages(&path, &whole).iter().enumerate() {
+                damage();
+                assert_eq!(read(&home), lock(), "{n}");
+                kept += 1;
+                assert_eq!(damaged::list(&home).len(), kept, "{n}");
+                assert_eq!(fs::read(&path).expect("there"), whole, "{n}");
+            }
+            fs::remove_file(&path).expect("removed");
+            assert_eq!(read(&home), lock());
+            assert_eq!(fs::read(&path).expect("there"), whole, "written again");
+        }
+    }
+
+    #[test]
+    fn when_both_are_lost_nothing_becomes_the_owners() {
+        let (_folder, home) = home();
+        lock().write(&home).expect("written");
+        let whole = fs::read(home.skills_lock()).expect("there");
+        for name in ["a", "b", ".former"] {
+            fs::create_dir(home.skills().join(name)).expect("made");
+        }
+        fs::write(home.skills().join("c.skill.md"), "x").expect("written");
+        let (file, copy) = (home.skills_lock(), home.skills_lock_copy());
+        for (first, second) in [(&file, &copy), (&copy, &file)] {
+            for is_missing in [false, true] {
+                fs::write(first, "garbled").expect("written");
+                match is_missing {
+                    true => fs::remove_file(second).expect("removed"),
+                    false => fs::write(second, "garbled").expect("written"),
+                }
+                let unknown = read(&home);
+                let names: Vec<_> =
+                    unknown.skills.iter().map(|(name, skill)| (name.as_str(), skill.is_known())).collect();
+                assert_eq!(names, [("a", false), ("b", false)]);
+                assert_eq!(read(&home), unknown, "from then on");
+                fs::write(&file, &whole).expect("written");
+                assert_eq!(read(&home), lock(), "what is recorded again counts");
+            }
+        }
     }
 
     #[test]
@@ -199,10 +339,14 @@ mod tests {
         let (_folder, home) = home();
         lock().write(&home).expect("written");
         for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
-            assert_eq!(SkillsLock::understand(&home, Err(kind.into())).expect_err("not known").kind(), kind);
+            assert_eq!(LockFile::understand(Err(kind.into())).err().expect("not known").kind(), kind);
+            let of = |file| SkillsLock::settle(&home, file, Err(kind.into()));
+            assert_eq!(of(LockFile::Sound(lock())).expect("the file says it"), lock());
+            assert_eq!(of(LockFile::Missing).expect_err("not known").kind(), kind);
         }
         assert_eq!(read(&home), lock());
-        let none = SkillsLock::understand(&home, Err(io::ErrorKind::NotFound.into()));
+        let missing = LockFile::understand(Err(io::ErrorKind::NotFound.into())).expect("there is none");
+        let none = SkillsLock::settle(&home, missing, Ok(LockFile::Missing));
         assert_eq!(none.expect("there is none"), SkillsLock::default());
     }
 

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     fs::File,
-    io::{self, Write},
+    io::{self, Read},
     os::fd::OwnedFd,
     path::Path,
 };
@@ -26,8 +26,8 @@ use crate::{
 
 /// Where former versions lie, below `skills/`: scans look into no hidden folder.
 const FORMER_FOLDER: &str = ".former";
-/// Where a skill is written, beside the former versions; none of them has a name like this.
-const STAGE_FOLDER: &str = ".stage";
+/// Where a skill is written, beside what is kept; nothing of that has a name like this.
+pub const STAGE_FOLDER: &str = ".stage";
 
 /// The open folder.
 pub struct SkillsFolder {
@@ -65,27 +65,12 @@ impl SkillsFolder {
 
     /// Writes these files where nobody looks, and returns their digest as they are on the disk.
     pub fn stage(&self, files: &[ArchivedFile]) -> io::Result<String> {
-        removal::remove_in(&self.former, STAGE_FOLDER)?;
-        rustix::fs::mkdirat(&self.former, STAGE_FOLDER, Mode::from_raw_mode(0o755))?;
-        let stage = bundle::open_folder(&self.former, Path::new(STAGE_FOLDER))?;
-        let mut folders = BTreeSet::from([""]);
+        let mut stage = StagedFolder::make(&self.former)?;
         for ArchivedFile { file, content } in files {
-            let (above, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
-            let folder = make_folder(&stage, above)?;
-            folders.extend(above.match_indices('/').map(|(end, _)| &above[..end]).chain([above]));
-            let mode = Mode::from_raw_mode(if file.mode == "755" { 0o755 } else { 0o644 });
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let written = rustix::fs::openat(&folder, name, flags, mode)?;
-            // Whatever the process's mask takes away.
-            rustix::fs::fchmod(&written, mode)?;
-            let mut written = File::from(written);
-            written.write_all(content)?;
-            written.sync_all()?;
+            stage.write(&file.path, if file.mode == "755" { 0o755 } else { 0o644 }, &mut content.as_slice())?;
             point("skills::staging")?;
         }
-        for folder in folders {
-            File::from(make_folder(&stage, folder)?).sync_all()?;
-        }
+        stage.sync()?;
         point("skills::staged")?;
         Ok(read_in(&self.former, STAGE_FOLDER)?.digest)
     }
@@ -142,6 +127,47 @@ impl SkillsFolder {
     fn sync(&self) -> io::Result<()> {
         rustix::fs::fsync(&self.folder)?;
         Ok(rustix::fs::fsync(&self.former)?)
+    }
+}
+
+/// A new folder that the files of a skill are written into, before it gets its place.
+pub struct StagedFolder {
+    root: OwnedFd,
+    /// Its folders, for the end.
+    folders: BTreeSet<String>,
+}
+
+impl StagedFolder {
+    /// Makes it in `above`, in place of what a kill left there.
+    pub fn make(above: &OwnedFd) -> io::Result<Self> {
+        removal::remove_in(above, STAGE_FOLDER)?;
+        rustix::fs::mkdirat(above, STAGE_FOLDER, Mode::from_raw_mode(0o755))?;
+        let root = bundle::open_folder(above, Path::new(STAGE_FOLDER))?;
+        Ok(Self { root, folders: BTreeSet::from([String::new()]) })
+    }
+
+    /// Writes one file, whose path is checked.
+    pub fn write(&mut self, path: &str, mode: u32, content: &mut dyn Read) -> io::Result<()> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let folder = make_folder(&self.root, above)?;
+        let ends = above.match_indices('/').map(|(end, _)| &above[..end]).chain([above]);
+        self.folders.extend(ends.map(str::to_owned));
+        let mode = Mode::from_raw_mode(mode);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let written = rustix::fs::openat(&folder, name, flags, mode)?;
+        // Whatever the process's mask takes away.
+        rustix::fs::fchmod(&written, mode)?;
+        let mut written = File::from(written);
+        io::copy(content, &mut written)?;
+        written.sync_all()
+    }
+
+    /// Everything is on the disk after that.
+    pub fn sync(self) -> io::Result<()> {
+        for folder in &self.folders {
+            File::from(make_folder(&self.root, folder)?).sync_all()?;
+        }
+        Ok(())
     }
 }
 

@@ -286,6 +286,33 @@ fn a_skill_of_the_home_is_the_owners_unless_agents_write_there() {
     assert_eq!(info(&skills, "skills/tidy").state, ready);
 }
 
+#[test]
+fn a_lost_lock_makes_nothing_the_owners() {
+    let (_folder, home) = home_for_all();
+    let (skills, _files) = open(&home);
+    let (first, second) = (version("1.0.0"), version("2.0.0"));
+    install(&skills, &first).expect("installed");
+    write(&home, "skills/tidy/notes.md", "Changed");
+    let garble = |path: &Path| fs::write(path, "garbled").expect("written");
+    garble(&home.skills_lock());
+    assert_eq!(info(&skills, "skills/tidy").state, SkillState::Modified, "its copy says so");
+    garble(&home.skills_lock());
+    garble(&home.skills_lock_copy());
+    let lost = info(&skills, "skills/tidy");
+    assert_eq!(lost.state, SkillState::Modified);
+    // Nor is it known what may be replaced or removed.
+    assert!(install(&skills, &second).expect_err("unknown").contains("skills.lock was lost"));
+    assert!(skills.remove_installed("tidy").is_err());
+    skills.accept("tidy", &lost.digest).expect("accepted");
+    assert_eq!(info(&skills, "skills/tidy").state, SkillState::Ready);
+    // The very same files are the library's again.
+    write(&home, "skills/tidy/notes.md", "1.0.0");
+    assert_eq!(info(&skills, "skills/tidy").state, SkillState::Modified);
+    install(&skills, &first).expect("taken over");
+    assert_eq!(info(&skills, "skills/tidy").state, SkillState::Ready);
+    install(&skills, &second).expect("updated");
+}
+
 /// What a kill may leave of an update, by hand.
 #[test]
 fn an_interrupted_change_is_finished_by_its_repetition() {

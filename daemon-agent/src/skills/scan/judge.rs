@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -11,7 +11,7 @@ use protocol::{ConfigError, SkillSource, SkillState};
 use super::{Scanner, Skill, SkillPlace};
 use crate::{
     config::Agent,
-    skills::library::{InstalledSkill, path_of},
+    skills::library::{AcceptedCopy, InstalledSkill, path_of},
 };
 
 /// Whether an agent's file lists the skill.
@@ -67,7 +67,8 @@ pub fn writable_folders(agents: &[&Agent]) -> Vec<PathBuf> {
 impl Scanner<'_> {
     /// Says of a skill that was just read whether its files are ones that somebody stands for: those that the library handed
     /// out, those that a person accepted, and whatever the owner of the machine wrote where agents cannot write.
-    pub(super) fn trust(&self, skill: &mut Skill, writable: &[PathBuf]) {
+    /// What lies where agents can write is used from a copy in the home, whose path without links is `root`.
+    pub(super) fn trust(&self, skill: &mut Skill, root: &Path, writable: &[PathBuf]) {
         let installed = self.installed(skill);
         let is_written_to = |folder: &PathBuf| {
             skill.folder.starts_with(folder) || !skill.is_single && folder.starts_with(&skill.folder)
@@ -85,6 +86,13 @@ impl Scanner<'_> {
         skill.is_pinned = true;
         if !is_theirs {
             skill.state = otherwise;
+        } else if installed.is_none() {
+            let copy = AcceptedCopy::of(root, &skill.digest);
+            let is_there = copy.folder().is_dir();
+            skill.copy = Some(copy);
+            if !is_there {
+                skill.keep_copy();
+            }
         }
         if let Some(InstalledSkill { source, reference, version, .. }) = installed.cloned() {
             skill.source = SkillSource { kind: source, reference, version };

@@ -84,7 +84,7 @@ fn check(toolbox: &Toolbox, skill: &Skill, args: &Value) -> Result<ShellCall, To
     let given = skill.variables(args)?;
     let mut variables: Vec<(OsString, OsString)> =
         given.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    variables.push((FOLDER_VARIABLE.into(), skill.folder.clone().into()));
+    variables.push((FOLDER_VARIABLE.into(), skill.used_folder().into()));
     // Last: what the machine's owner set goes before what a model chose.
     if let Some(own) = toolbox.context.config.skills.get(&skill.name) {
         variables.extend(own.0.iter().map(|(name, value)| (name.into(), value.into())));

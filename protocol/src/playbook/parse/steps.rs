@@ -17,6 +17,8 @@ pub(super) struct StepDraft<'t> {
     pub agent: &'t str,
     text: Lines<'t>,
     bullets: Vec<BulletDraft<'t>>,
+    /// Keys that stand beneath another bullet, where they mean nothing.
+    lost_keys: Vec<(u32, BulletKey)>,
     /// Whether the last bullet goes on.
     in_bullet: bool,
     is_after_blank: bool,
@@ -53,6 +55,7 @@ impl<'t> StepDraft<'t> {
             agent,
             text: vec![(line, text.trim_start())],
             bullets: Vec::new(),
+            lost_keys: Vec::new(),
             in_bullet: false,
             is_after_blank: false,
         }
@@ -67,6 +70,7 @@ impl<'t> StepDraft<'t> {
         self.is_after_blank = false;
         match self.bullets.last_mut() {
             Some(above) if indent >= above.indent + BULLET_COLUMNS => {
+                self.lost_keys.extend(BulletKey::of(text).map(|(key, _)| (n, key)));
                 above.lines.push((n, dedented(line, above.indent + BULLET_COLUMNS)));
             }
             _ => self.bullets.push(BulletDraft { indent, lines: vec![(n, text)] }),
@@ -125,6 +129,9 @@ pub(super) fn finished(drafts: &[StepDraft<'_>], errors: &mut ErrorList) -> Vec<
             if key == BulletKey::After {
                 after_lines.entry(draft.n).or_insert(line);
             }
+        }
+        for (line, key) in &draft.lost_keys {
+            errors.add(*line, format!("`{}` stands beneath another bullet: indent it as that one is", key.name()));
         }
         let instruction = joined(&draft.text);
         if instruction.is_empty() {

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::{
     actions::AfterCommit,
     db::{self, Change, audit::Entry, commands::NewCommand},
-    domain::{By, Connection, SkillOp, SkillOrder, SkillOrderState, SkillReviewState},
+    domain::{
+        By, Connection, LibrarySkill, SkillOp, SkillOrder, SkillOrderState, SkillOrigin, SkillReviewState, SkillRollout,
+    },
     error::{Error, Result},
     hub::Changed,
     state::Board,
@@ -19,7 +21,7 @@ use crate::{
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(3);
 /// Orders that one viber may have before it answers.
 const MAX_QUEUED_ORDERS: u64 = 200;
-/// Ended orders that are kept of a viber.
+/// Ended orders that are kept of a viber, beside the last installation of each skill.
 const MAX_KEPT_ORDERS: u64 = 500;
 /// Most agents an order may name.
 const MAX_NAMED_AGENTS: usize = 200;
@@ -56,7 +58,7 @@ pub async fn order(board: &Board, team: &TeamId, by: &By, viber: &ViberId, chang
     let id = viber.clone();
     let stored = board.change(team, by, move |tx| {
         let (viber, change) = (id.clone(), change.clone());
-        Box::pin(async move { store(tx, &viber, change).await })
+        Box::pin(async move { store(tx, &viber, change, None).await })
     });
     let order = stored.await?;
     let mut after = AfterCommit::default();
@@ -80,7 +82,29 @@ pub async fn order(board: &Board, team: &TeamId, by: &By, viber: &ViberId, chang
     tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await.unwrap_or(Ok(order.clone()))
 }
 
-async fn store(tx: &mut Change<'_>, viber: &ViberId, change: SkillChange) -> Result<SkillOrder> {
+/// The version that is named, if it has these files and is approved.
+pub(in crate::actions) async fn installable(
+    tx: &mut Change<'_>,
+    skill: &SkillId,
+    digest: &str,
+) -> Result<LibrarySkill> {
+    let skill = db::skills::load(tx, skill).await?.ok_or(Error::NotFound)?;
+    if skill.digest != digest {
+        return Err(Error::conflict("other_files", "the version has other files than the ones that were seen"));
+    }
+    if skill.review.state != SkillReviewState::Approved {
+        return Err(Error::conflict("not_reviewed", "nobody has approved these files"));
+    }
+    Ok(skill)
+}
+
+/// Stores an order with its command. One of a rollout is its beginner's.
+pub(in crate::actions) async fn store(
+    tx: &mut Change<'_>,
+    viber: &ViberId,
+    change: SkillChange,
+    rollout: Option<&SkillRollout>,
+) -> Result<SkillOrder> {
     let known = db::vibers::load(tx, viber).await?.ok_or(Error::NotFound)?;
     if !known.capabilities.iter().any(|known| known == SKILLS_CAPABILITY) {
         let why = "this viber's daemon is too old for skills from the Board, or was never connected";
@@ -99,27 +123,21 @@ async fn store(tx: &mut Change<'_>, viber: &ViberId, change: SkillChange) -> Res
         agents: None,
         state: SkillOrderState::Queued,
         error: None,
-        ordered_by: tx.by.actor.id().to_owned(),
-        orderer: tx.by.actor.name().to_owned(),
+        ordered_by: rollout.map_or_else(|| tx.by.actor.id().to_owned(), |rollout| rollout.begun_by.clone()),
+        orderer: rollout.map_or_else(|| tx.by.actor.name().to_owned(), |rollout| rollout.beginner.clone()),
         ordered_at: tx.now,
         ended_at: None,
     };
     let (kind, body): (&str, Value) = match change {
         SkillChange::Install { skill, digest, agents } => {
-            let skill = db::skills::load(tx, &skill).await?.ok_or(Error::NotFound)?;
-            if skill.digest != digest {
-                return Err(Error::conflict("other_files", "the version has other files than the ones that were seen"));
-            }
-            if skill.review.state != SkillReviewState::Approved {
-                return Err(Error::conflict("not_reviewed", "nobody has approved these files"));
-            }
+            let skill = installable(tx, &skill, &digest).await?;
             let install = SkillInstall {
                 name: skill.name.clone(),
                 url: format!("/api/daemon/skills/{digest}"),
                 digest,
                 agents: agents.map(named).transpose()?,
                 version: skill.version.clone(),
-                reference: skill.reference.filter(|_| skill.origin == crate::domain::SkillOrigin::Clawhub),
+                reference: skill.reference.filter(|_| skill.origin == SkillOrigin::Clawhub),
             };
             (order.op, order.name, order.version) = (SkillOp::Install, skill.name, skill.version);
             (order.digest, order.agents) = (Some(install.digest.clone()), install.agents.clone());
@@ -144,7 +162,8 @@ async fn store(tx: &mut Change<'_>, viber: &ViberId, change: SkillChange) -> Res
     };
     let command = NewCommand { kind, attempt: None, body: body.to_string() };
     order.cmd_seq = db::commands::enqueue(tx, viber, command).await?.ok_or(Error::NotFound)?;
-    db::skill_orders::insert(tx, &order).await?;
+    let place = rollout.map(|rollout| (&rollout.id, rollout.stage));
+    db::skill_orders::insert(tx, &order, place).await?;
     db::skill_orders::forget(tx, viber, MAX_KEPT_ORDERS).await?;
     let action = match order.op {
         SkillOp::Install => "skill.install",
@@ -164,7 +183,8 @@ fn skill_name(name: String) -> Result<String> {
     if is_name { Ok(name) } else { Err(Error::NotFound) }
 }
 
-fn named(agents: Vec<String>) -> Result<Vec<String>> {
+/// Ids of agents, as many as an order may name.
+pub(in crate::actions) fn named(agents: Vec<String>) -> Result<Vec<String>> {
     let is_id = |id: &String| !id.is_empty() && id.len() <= MAX_NAME_BYTES && !id.contains(|c: char| c.is_control());
     if agents.len() > MAX_NAMED_AGENTS || !agents.iter().all(is_id) {
         return Err(Error::unacceptable("bad_agents", format!("name at most {MAX_NAMED_AGENTS} agents by their ids")));
@@ -176,10 +196,7 @@ fn named(agents: Vec<String>) -> Result<Vec<String>> {
 pub async fn last_installed(board: &Board, team: &TeamId, viber: &ViberId, name: &str) -> Result<SkillChange> {
     let mut tx = board.db.reader_of(team).await?;
     db::vibers::load(&mut tx, viber).await?.ok_or(Error::NotFound)?;
-    let orders = db::skill_orders::newest(&mut tx, viber, MAX_KEPT_ORDERS).await?;
-    let is_install =
-        |order: &SkillOrder| order.op == SkillOp::Install && order.name == name && order.state == SkillOrderState::Done;
-    let digest = orders.into_iter().find(is_install).and_then(|order| order.digest);
+    let digest = db::skill_orders::last_install(&mut tx, viber, name).await?;
     let digest =
         digest.ok_or_else(|| Error::conflict("not_installed", "the Board has installed no version of it here"))?;
     let skill = db::skills::by_digest(&mut tx, name, &digest).await?;

@@ -5,10 +5,11 @@ mod incoming;
 mod of_viber;
 mod registry;
 mod stored;
+mod turns;
 
 use protocol::{SkillId, TeamId};
-use tokio::sync::Semaphore;
 
+use self::turns::TeamTurns;
 use crate::{
     actions::{quota, tokens},
     db::{self, audit::Entry},
@@ -21,7 +22,7 @@ use crate::{
 };
 
 pub use incoming::{ReceivedArchive, receive};
-pub use of_viber::{SkillOnViber, check, take};
+pub use of_viber::{SkillOnViber, check, files_on, take};
 pub use registry::fetch;
 pub use stored::{approved_archive, bundle, file, turn};
 
@@ -29,8 +30,8 @@ pub use stored::{approved_archive, bundle, file, turn};
 const MAX_LIBRARY_SKILLS: u64 = 2_000;
 /// Longest note of a review, bytes.
 const MAX_NOTE_BYTES: usize = 2_000;
-/// Archives that are read into memory at once. Whoever waits for bytes to arrive has no turn.
-static RECEIVING: Semaphore = Semaphore::const_new(2);
+/// Archives that are read into memory at once, one of a team. Whoever waits for bytes to arrive has no turn.
+static RECEIVING: TeamTurns = TeamTurns::new(2, 1);
 
 /// Where the files of a new version come from.
 struct SkillProvenance {
@@ -75,7 +76,7 @@ async fn add(
         digest: bundle.digest.clone(),
         archive: archive.clone(),
         size: bundle.size,
-        findings: contents.findings.len() as u64,
+        findings: contents.findings.len() as u64 + contents.omitted_findings,
         review: SkillReview {
             state: SkillReviewState::Unreviewed,
             by: None,
@@ -117,7 +118,7 @@ async fn add(
 
 /// Adds what somebody sent.
 pub async fn upload(board: &Board, team: &TeamId, by: &By, archive: ReceivedArchive) -> Result<LibrarySkill> {
-    let _turn = RECEIVING.acquire().await.map_err(|error| Error::Internal(error.to_string()))?;
+    let _turn = RECEIVING.of(team).await?;
     let bundle = read(archive.bytes().await?).await?;
     let from = SkillProvenance { origin: SkillOrigin::Upload, reference: None, version: None };
     add(board, team, by, from, bundle).await
@@ -194,7 +195,8 @@ pub async fn review(
             }
             let settings = db::approvals::settings::load(tx).await?;
             let is_approved = decision.state == SkillReviewState::Approved;
-            if is_approved && settings.not_requester && tokens::is_same_person(tx, &before.added_by).await? {
+            let adder = std::slice::from_ref(&before.added_by);
+            if is_approved && settings.not_requester && tokens::is_one_of(tx, adder).await? {
                 return Err(Error::Forbidden("the team's settings let somebody else than whoever added it approve it"));
             }
             let review = SkillReview {

@@ -80,14 +80,20 @@ pub async fn seen(board: &Board, team: &TeamId, id: &TokenId, before: Instant) -
     Ok(written.await?)
 }
 
-/// Whether whoever acts is this actor, with whatever token.
-pub(in crate::actions) async fn is_same_person(tx: &mut Change<'_>, other: &str) -> Result<bool> {
+/// Whether whoever acts is one of these, with whatever token.
+pub(in crate::actions) async fn is_one_of(tx: &mut Change<'_>, others: &[String]) -> Result<bool> {
     let actor = tx.by.actor.id().to_owned();
-    Ok(person_behind(tx, &actor).await? == person_behind(tx, other).await?)
+    let actor = person_behind(tx, &actor).await?;
+    for other in others {
+        if person_behind(tx, other).await? == actor {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The operator who made a token, or whoever acts by themselves.
-pub(in crate::actions) async fn person_behind(tx: &mut Change<'_>, actor: &str) -> Result<String> {
+async fn person_behind(tx: &mut Change<'_>, actor: &str) -> Result<String> {
     let mut actor = actor.to_owned();
     for _ in 0..MAX_TOKEN_MAKERS {
         let Ok(token) = actor.parse::<TokenId>() else { break };

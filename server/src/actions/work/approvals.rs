@@ -144,31 +144,33 @@ async fn objection(
     task: &Task,
     settings: &ApprovalSettings,
 ) -> Result<Option<&'static str>> {
-    Ok(match settings.min_role {
-        _ if asked.kind == ApprovalKind::Question => None,
+    if asked.kind == ApprovalKind::Question {
+        return Ok(None);
+    }
+    if let Some(why) = role_objection(role, settings) {
+        return Ok(Some(why));
+    }
+    let is_own = settings.not_requester && is_requester(tx, task).await?;
+    let why = "whoever gave a task, or told it something, does not decide what it asks; an owner may, with a reason";
+    Ok(is_own.then_some(why))
+}
+
+/// Why the team's settings let nobody of this role decide.
+pub(in crate::actions) fn role_objection(role: Role, settings: &ApprovalSettings) -> Option<&'static str> {
+    match settings.min_role {
         Role::Owner if role < Role::Owner => Some("the team's settings let owners alone decide this"),
         least if role < least => Some("the team's settings let admins and owners alone decide this"),
-        _ if settings.not_requester && is_requester(tx, task).await? => {
-            Some("whoever gave a task, or told it something, does not decide what it asks; an owner may, with a reason")
-        }
         _ => None,
-    })
+    }
 }
 
 /// Whether whoever acts gave the task, or said something to it that its agent was told, also with a decision, with whatever
 /// token.
 async fn is_requester(tx: &mut Change<'_>, task: &Task) -> Result<bool> {
-    let actor = tx.by.actor.id().to_owned();
-    let actor = tokens::person_behind(tx, &actor).await?;
     let mut authors = db::tasks::messages::authors_told(tx, &task.session_id, &task.id).await?;
     authors.extend(db::approvals::authors_told(tx, &task.id).await?);
     authors.push(task.created_by.clone());
-    for author in authors {
-        if tokens::person_behind(tx, &author).await? == actor {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    tokens::is_one_of(tx, &authors).await
 }
 
 /// Writes the decision into the audit: what it was about, how far it reaches, and what was said.

@@ -28,19 +28,19 @@ use crate::{
 
 pub use advance::advance;
 pub use control::{pause, resume, retry_step, skip_step, stop};
-pub use files::{PlaybookFile, files};
+pub use files::{PlaybookFile, file, files, files_after};
 pub use gates::{GateDecision, decide_gate};
 pub use start::{NewRun, SentPlaybook, start, start_sent};
 
-/// A run as it is now.
+/// A run as it is now, without its text; `None` also while its team is suspended: then nothing of it goes on.
 async fn snapshot(tx: &mut TeamTx<'_>, id: &RunId) -> Result<Option<RunSnapshot>> {
-    match db::playbook_runs::load(tx, id).await? {
+    match db::playbook_runs::load_open(tx, id).await? {
         Some(run) => Ok(Some(snapshot_of(tx, run).await?)),
         None => Ok(None),
     }
 }
 
-/// The same, locked until the change ends.
+/// A run as it is now, locked until the change ends.
 async fn locked(tx: &mut Change<'_>, id: &RunId) -> Result<Option<RunSnapshot>> {
     match db::playbook_runs::lock(tx, id).await? {
         Some(run) => Ok(Some(snapshot_of(tx, run).await?)),

@@ -189,6 +189,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0029_playbooks.sql"),
         include_str!("../../../../migrations/postgres/0029_playbooks.sql"),
     ),
+    (
+        30,
+        "rollouts",
+        include_str!("../../../../migrations/sqlite/0030_rollouts.sql"),
+        include_str!("../../../../migrations/postgres/0030_rollouts.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -132,6 +132,7 @@ ids_are_args!(
     protocol::OperatorId,
     protocol::LoginId,
     protocol::ViberId,
+    protocol::RolloutId,
     protocol::RunId,
     protocol::SessionId,
     protocol::SkillId,

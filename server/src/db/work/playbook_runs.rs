@@ -14,8 +14,8 @@ macro_rules! columns {
             "r.run_id, r.viber_id, r.playbook, r.path, r.hash, ",
             $text,
             " AS text, r.inputs, r.supervised, r.steps, r.state, r.paused, r.needs, r.summary, r.supervisor, \
-             r.supervisor_session, r.supervisor_attempts, r.by_viber, r.started_by, r.starter, r.created_at, r.ended_at, \
-             r.version, r.ledger_version, r.settled"
+             r.supervisor_session, r.supervisor_attempts, r.told_by, r.by_viber, r.started_by, r.starter, r.created_at, \
+             r.ended_at, r.version, r.ledger_version, r.settled"
         )
     };
 }
@@ -28,7 +28,7 @@ mod step_rows;
 
 pub use call_rows::*;
 pub use event_rows::*;
-pub use page::{StepArtifact, StepWork, artifacts, playbook_name, works};
+pub use page::{StepArtifact, StepWork, artifacts, playbook_name, step_files, works};
 pub use step_rows::*;
 
 /// One run.
@@ -37,7 +37,18 @@ pub async fn load(tx: &mut TeamTx<'_>, id: &RunId) -> Result<Option<PlaybookRun>
     tx.row(sql, args![id]).await?.as_ref().map(run).transpose()
 }
 
-/// The same, locked until the change ends.
+/// The same without its text, unless its team is suspended: then nothing is done with it.
+pub async fn load_open(tx: &mut TeamTx<'_>, id: &RunId) -> Result<Option<PlaybookRun>, DbError> {
+    let sql = concat!(
+        "SELECT ",
+        columns!("''"),
+        " FROM playbook_runs r JOIN teams t ON t.team_id = r.team_id AND t.deleted_at IS NULL AND t.suspended_at IS NULL \
+         WHERE r.team_id = $1 AND r.run_id = $2"
+    );
+    tx.row(sql, args![id]).await?.as_ref().map(run).transpose()
+}
+
+/// One run with its text, locked until the change ends.
 pub async fn lock(tx: &mut Change<'_>, id: &RunId) -> Result<Option<PlaybookRun>, DbError> {
     let sql = "UPDATE playbook_runs SET settled = settled WHERE team_id = $1 AND run_id = $2";
     if tx.execute(sql, args![id]).await? == 0 {
@@ -126,6 +137,13 @@ pub async fn open_count(tx: &mut TeamTx<'_>, limit: u64) -> Result<u64, DbError>
     tx.row(sql, args![limit]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
+/// How many of those were started on the machine of this viber.
+pub async fn open_count_of_machine(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<u64, DbError> {
+    let sql = "SELECT COUNT(*) AS n FROM (SELECT r.run_id FROM playbook_runs r WHERE r.team_id = $1 AND r.settled = 0 \
+               AND r.viber_id = $2 AND r.by_viber <> 0 LIMIT $3 + 0) under_way";
+    tx.row(sql, args![viber, limit]).await?.map_or(Ok(0), |row| row.count("n"))
+}
+
 /// The run that a task supervises with its newest attempts.
 pub async fn supervised_by(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Option<(RunId, RunState)>, DbError> {
     let sql =
@@ -160,7 +178,7 @@ pub async fn insert(tx: &mut Change<'_>, run: &PlaybookRun) -> Result<(), DbErro
 /// Stores what changes of a run, as its next version.
 pub async fn save(tx: &mut Change<'_>, run: &PlaybookRun) -> Result<(), DbError> {
     let sql = "UPDATE playbook_runs SET state = $3, paused = $4, needs = $5, summary = $6, supervisor = $7, \
-               supervisor_session = $8, supervisor_attempts = $9, ended_at = $10, version = version + 1 \
+               supervisor_session = $8, supervisor_attempts = $9, ended_at = $10, told_by = $11, version = version + 1 \
                WHERE team_id = $1 AND run_id = $2";
     let args = args![
         &run.id,
@@ -171,7 +189,8 @@ pub async fn save(tx: &mut Change<'_>, run: &PlaybookRun) -> Result<(), DbError>
         run.supervisor.as_ref(),
         run.supervisor_session.as_ref(),
         run.supervisor_attempts,
-        run.ended_at
+        run.ended_at,
+        json(&run.told_by)?
     ];
     tx.execute(sql, args).await.map(drop)
 }
@@ -206,6 +225,7 @@ fn run(row: &Row) -> Result<PlaybookRun, DbError> {
         supervisor: row.optional_parse("supervisor")?,
         supervisor_session: row.optional_parse("supervisor_session")?,
         supervisor_attempts: number(row, "supervisor_attempts")?,
+        told_by: row.json("told_by")?,
         by_viber: row.flag("by_viber")?,
         started_by: row.text("started_by")?,
         starter: row.text("starter")?,

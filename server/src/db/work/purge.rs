@@ -162,6 +162,8 @@ const TEAM_ROWS_SQL: &[&str] = &[
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM skill_orders WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM skill_orders \
      WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM skill_rollouts WHERE team_id = $1 AND rollout_id IN (SELECT rollout_id FROM skill_rollouts WHERE team_id = $1 \
+     LIMIT $2 + 0)",
     "DELETE FROM skills WHERE team_id = $1 AND skill_id IN (SELECT skill_id FROM skills WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM playbook_calls WHERE team_id = $1 AND approval_id IN (SELECT approval_id FROM playbook_calls \
      WHERE team_id = $1 LIMIT $2 + 0)",

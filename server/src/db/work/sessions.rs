@@ -125,6 +125,18 @@ pub async fn load(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Option<Session>
     tx.row(sql, args![id]).await?.as_ref().map(session).transpose()
 }
 
+/// Whose words the agents of a session were told: those who gave its tasks, said something to one, or decided with words what
+/// one asked.
+pub async fn authors(tx: &mut TeamTx<'_>, id: &SessionId) -> Result<Vec<String>, DbError> {
+    let sql = "SELECT t.created_by AS author FROM tasks t WHERE t.team_id = $1 AND t.session_id = $2 \
+               UNION SELECT m.author FROM task_messages m WHERE m.team_id = $1 AND m.session_id = $2 \
+               AND (m.event_seq IS NOT NULL OR m.next_task_id IS NOT NULL) \
+               UNION SELECT q.decided_by FROM approvals q WHERE q.team_id = $1 AND q.session_id = $2 \
+               AND q.decided_by IS NOT NULL \
+               AND (q.answer IS NOT NULL OR q.note IS NOT NULL OR q.allowed_args IS NOT NULL) LIMIT 100";
+    tx.rows(sql, args![id]).await?.iter().map(|row| row.text("author")).collect()
+}
+
 /// The query for a session and its version, to be sent together with others. The version rises with every change behind
 /// the session's lock ([`reserve_seqs`], [`touch`], [`lock`]): while it stays the same, so do the session's messages, their
 /// parts and its finished tasks.

@@ -97,6 +97,13 @@ impl Artifact {
         !self.is_link() && !path.contains(':') && (self.reference == path || name == last || self.name == last)
     }
 
+    /// Whether it is the file that a playbook calls so: by its name, or by where it lies, from whichever folder on.
+    pub fn is_file(&self, path: &str) -> bool {
+        let above = self.reference.strip_suffix(path);
+        let lies_there = above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
+        !self.is_link() && (self.name == path || lies_there)
+    }
+
     /// The name that a download gets: one visible part of a path.
     pub fn file_name(&self) -> String {
         let last = if self.is_link() { "" } else { self.reference.rsplit('/').next().unwrap_or("") };
@@ -274,6 +281,39 @@ mod tests {
         assert_eq!(kind("text/plain", "text/markdown", "notes"), ArtifactKind::Markdown);
         assert_eq!(kind("text/plain", "", "main.rs"), ArtifactKind::Code);
         assert_eq!(kind("text/plain", "text/html\r\nSet-Cookie: x", "notes"), ArtifactKind::Text);
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_name_and_by_where_it_lies() {
+        let artifact = |name: &str, reference: &str| Artifact {
+            id: ArtifactId::new(1),
+            viber_id: ViberId::new(1),
+            session_id: SessionId::new(1),
+            task_id: None,
+            attempt: None,
+            name: name.to_owned(),
+            title: String::new(),
+            claimed: String::new(),
+            sniffed: String::new(),
+            reference: reference.to_owned(),
+            size: None,
+            sha256: None,
+            origin: ArtifactOrigin::Agent,
+            created_by: String::new(),
+            created_at: Instant(1),
+            gone_at: None,
+            stored_at: None,
+            contact: Contact { state: ContactState::Connected, since: Instant(1) },
+        };
+        let notes = artifact("The notes", "workspace/docs/notes.md");
+        for path in ["notes.md", "docs/notes.md", "workspace/docs/notes.md", "The notes"] {
+            assert!(notes.is_file(path), "{path}");
+        }
+        for path in ["other/notes.md", "es.md", "s/notes.md", "docs", "notes", "docs/notes.md/"] {
+            assert!(!notes.is_file(path), "{path}");
+        }
+        assert!(artifact("docs/notes.md", "artifacts/task_1/1").is_file("docs/notes.md"));
+        assert!(!artifact("notes.md", "https://example.org/notes.md").is_file("notes.md"), "an address is no file");
     }
 
     #[test]

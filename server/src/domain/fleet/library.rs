@@ -108,6 +108,9 @@ pub struct SkillContents {
     pub permissions: SkillPermissions,
     /// Hints, no verdict.
     pub findings: Vec<SkillFinding>,
+    /// Lines with findings beyond these, for which there is no room.
+    #[serde(default)]
+    pub omitted_findings: u64,
     /// What of its text is not used, and why.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -119,6 +122,7 @@ impl From<&SkillBundle> for SkillContents {
             files: bundle.files(),
             permissions: bundle.permissions(),
             findings: bundle.findings(),
+            omitted_findings: bundle.omitted_findings(),
             warnings: bundle.warnings.clone(),
         }
     }

@@ -225,6 +225,11 @@ impl SkillBundle {
         self.looked().findings.clone()
     }
 
+    /// How many lines there are beyond those that a person should look at, too. Blocks the first time.
+    pub fn omitted_findings(&self) -> u64 {
+        self.looked().omitted_findings
+    }
+
     fn looked(&self) -> &LookedThrough {
         self.looked.get_or_init(|| findings::look_through(self))
     }

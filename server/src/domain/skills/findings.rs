@@ -84,6 +84,8 @@ pub struct SkillFinding {
 pub(super) struct LookedThrough {
     pub permissions: SkillPermissions,
     pub findings: Vec<SkillFinding>,
+    /// Lines with findings for which there was no room.
+    pub omitted_findings: u64,
 }
 
 /// Looks through every file. Takes time in proportion to their size.
@@ -103,7 +105,8 @@ pub(super) fn look_through(bundle: &SkillBundle) -> LookedThrough {
         }
     }
     let is_online = found.has(FindingKind::Network) || found.has(FindingKind::PipeToShell);
-    LookedThrough { permissions: uses.permissions(is_online), findings: found.finish() }
+    let (findings, omitted_findings) = found.finish();
+    LookedThrough { permissions: uses.permissions(is_online), findings, omitted_findings }
 }
 
 fn look_at(
@@ -178,26 +181,29 @@ impl Collected {
         self.0.keys().any(|(found, _)| *found == kind)
     }
 
-    /// As many as are shown, by path and line. When there is no room for all, every kind of every file keeps its first lines, as
-    /// long as there is room for these.
-    fn finish(self) -> Vec<SkillFinding> {
+    /// As many as are shown, by path and line, and how many lines are left out. When there is no room for all, every kind of
+    /// every file keeps its first lines, as long as there is room for these.
+    fn finish(self) -> (Vec<SkillFinding>, u64) {
         let total: usize = self.0.values().map(|found| found.lines.len() + usize::from(found.left_out > 0)).sum();
         let share =
             if total <= MAX_FINDINGS { MAX_PER_FILE } else { (MAX_FINDINGS / self.0.len()).clamp(2, MAX_PER_FILE) };
-        let mut all = Vec::new();
+        // Each with the number of lines that it stands for.
+        let mut all: Vec<(SkillFinding, usize)> = Vec::new();
         for ((kind, path), found) in self.0 {
             let total = found.lines.len() + found.left_out;
             let kept = if found.left_out == 0 && total <= share { total } else { share - 1 };
             let finding = |line: u32, text: String| SkillFinding { path: path.clone(), line, kind, text };
             let rest = found.lines.get(kept).map_or(found.first_left_out, |(line, _)| *line);
-            all.extend(found.lines.into_iter().take(kept).map(|(line, text)| finding(line, text)));
+            all.extend(found.lines.into_iter().take(kept).map(|(line, text)| (finding(line, text), 1)));
             if kept < total {
-                all.push(finding(rest, format!("and {} more lines of this file", total - kept)));
+                let more = total - kept;
+                all.push((finding(rest, format!("and {more} more lines of this file")), more));
             }
         }
         // More kinds in more files than are shown: the most serious ones stay.
-        all.truncate(MAX_FINDINGS);
-        all.sort_by(|a, b| (&a.path, a.line, a.kind).cmp(&(&b.path, b.line, b.kind)));
-        all
+        let omitted: usize = all.iter().skip(MAX_FINDINGS).map(|(_, lines)| lines).sum();
+        let mut shown: Vec<SkillFinding> = all.into_iter().take(MAX_FINDINGS).map(|(finding, _)| finding).collect();
+        shown.sort_by(|a, b| (&a.path, a.line, a.kind).cmp(&(&b.path, b.line, b.kind)));
+        (shown, omitted as u64)
     }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::Read};
 use protocol::{
     limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES},
     path::collision_key,
+    skill::is_left_out,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -20,8 +21,6 @@ pub const MAX_ENTRIES: usize = 10_000;
 const MAX_DEPTH: usize = 8;
 /// Largest record of a registry that is read, bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;
-/// Folders of version control, of registries and of macOS, which are no part of a skill.
-const LEFT_OUT_FOLDERS: [&str; 3] = [".git", ".clawhub", "__MACOSX"];
 /// What a registry writes beside a skill.
 const RECORD_PATH: &str = ".clawhub/origin.json";
 
@@ -146,12 +145,6 @@ impl Intake {
         }
         Ok(())
     }
-}
-
-fn is_left_out(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let is_folder = |part: &str| LEFT_OUT_FOLDERS.iter().any(|folder| part.eq_ignore_ascii_case(folder));
-    name == ".DS_Store" || name.starts_with("._") || path.split('/').any(is_folder)
 }
 
 /// Whether it is the registry's record of the skill, below a folder that holds everything or not.

@@ -109,6 +109,8 @@ pub struct PlaybookRun {
     pub supervisor_session: Option<SessionId>,
     /// How often it was started since a person last wanted it.
     pub supervisor_attempts: u32,
+    /// The ids of those who told its agents something by a decision about it: with a note, or why a step is left out.
+    pub told_by: Vec<String>,
     /// It was started on its machine: it may use no other one.
     pub by_viber: bool,
     /// Operator, token or viber, and the name then.
@@ -243,6 +245,9 @@ pub struct GateWord {
     pub by_name: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub note: Option<String>,
+    /// Why an owner decided what the team's settings do not let them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub break_glass: Option<String>,
     pub at: Instant,
 }
 

@@ -169,6 +169,13 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("sessions.change", &[&[(422, &["bad_percent", "bad_title"])]]),
     ("sessions.create", &[SESSION_STARTS, &[(422, &["bad_title"])]]),
     (
+        "skillRollouts.begin",
+        &[&[
+            (409, &["not_reviewed", "other_files", "rolling_out", "too_many_rollouts"]),
+            (422, &["bad_agents", "bad_labels", "no_viber"]),
+        ]],
+    ),
+    (
         "skills.add",
         &[
             VIBER_REQUESTS,

@@ -103,7 +103,7 @@ fn places(slug: &str, is_admin: bool) -> Vec<Place> {
         (urls::vibers(slug), "viber", "Vibers", "g v"),
         (urls::skills(slug), "skill", "Skills", "g k"),
         (urls::playbooks(slug), "playbook", "Playbooks", "g p"),
-        (urls::playbooks(slug), "play", "Run a playbook …", ""),
+        (urls::playbooks(slug), "play", "Run a playbook…", ""),
         (urls::settings(slug), "settings", "Settings", "g s"),
         (urls::account().to_owned(), "lock", "Your account", ""),
     ];

@@ -1,5 +1,7 @@
 //! The difference of two texts, line by line, as a table.
 
+use std::time::Duration;
+
 use askama::Template;
 use similar::{ChangeTag, TextDiff};
 
@@ -7,9 +9,11 @@ use similar::{ChangeTag, TextDiff};
 const CONTEXT_LINES: usize = 3;
 /// Rows that a page shows.
 const MAX_ROWS: usize = 2_000;
+/// How long the smallest difference is looked for. After that a larger one is taken: texts of agents may differ in every line.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What differs.
-#[derive(Clone, Debug, PartialEq, Eq, Template)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Template)]
 #[template(path = "_diff.html")]
 pub struct Diff {
     pub rows: Vec<DiffRow>,
@@ -20,7 +24,7 @@ pub struct Diff {
 }
 
 /// A line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DiffRow {
     /// `add`, `del`, `same` or `hunk`.
     pub op: &'static str,
@@ -32,7 +36,7 @@ pub struct DiffRow {
 impl Diff {
     /// From `old` to `new`.
     pub fn of(old: &str, new: &str) -> Self {
-        let diff = TextDiff::from_lines(old, new);
+        let diff = TextDiff::configure().timeout(DIFF_TIMEOUT).diff_lines(old, new);
         let mut rows = Vec::new();
         let (mut added, mut removed) = (0, 0);
         for (index, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
@@ -141,6 +145,16 @@ mod tests {
         assert_eq!(shown[3..5], [("del", "10"), ("add", "ten")]);
         assert_eq!((shown.len(), diff.added, diff.removed), (8, 1, 1));
         assert!(Diff::of(&old, &old).rows.is_empty());
+    }
+
+    #[test]
+    fn texts_that_differ_everywhere_are_compared_in_time() {
+        let text = |word: &str| (0..60_000).map(|n| format!("{word} {n}\n")).collect::<String>();
+        let (old, new) = (text("old"), text("new"));
+        let began = std::time::Instant::now();
+        let diff = Diff::of(&old, &new);
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert_eq!((diff.added, diff.removed, diff.rows.len()), (60_000, 60_000, MAX_ROWS));
     }
 
     #[test]

@@ -184,6 +184,9 @@ async fn a23_a_call_of_the_api_takes_json_and_nothing_else() {
                     request = request.header("sec-fetch-site", "cross-site").body(body.to_string());
                     request = request.header(header::CONTENT_TYPE, kind.unwrap_or("text/plain"));
                     403
+                } else if route.who == Access::Viber {
+                    // No person has its credential, whatever they send.
+                    401
                 } else {
                     415
                 };

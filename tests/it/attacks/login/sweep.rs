@@ -39,6 +39,7 @@ fn filled(route: &Route, asset: &str) -> String {
         ("/approvals/{id}", "apr"),
         ("/edits/{id}", "edt"),
         ("/playbook-runs/{id}", "run"),
+        ("/skill-rollouts/{id}", "rol"),
     ] {
         path = path.replace(place, &format!("{}/{prefix}_{id}", &place[..place.len() - 5]));
     }

@@ -6,8 +6,8 @@ use super::{Purpose, Shots};
 use crate::browser::playbooks::{BROKEN, RELEASE_NOTES, hands_over_notes, hidden, started};
 
 const NIGHTLY: &str = "# Playbook: nightly-import\n\n## Goal\nTake in the price lists of the day.\n\n## Steps\n1. [default] Fetch \
-    the lists\n   - Gives: lists.csv\n   - Limits: minutes 20, costUsd 2\n2. [default] Compare them with yesterday\n3. [default] \
-    Tell the shops\n   - After: 1, 2\n   - Approve: after\n";
+    the lists\n   - Gives: lists.csv\n   - Limits: minutes 20, tokens 90000\n2. [default] Compare them with yesterday\n3. \
+    [default] Tell the shops\n   - After: 1, 2\n   - Approve: after\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn playbooks_have_their_pictures() {

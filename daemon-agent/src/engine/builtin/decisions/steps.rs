@@ -55,6 +55,22 @@ and say what is missing.
 ";
 
 impl AgentLoop {
+    /// Opens the questions about the supervisor's calls whose turn it is, together: those before the first call of another kind.
+    /// What is put to the Board it does at once, so that calls which come before are made before.
+    pub(super) async fn open_steps(&mut self) {
+        let is_due = |call: &&ToolCall| self.tools.supervises_by(&call.name);
+        let due: Vec<ToolCall> = self.calls.left.iter().take_while(is_due).cloned().collect();
+        for call in due {
+            if self.calls.asked.open.contains_key(&call.id) {
+                continue;
+            }
+            if let Considered::Asked { request, minutes, .. } = self.consider(&call).await {
+                let question = self.opened(*request, minutes);
+                self.calls.asked.open.insert(call.id, question);
+            }
+        }
+    }
+
     /// What a call wants of the Board; nobody but the Board decides about it.
     pub(super) fn consider_step(&self, call: &ToolCall, args: &Value) -> Considered {
         let args = match read(&call.name, args) {
@@ -77,10 +93,11 @@ impl AgentLoop {
             let text = text.as_deref().map(str::trim).filter(|text| !text.is_empty());
             head_and_tail(text.unwrap_or(usual), MAX_ANSWER_BYTES)
         };
-        if response.decision == Decision::Deny {
+        if response.decision != Decision::Answer {
             let why = said(&response.note, "The Board did not do this, and does not say why.");
             return ToolOutcome::refused(ToolErrorKind::Permission.because(why));
         }
+        self.budget.count_no_round(&response.digest);
         if call.name == FINISH {
             let summary = call.args.as_ref().ok().and_then(|args| read(FINISH, args).ok());
             self.finished = summary.and_then(|args| args["summary"].as_str().map(str::to_owned));

@@ -136,12 +136,12 @@ async fn nobody_else_has_the_tools_of_a_supervisor() {
     }
     let endpoint = ScriptedProvider::start(vec![says("Done.")]).await;
     let mut fixture = Fixture::new(&endpoint);
-    fixture.agent.tools = vec!["read_file".to_owned()];
+    fixture.agent.tools = ["read_file", "write_file", "shell", "add_artifact"].map(str::to_owned).to_vec();
     result(run(fixture.of_playbook(None)).await);
     assert_eq!(
         tools(&endpoint),
         ["read_file", "run_step", "add_step", "skip_step", "finish"],
-        "whatever its file says"
+        "it does no step's work itself, whatever its file says"
     );
     assert!(system(&endpoint).contains("<supervisor>"));
 }
@@ -186,4 +186,64 @@ async fn a_call_that_cannot_be_read_is_put_to_nobody() {
         assert!(!ok && text.contains(word), "{text}");
     }
     assert!(results.len() == 3 && step_calls(&fixture.events()).is_empty());
+}
+
+#[tokio::test]
+async fn what_stands_before_a_step_in_an_answer_is_made_before_it() {
+    let look = ("list_files", "{}");
+    let third = ("run_step", r#"{"step":3}"#);
+    let endpoint =
+        ScriptedProvider::start(vec![calls(&[TWO_STEPS[0], look, TWO_STEPS[1], third]), says("Done.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    let running = tokio::spawn(run(fixture.of_playbook(None)));
+    let first = fixture.question(1).await;
+    assert_eq!((step_calls(&fixture.events()).len(), first.args), (1, json!({ "step": "1" })));
+    assert_eq!(fixture.results().len(), 0);
+    fixture.answer_step(&step_calls(&fixture.events())[0], "done");
+    fixture.question(3).await;
+    assert_eq!(fixture.results().len(), 2, "the Board was asked only then");
+    let asked = step_calls(&fixture.events());
+    assert_eq!((asked.len(), &asked[2].args), (3, &json!({ "step": "3" })), "these two together");
+    asked[1..].iter().for_each(|asked| fixture.answer_step(asked, "done"));
+    assert_eq!(result(ended(running).await).text, "Done.");
+}
+
+#[tokio::test]
+async fn a_run_may_have_more_steps_than_its_supervisor_has_rounds() {
+    let step = |args| calls(&[("run_step", args)]);
+    let steps = [r#"{"step":1}"#, r#"{"step":2}"#, r#"{"step":3}"#].map(step);
+    let endpoint = ScriptedProvider::start(steps.into_iter().chain([calls(&[FINISH])]).collect()).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.agent.max_steps = 2;
+    let running = tokio::spawn(run(fixture.of_playbook(None)));
+    for n in 1..=4 {
+        let asked = fixture.question(n).await;
+        fixture.answer_step(&asked, "done");
+    }
+    assert_eq!(result(ended(running).await).text, "It is released.");
+    // One that asks for the same thing over and over ends all the same.
+    let endpoint = ScriptedProvider::start([(); 4].map(|()| calls(&TWO_STEPS[..1])).into()).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.agent.max_steps = 2;
+    let running = tokio::spawn(run(fixture.of_playbook(None)));
+    for n in 1..=3 {
+        let asked = fixture.question(n).await;
+        fixture.answer_step(&asked, "Step 1 is done.");
+    }
+    assert_eq!((error(ended(running).await).code, endpoint.seen().len()), (ErrorCode::MaxStepsReached, 3));
+}
+
+#[tokio::test]
+async fn only_an_answer_of_the_board_is_one() {
+    let endpoint = ScriptedProvider::start(vec![calls(&[FINISH]), says("I go on.")]).await;
+    let fixture = Fixture::new(&endpoint);
+    let running = tokio::spawn(run(fixture.of_playbook(None)));
+    let asked = fixture.question(1).await;
+    let other = ApprovalRequest { digest: "another".to_owned(), ..asked.clone() };
+    fixture.answer_step(&other, "of something else");
+    fixture.word(&asked, Decision::Allow, |_| {});
+    fixture.answer_step(&asked, "the second word");
+    assert_eq!(result(ended(running).await).text, "I go on.");
+    let results = fixture.results();
+    assert!(results.len() == 1 && !results[0].1 && results[0].2.contains("does not say why"), "{results:?}");
 }

@@ -43,6 +43,7 @@ impl HandedArtifact {
 }
 
 /// Has the store keep what an artifact is now, fetched from its viber if need be. `None`: it cannot be had, or not be kept.
+/// Fails with `Offline` or `Unavailable` while its viber or the store is away.
 pub(in crate::actions) async fn keep_version(
     board: &Board,
     team: &TeamId,
@@ -50,8 +51,10 @@ pub(in crate::actions) async fn keep_version(
 ) -> Result<Option<HandedArtifact>> {
     let mut artifact = db::artifacts::load(&mut board.db.reader_of(team).await?, id).await?;
     if artifact.as_ref().is_some_and(|artifact| artifact.stored_at.is_none()) {
-        if !matches!(timeout(FETCH_TIMEOUT, fetched(board, team, id)).await, Ok(Ok(()))) {
-            return Ok(None);
+        match timeout(FETCH_TIMEOUT, fetched(board, team, id)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error @ (Error::Offline { .. } | Error::Unavailable { .. }))) => return Err(error),
+            Ok(Err(_)) | Err(_) => return Ok(None),
         }
         artifact = db::artifacts::load(&mut board.db.reader_of(team).await?, id).await?;
     }
@@ -65,8 +68,10 @@ pub(in crate::actions) async fn keep_version(
 /// Reads an artifact to its end: then the store has it, if it keeps it.
 async fn fetched(board: &Board, team: &TeamId, id: &ArtifactId) -> Result<()> {
     let mut opened = open(board, team, id, RequestedRange::All).await?;
+    let since = opened.artifact.contact.since;
     while let Some(piece) = opened.bytes.next().await {
-        piece.map_err(away)?;
+        // Its viber broke off.
+        piece.map_err(|_| Error::Offline { since })?;
     }
     Ok(())
 }

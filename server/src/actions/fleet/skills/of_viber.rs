@@ -37,12 +37,17 @@ pub struct SkillOnViber<'s> {
     pub digest: Option<&'s str>,
 }
 
-/// Adds a skill as it lies on a viber.
-pub async fn take(board: &Board, team: &TeamId, by: &By, wanted: SkillOnViber<'_>) -> Result<LibrarySkill> {
+/// The files of a skill as they lie on a viber, for somebody who decides about them.
+pub async fn files_on(board: &Board, team: &TeamId, wanted: SkillOnViber<'_>) -> Result<ArrivedFiles> {
     let arriving = tokio::time::timeout(TAKE_TIMEOUT, files_of(board, team, wanted)).await;
     let slow = |_| Error::conflict("viber_silent", "the viber did not hand over its files in time");
-    let files = arriving.map_err(slow)??;
-    let _turn = RECEIVING.acquire().await.map_err(|error| Error::Internal(error.to_string()))?;
+    arriving.map_err(slow)?
+}
+
+/// Adds a skill as it lies on a viber.
+pub async fn take(board: &Board, team: &TeamId, by: &By, wanted: SkillOnViber<'_>) -> Result<LibrarySkill> {
+    let files = files_on(board, team, wanted).await?;
+    let _turn = RECEIVING.of(team).await?;
     let bundle = files.read().await?;
     let reference = Some(wanted.viber.to_string());
     let from = SkillProvenance { origin: SkillOrigin::Viber, reference, version: None };
@@ -72,8 +77,8 @@ struct FilePiece {
     data: String,
 }
 
-/// The files of a skill on a viber, all of one version, not looked at.
-struct ArrivedFiles {
+/// The files of a skill on a viber, all of one version, on the Board's disk and not looked at.
+pub struct ArrivedFiles {
     digest: String,
     files: Vec<ListedFile>,
     /// Their bytes, one after the other.
@@ -82,7 +87,7 @@ struct ArrivedFiles {
 
 impl ArrivedFiles {
     /// The skill that they are. Whoever asks for it has a turn.
-    async fn read(self) -> Result<SkillBundle> {
+    pub async fn read(self) -> Result<SkillBundle> {
         let Self { digest, files, stage } = self;
         let reading = tokio::task::spawn_blocking(move || {
             let mut arrived = File::open(stage.path()).map_err(away)?;

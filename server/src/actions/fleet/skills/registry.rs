@@ -18,7 +18,7 @@ pub async fn fetch(board: &Board, team: &TeamId, by: &By, source: &str) -> Resul
     let registry = registry.ok_or_else(|| bad_source("this Board has no registry: its administrator names one"))?;
     check_room(board, team, 0).await?;
     let archive = registry.fetch(team, &wanted, MAX_SKILL_ARCHIVE_BYTES).await.map_err(refused)?;
-    let _turn = RECEIVING.acquire().await.map_err(|error| Error::Internal(error.to_string()))?;
+    let _turn = RECEIVING.of(team).await?;
     let bundle = read(archive).await?;
     let reference = Some(wanted.to_string());
     let from = SkillProvenance { origin: SkillOrigin::Clawhub, reference, version: Some(wanted.version) };

@@ -5,9 +5,12 @@ use std::{io, ops::Range};
 use futures_util::StreamExt as _;
 use protocol::{SkillId, TeamId, limits::MAX_SKILL_ARCHIVE_BYTES};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{away, with_contents};
+use super::{
+    away,
+    turns::{TeamTurn, TeamTurns},
+    with_contents,
+};
 use crate::{
     artifacts::Bytestream,
     db,
@@ -17,12 +20,12 @@ use crate::{
     state::Board,
 };
 
-/// Readers that hold whole versions in memory at once, two of them at most each.
-static READING: Semaphore = Semaphore::const_new(3);
+/// Readers that hold whole versions in memory at once, two of them at most each, and two of a team.
+static READING: TeamTurns = TeamTurns::new(3, 2);
 
 /// A turn to hold versions in memory, for as long as they are held: however many people look, few do so at once.
-pub async fn turn() -> Result<SemaphorePermit<'static>> {
-    READING.acquire().await.map_err(|error| Error::Internal(error.to_string()))
+pub async fn turn(team: &TeamId) -> Result<TeamTurn> {
+    READING.of(team).await
 }
 
 /// The files of a version. Whoever asks for them has a [`turn`].
@@ -84,23 +87,4 @@ fn unread(error: io::Error) -> Error {
 fn damaged(id: &SkillId) -> Error {
     tracing::error!(skill.id = %id, "the stored files of a skill are not the ones that were added");
     Error::Gone("its files in the object store are damaged")
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt as _;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn few_hold_versions_in_memory_at_once() {
-        let mut turns = Vec::new();
-        for _ in 0..3 {
-            turns.push(turn().await.expect("a turn"));
-        }
-        let mut next = Box::pin(turn());
-        assert!(next.as_mut().now_or_never().is_none(), "a fourth waits");
-        drop(turns.pop());
-        drop(next.await.expect("a turn once another one ends"));
-    }
 }

@@ -26,12 +26,18 @@ pub async fn advance(board: &Board, team: &TeamId, id: &RunId) -> Result<()> {
         return Ok(());
     };
     for _ in 0..MAX_MOVES {
-        let Some(now) = snapshot(&mut board.db.reader_of(team).await?, id).await? else { return Ok(()) };
-        for task in now.tasks.iter().filter(|task| !task.state.is_final()) {
+        let Some(now) = snapshot(&mut board.db.reader_of(team).await?, id).await? else {
+            board.runs.forget(id);
+            return Ok(());
+        };
+        // Also those that have ended: a result may come late, and a person may start one over.
+        for task in &now.tasks {
             board.runs.follow(team, id, &task.id);
         }
+        let moves = plan::moves(&now);
+        board.runs.set_at_rest(id, moves.is_empty());
         let mut next = None;
-        for one in plan::moves(&now) {
+        for one in moves {
             match one {
                 RunMove::Start(label) => begin::spawn(board, team, id, label),
                 other if next.is_none() => next = Some(other),

@@ -17,7 +17,7 @@ use crate::{
     },
     db::{self, Change, vibers::Candidate},
     domain::{
-        By, PlaybookRun, RunEventKind, RunMove, RunSnapshot, RunStep, StepPlace, Task, TaskState,
+        By, PlaybookRun, RunEventKind, RunMove, RunSnapshot, RunStep, Session, StepPlace, Task, TaskState,
         playbook_run::{goal, plan},
     },
     error::{Error, Result},
@@ -34,6 +34,9 @@ pub(super) fn spawn(board: &Board, team: &TeamId, id: &RunId, label: String) {
         drop(turn);
         match begun {
             Ok(()) => board.runs.poke(&team, &id),
+            Err(error @ Error::Offline { .. }) => {
+                tracing::info!(run.id = %id, step = %label, %error, "a step waits for files of the steps before it");
+            }
             Err(error) => tracing::warn!(run.id = %id, step = %label, %error, "a step is not started yet"),
         }
     });
@@ -53,11 +56,11 @@ async fn begin(board: &Board, team: &TeamId, id: &RunId, label: &str) -> Result<
     };
     let handed = match again {
         // What it was given before is still there.
-        true => Ok(Handover::default()),
+        true => Ok(None),
         false => tokio::select! {
             // The next Board begins it again.
             () = board.shutdown.soft.cancelled() => return Ok(()),
-            handed = gather(board, team, &now, label) => refusal(handed),
+            handed = gather(board, team, &now, label) => refusal(handed.map(Some)),
         },
     };
     let made = match handed {
@@ -76,14 +79,21 @@ async fn begin(board: &Board, team: &TeamId, id: &RunId, label: &str) -> Result<
     Ok(())
 }
 
-/// Whether the step's newest task can be started over: then the step goes on as another attempt of it.
+/// Whether the step's newest task can be started over: then the step goes on as another attempt of it. Not one whose viber was
+/// revoked: the step begins anew, elsewhere if the playbook lets it.
 async fn may_go_on(tx: &mut db::TeamTx<'_>, step: &RunStep) -> Result<bool> {
     let Some(task) = &step.task_id else { return Ok(false) };
-    let task = db::tasks::load(tx, task).await?;
-    Ok(task.is_some_and(|task| matches!(task.state, TaskState::Error | TaskState::Stopped)))
+    let Some(task) = db::tasks::load(tx, task).await? else { return Ok(false) };
+    let is_over = matches!(task.state, TaskState::Error | TaskState::Stopped);
+    Ok(is_over && db::vibers::candidate(tx, &task.viber_id).await?.is_some())
 }
 
-async fn submit(board: &Board, team: &TeamId, id: &RunId, next: (RunMove, Handover)) -> Result<Option<AfterCommit>> {
+async fn submit(
+    board: &Board,
+    team: &TeamId,
+    id: &RunId,
+    next: (RunMove, Option<Handover>),
+) -> Result<Option<AfterCommit>> {
     let wanted = Arc::new((id.clone(), next));
     let submitting = board.change(team, &By::board(), move |tx| {
         let wanted = wanted.clone();
@@ -91,7 +101,7 @@ async fn submit(board: &Board, team: &TeamId, id: &RunId, next: (RunMove, Handov
             let (id, (next, handed)) = &*wanted;
             let RunMove::Start(label) = next else { return Ok(None) };
             let Some(mut play) = Play::of(tx, id, next).await? else { return Ok(None) };
-            play.start(label, handed).await?;
+            play.start(label, handed.as_ref()).await?;
             Ok::<_, Error>(Some(play.after))
         })
     });
@@ -113,17 +123,22 @@ async fn fail(board: &Board, team: &TeamId, id: &RunId, next: (RunMove, String))
 }
 
 impl Play<'_, '_> {
-    /// Submits a step's task and writes down that it is the step's, or starts the one that it has over.
-    async fn start(&mut self, label: &str, handed: &Handover) -> Result<()> {
+    /// Submits a step's task and writes down that it is the step's, or starts the one that it has over. `handed` is for a new
+    /// task: without it nothing is done if the one that there was is gone meanwhile.
+    async fn start(&mut self, label: &str, handed: Option<&Handover>) -> Result<()> {
         let step = self.step(label)?.clone();
-        let task = if may_go_on(self.tx, &step).await? {
-            let id = step.task_id.as_ref().ok_or(Error::NotFound)?;
-            tasks::begin_again(self.tx, id, &tasks::Retry::default(), &mut self.after).await?
-        } else {
-            let new = new_task(self.tx, &self.now, &step, handed).await?;
-            let (task, after) = tasks::check(new)?.run_within(self.tx).await?;
-            self.after = after;
-            task
+        let task = match (may_go_on(self.tx, &step).await?, handed) {
+            (true, _) => {
+                let id = step.task_id.as_ref().ok_or(Error::NotFound)?;
+                tasks::begin_again(self.tx, id, &tasks::Retry::default(), &mut self.after).await?
+            }
+            (false, Some(handed)) => {
+                let new = new_task(self.tx, &self.now, &step, handed).await?;
+                let (task, after) = tasks::check(new)?.run_within(self.tx).await?;
+                self.after = after;
+                task
+            }
+            (false, None) => return Ok(()),
         };
         self.begun(label, task).await
     }
@@ -152,11 +167,7 @@ impl Play<'_, '_> {
 async fn new_task(tx: &mut Change<'_>, now: &RunSnapshot, step: &RunStep, handed: &Handover) -> Result<NewTask> {
     let run = &now.run;
     let playbook = start::playbook_of(run)?;
-    let session = match &step.session_id {
-        Some(session) => db::sessions::load(tx, session).await?,
-        None => None,
-    };
-    let (viber, session, agent) = match session {
+    let (viber, session, agent) = match session_of(tx, step).await? {
         Some(session) => (session.viber_id, Some(session.id), session.agent_id),
         None => {
             let (viber, agent) = place(tx, run, step).await?;
@@ -176,6 +187,14 @@ async fn new_task(tx: &mut Change<'_>, now: &RunSnapshot, step: &RunStep, handed
         }),
         ..NewTask::default()
     })
+}
+
+/// The session that a step has, unless it was deleted or its viber was revoked.
+async fn session_of(tx: &mut Change<'_>, step: &RunStep) -> Result<Option<Session>> {
+    let Some(session) = &step.session_id else { return Ok(None) };
+    let Some(session) = db::sessions::load(tx, session).await? else { return Ok(None) };
+    let is_here = db::vibers::candidate(tx, &session.viber_id).await?.is_some();
+    Ok(is_here.then_some(session))
 }
 
 /// The viber that a step runs on, and its agent there.

@@ -95,12 +95,8 @@ impl Play<'_, '_> {
             None => None,
         };
         let result = task.and_then(|task| task.result).map(|result| result.text).unwrap_or_default();
-        let mut files: Vec<String> = Vec::new();
-        for made in db::playbook_runs::artifacts(self.tx, &self.now.run.id).await? {
-            if made.label == label && !files.contains(&made.name) {
-                files.push(made.name);
-            }
-        }
+        let files =
+            db::playbook_runs::step_files(self.tx, &self.now.run.id, label, calls::MAX_NAMED_FILES as u64).await?;
         Ok(calls::told(&step, &result, &files))
     }
 

@@ -6,7 +6,7 @@ use protocol::{RunId, TeamId, text::head};
 
 use super::{advance, gates::GateDecision, play::Play};
 use crate::{
-    actions::members::Requester,
+    actions::{members::Requester, refusals},
     db::{self, audit::Entry},
     domain::{By, PlaybookRun, Role, RunEvent, RunEventKind, RunState, SkippedStep, StepPhase},
     error::{Error, Result},
@@ -23,7 +23,7 @@ enum RunOrder {
     Pause,
     Resume,
     Retry(String),
-    Skip { label: String, reason: String },
+    Skip { label: String, role: Role, reason: String },
     Decide { label: String, role: Role, decision: GateDecision },
 }
 
@@ -52,11 +52,12 @@ pub async fn retry_step(board: &Board, team: &TeamId, by: &By, (id, label): (&Ru
     order(board, team, by, id, RunOrder::Retry(label.to_owned())).await
 }
 
-/// Leaves a step out that does not run, with a reason.
+/// Leaves a step out that does not run, with a reason. One with a gate only those leave out who may decide about that: the
+/// steps after it begin, as if somebody had let it pass.
 pub async fn skip_step(
     board: &Board,
     team: &TeamId,
-    by: &By,
+    who: Requester<'_>,
     (id, label): (&RunId, &str),
     reason: &str,
 ) -> Result<PlaybookRun> {
@@ -64,7 +65,7 @@ pub async fn skip_step(
     if reason.is_empty() {
         return Err(Error::unacceptable("reason_required", "say why the step is skipped"));
     }
-    order(board, team, by, id, RunOrder::Skip { label: label.to_owned(), reason }).await
+    ordered(board, team, who, id, RunOrder::Skip { label: label.to_owned(), role: who.role, reason }).await
 }
 
 /// A decision about a step's gate by somebody with a role.
@@ -76,7 +77,22 @@ pub(super) async fn decide(
     decision: GateDecision,
 ) -> Result<PlaybookRun> {
     let wanted = RunOrder::Decide { label: label.to_owned(), role: who.role, decision };
-    order(board, team, who.by, id, wanted).await
+    ordered(board, team, who, id, wanted).await
+}
+
+/// Does what somebody wants whose role matters; that it was refused is in the audit.
+async fn ordered(
+    board: &Board,
+    team: &TeamId,
+    who: Requester<'_>,
+    id: &RunId,
+    wanted: RunOrder,
+) -> Result<PlaybookRun> {
+    let done = order(board, team, who.by, id, wanted).await;
+    if let Err(Error::Forbidden(why)) = done {
+        refusals::note(board, team, who.by, id.as_str(), why).await?;
+    }
+    done
 }
 
 async fn order(board: &Board, team: &TeamId, by: &By, id: &RunId, wanted: RunOrder) -> Result<PlaybookRun> {
@@ -114,7 +130,7 @@ impl Play<'_, '_> {
             }
             RunOrder::Resume => self.resume().await,
             RunOrder::Retry(label) => self.retry_by_person(label).await,
-            RunOrder::Skip { label, reason } => self.skip_by_person(label, reason).await,
+            RunOrder::Skip { label, role, reason } => self.skip_by_person(label, *role, reason).await,
             RunOrder::Decide { label, role, decision } => self.decide(label, *role, decision).await,
         }
     }
@@ -152,23 +168,32 @@ impl Play<'_, '_> {
             let message = format!("step {label} is {}: only one that failed is started again", step.phase);
             return Err(Error::conflict("not_failed", message));
         }
+        if self.now.is_at_work(step) {
+            return Err(Error::conflict("step_running", format!("step {label} runs again already")));
+        }
         self.change(label, |step, _| step.want(None)).await?;
         self.note_step((RunEventKind::StepRetried, label), "is to be started again", "playbook.retry").await
     }
 
-    async fn skip_by_person(&mut self, label: &str, reason: &str) -> Result<()> {
+    async fn skip_by_person(&mut self, label: &str, role: Role, reason: &str) -> Result<()> {
         let step = self.step_of_person(label)?;
         match step.phase {
+            StepPhase::Running => return Err(running(label)),
+            // Somebody started it over in its session.
+            _ if self.now.is_at_work(step) => return Err(running(label)),
             StepPhase::Pending | StepPhase::Gate | StepPhase::Failed => {}
-            StepPhase::Running => {
-                return Err(Error::conflict("step_running", format!("step {label} runs: stop its task first")));
-            }
             StepPhase::Done | StepPhase::Skipped | StepPhase::Stopped => {
                 return Err(Error::conflict("step_over", format!("step {label} is {} already", step.phase)));
             }
         }
+        if step.gate.is_some() {
+            let step = step.clone();
+            self.check_decider(role, &step, Some(reason)).await?;
+        }
         let (at, actor) = (self.tx.now, self.tx.by.actor.clone());
         let by = SkippedStep { by: actor.id().to_owned(), by_name: actor.name().to_owned(), reason: reason.to_owned() };
+        // The agents of the steps after it read why.
+        self.note_author();
         self.change(label, |step, _| step.skip(by, at)).await?;
         let what = format!("skipped: {reason}");
         self.note_step((RunEventKind::StepSkipped, label), &what, "playbook.skip").await
@@ -193,4 +218,8 @@ impl Play<'_, '_> {
     pub(super) fn step_of_person(&self, label: &str) -> Result<&crate::domain::RunStep> {
         self.now.step(label).ok_or(Error::NotFound)
     }
+}
+
+fn running(label: &str) -> Error {
+    Error::conflict("step_running", format!("step {label} runs: stop its task first"))
 }

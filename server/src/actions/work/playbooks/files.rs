@@ -1,9 +1,13 @@
 //! The playbooks of a viber: the Markdown files in `playbooks/` of its workspace, with what is wrong with them.
 
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
 use protocol::{
     EntryKind, TeamId, ViberId,
-    playbook::{self, MAX_PLAYBOOK_BYTES, Playbook, PlaybookError, StepViber},
+    playbook::{self, MAX_PLAYBOOK_BYTES, PLAYBOOK_FOLDER, Playbook, PlaybookError, StepViber},
 };
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     actions::files,
@@ -13,12 +17,13 @@ use crate::{
     state::Board,
 };
 
-/// Playbooks of one viber that are read.
+/// Playbooks of one viber that are read at most at once.
 const MAX_FILES: usize = 100;
-/// The folder of playbooks, beneath the workspace.
-pub(super) const FOLDER: &str = "playbooks";
-/// Longest name of a playbook's file, bytes.
-const MAX_NAME_BYTES: usize = 120;
+/// How many of them are read at once, and how long all of them may take.
+const READS_AT_ONCE: usize = 4;
+const FILES_TIMEOUT: Duration = Duration::from_secs(10);
+/// Other vibers whose agents are looked at for the steps of one playbook.
+const MAX_OTHER_VIBERS: usize = 16;
 
 /// A playbook as it lies on a viber.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,26 +41,84 @@ pub struct PlaybookFile {
     pub errors: Vec<PlaybookError>,
 }
 
-/// The playbooks of a viber, by name.
+impl PlaybookFile {
+    /// A file that cannot be read, and why.
+    fn unread(name: &str, path: String, why: &str) -> Self {
+        let errors = vec![PlaybookError { line: 0, message: why.to_owned() }];
+        let (text, playbook) = (String::new(), Playbook::default());
+        Self { name: name.to_owned(), path, hash: playbook::digest(&text), text, playbook, errors }
+    }
+}
+
+/// Some playbooks of a viber.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlaybookFiles {
+    pub files: Vec<PlaybookFile>,
+    /// The last name, when there are more behind it.
+    pub next: Option<String>,
+}
+
+/// The playbooks of a viber, by name. One that cannot be read says why, and hides no other.
 pub async fn files(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<PlaybookFile>> {
+    Ok(files_after(board, (team, viber), "", MAX_FILES).await?.files)
+}
+
+/// At most `limit` of them, whose names come after `after`.
+pub async fn files_after(
+    board: &Board,
+    (team, viber): (&TeamId, &ViberId),
+    after: &str,
+    limit: usize,
+) -> Result<PlaybookFiles> {
     let known = db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?.ok_or(Error::NotFound)?;
-    let listing = match files::list(board, team, viber, FOLDER, 0).await {
+    let listing = match files::list(board, team, viber, PLAYBOOK_FOLDER, 0).await {
         Ok(folder) => folder.listing,
-        Err(Error::NotFound) => return Ok(Vec::new()),
+        Err(Error::NotFound) => return Ok(PlaybookFiles::default()),
         Err(error) => return Err(error),
     };
     let is_file = |entry: &&protocol::Entry| entry.kind == EntryKind::File;
     let names = listing.entries.iter().filter(is_file).filter_map(|entry| entry.name.strip_suffix(".md"));
-    let mut found = Vec::new();
-    for name in names.filter(|name| path(name).is_ok()).take(MAX_FILES) {
-        match read(board, team, &known, name).await {
-            Ok(file) => found.push(file),
+    let mut named: Vec<(String, String)> =
+        names.filter(|name| *name > after).filter_map(|name| Some((name.to_owned(), path(name).ok()?))).collect();
+    named.sort_unstable();
+    let is_more = named.len() > limit;
+    named.truncate(limit);
+    let next = named.last().filter(|_| is_more).map(|(name, _)| name.clone());
+    let (known, end) = (&known, Instant::now() + FILES_TIMEOUT);
+    let reads = named.into_iter().map(|(name, path)| async move {
+        let read = timeout_at(end, read(board, team, known, &name)).await;
+        match read {
+            Ok(Ok(file)) => Ok(Some(file)),
             // It was removed meanwhile.
-            Err(Error::NotFound) => {}
-            Err(error) => return Err(error),
+            Ok(Err(Error::NotFound)) => Ok(None),
+            Ok(Err(error)) => why(error).map(|why| Some(PlaybookFile::unread(&name, path, &why))),
+            Err(_) => Ok(Some(PlaybookFile::unread(&name, path, "the viber did not answer in time"))),
         }
+    });
+    let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffered(READS_AT_ONCE);
+    let mut found = Vec::new();
+    while let Some(read) = reads.next().await {
+        found.extend(read?);
     }
-    Ok(found)
+    Ok(PlaybookFiles { files: found, next })
+}
+
+/// One of them, as it lies there now, or as it was seen last while the viber is away.
+pub async fn file(board: &Board, team: &TeamId, viber: &ViberId, name: &str) -> Result<PlaybookFile> {
+    let known = db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?.ok_or(Error::NotFound)?;
+    read_anew(board, team, &known, name).await
+}
+
+/// Why one file cannot be read, if that is no reason for the others.
+fn why(error: Error) -> Result<String> {
+    match error {
+        Error::Unacceptable { .. }
+        | Error::Conflict { .. }
+        | Error::TooLarge(_)
+        | Error::Gone(_)
+        | Error::Offline { .. } => Ok(error.to_string()),
+        error => Err(error),
+    }
 }
 
 /// One playbook of a viber, as the Board last heard of it.
@@ -66,9 +129,7 @@ async fn read(board: &Board, team: &TeamId, viber: &Viber, name: &str) -> Result
 
 /// Where the playbook of this name lies.
 pub(super) fn path(name: &str) -> Result<String> {
-    let is_name = (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && !name.contains('/');
-    let path = format!("{FOLDER}/{name}.md");
-    if is_name && protocol::path::file(&path).is_ok() { Ok(path) } else { Err(Error::NotFound) }
+    playbook::file_path(name).ok_or(Error::NotFound)
 }
 
 /// One playbook of a viber, as it lies there now.
@@ -84,26 +145,14 @@ async fn parsed(
     contents: &files::FileContents,
 ) -> Result<PlaybookFile> {
     let path = path(name)?;
-    let text = contents.text().map(str::to_owned);
-    let mistake = |message: &str| vec![PlaybookError { line: 0, message: message.to_owned() }];
-    let of = |text: String, playbook: Playbook, errors: Vec<PlaybookError>| PlaybookFile {
-        name: name.to_owned(),
-        path: path.clone(),
-        hash: playbook::digest(&text),
-        text,
-        playbook,
-        errors,
-    };
-    match text {
+    match contents.text() {
         Some(text) if text.len() <= MAX_PLAYBOOK_BYTES => {
-            let (playbook, errors) = checked(board, team, viber, &text).await?;
-            Ok(of(text, playbook, errors))
+            let (playbook, errors) = checked(board, team, viber, text).await?;
+            let (text, hash) = (text.to_owned(), playbook::digest(text));
+            Ok(PlaybookFile { name: name.to_owned(), path, hash, text, playbook, errors })
         }
-        Some(_) => Ok(of(String::new(), Playbook::default(), mistake("a playbook has at most 256 KiB"))),
-        None if contents.is_part() => {
-            Ok(of(String::new(), Playbook::default(), mistake("a playbook has at most 256 KiB")))
-        }
-        None => Ok(of(String::new(), Playbook::default(), mistake("it is no text"))),
+        None if !contents.is_part() => Ok(PlaybookFile::unread(name, path, "it is no text")),
+        _ => Ok(PlaybookFile::unread(name, path, "a playbook has at most 256 KiB")),
     }
 }
 
@@ -126,6 +175,7 @@ pub(super) async fn checked(
     let mut others: Vec<&str> = playbook.steps.iter().filter_map(|step| named(step.viber.as_ref())).collect();
     others.sort_unstable();
     others.dedup();
+    others.truncate(MAX_OTHER_VIBERS);
     let ids = |agents: &[protocol::AgentInfo]| agents.iter().map(|agent| agent.id.clone()).collect::<Vec<_>>();
     let mut places = vec![(None, ids(&viber.agents))];
     for other in others {

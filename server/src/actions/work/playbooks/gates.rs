@@ -4,15 +4,19 @@ use protocol::{RunId, TeamId, text::head};
 
 use super::{control, play::Play};
 use crate::{
-    actions::{members::Requester, refusals, tokens},
-    db,
-    domain::{GateWord, PlaybookRun, Role, RunEventKind, StepPhase},
+    actions::{approvals::role_objection, members::Requester, tokens},
+    db::{self, audit::Entry},
+    domain::{GateWord, PlaybookRun, Role, RunEventKind, RunStep, StepPhase},
     error::{Error, Result},
     state::Board,
 };
 
-/// Longest note, bytes.
+/// Longest note, bytes; also of a reason.
 const MAX_NOTE_BYTES: usize = 8 * 1024;
+
+/// Why the people of a run do not decide its gates where the team's settings say so.
+const OWN_RUN: &str =
+    "whoever started a run, or told its agents something, does not decide its gates; an owner may, with a reason";
 
 /// The decision.
 #[derive(Clone, Debug)]
@@ -22,6 +26,8 @@ pub struct GateDecision {
     pub digest: String,
     /// What they say: to the supervisor, and to people.
     pub note: Option<String>,
+    /// Why an owner decides what the team's settings do not let them.
+    pub reason: Option<String>,
 }
 
 /// Decides an open gate of a step.
@@ -32,14 +38,11 @@ pub async fn decide_gate(
     step: (&RunId, &str),
     decision: GateDecision,
 ) -> Result<PlaybookRun> {
-    if decision.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
-        return Err(Error::unacceptable("note_too_long", "a note has at most 8 KiB"));
+    let is_longer = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > MAX_NOTE_BYTES);
+    if is_longer(&decision.note) || is_longer(&decision.reason) {
+        return Err(Error::unacceptable("note_too_long", "a note or a reason has at most 8 KiB"));
     }
-    let decided = control::decide(board, team, who, step, decision).await;
-    if let Err(Error::Forbidden(why)) = decided {
-        refusals::note(board, team, who.by, step.0.as_str(), why).await?;
-    }
-    decided
+    control::decide(board, team, who, step, decision).await
 }
 
 impl Play<'_, '_> {
@@ -52,32 +55,81 @@ impl Play<'_, '_> {
             let message = "what would run is not what you decided about; look at it again";
             return Err(Error::conflict("other_digest", message));
         }
-        if let Some(why) = self.objection(role).await? {
-            return Err(Error::Forbidden(why));
-        }
+        let step = step.clone();
+        let break_glass = self.check_decider(role, &step, decision.reason.as_deref()).await?;
         let (actor, at) = (self.tx.by.actor.clone(), self.tx.now);
-        let note = decision.note.as_deref().map(str::trim).filter(|note| !note.is_empty()).map(db::clean);
-        let said = note.as_deref().map(|note| format!(": {}", head(note, 500))).unwrap_or_default();
-        let word =
-            GateWord { allowed: decision.allow, by: actor.id().to_owned(), by_name: actor.name().to_owned(), note, at };
+        let note = said(decision.note.as_deref());
+        if note.is_some() {
+            self.note_author();
+        }
+        let past = if break_glass.is_some() { " past the team's settings" } else { "" };
+        let told = note.as_deref().map(|note| format!(": {}", head(note, 500))).unwrap_or_default();
+        let word = GateWord {
+            allowed: decision.allow,
+            by: actor.id().to_owned(),
+            by_name: actor.name().to_owned(),
+            note,
+            break_glass,
+            at,
+        };
         self.change(label, |step, run| step.decide(word, run)).await?;
         let (kind, what, action) = match decision.allow {
-            true => (RunEventKind::GateAllowed, format!("was let pass{said}"), "gate.allow"),
-            false => (RunEventKind::GateDenied, format!("was denied{said}"), "gate.deny"),
+            true => (RunEventKind::GateAllowed, format!("was let pass{past}{told}"), "gate.allow"),
+            false => (RunEventKind::GateDenied, format!("was denied{past}{told}"), "gate.deny"),
         };
         self.note_step((kind, label), &what, action).await
     }
 
-    /// Why the team's settings do not let the actor decide.
-    async fn objection(&mut self, role: Role) -> Result<Option<&'static str>> {
-        let settings = db::approvals::settings::load(self.tx).await?;
-        Ok(match settings.min_role {
-            Role::Owner if role < Role::Owner => Some("the team's settings let owners alone decide this"),
-            least if role < least => Some("the team's settings let admins and owners alone decide this"),
-            _ if settings.not_requester && tokens::is_same_person(self.tx, &self.now.run.started_by).await? => {
-                Some("the team's settings do not let whoever started a run decide its gates")
-            }
-            _ => None,
-        })
+    /// Whether the actor may decide about the gate of a step. `Some`: an owner does past the team's settings, for this reason.
+    pub(super) async fn check_decider(
+        &mut self,
+        role: Role,
+        step: &RunStep,
+        reason: Option<&str>,
+    ) -> Result<Option<String>> {
+        let reason = match (self.objection(role, step).await?, said(reason)) {
+            (None, _) => return Ok(None),
+            (Some(_), Some(reason)) if role == Role::Owner => reason,
+            (Some(why), _) => return Err(Error::Forbidden(why)),
+        };
+        let entry = Entry::new("gate.break_glass", self.now.run.id.as_str()).detail(head(&reason, 300));
+        db::audit::append(self.tx, entry.after(reason.as_str())).await?;
+        Ok(Some(reason))
     }
+
+    /// Why the team's settings do not let the actor decide: the same as of what an agent asks.
+    async fn objection(&mut self, role: Role, step: &RunStep) -> Result<Option<&'static str>> {
+        let settings = db::approvals::settings::load(self.tx).await?;
+        if let Some(why) = role_objection(role, &settings) {
+            return Ok(Some(why));
+        }
+        let is_own = settings.not_requester && self.is_requester(step).await?;
+        Ok(is_own.then_some(OWN_RUN))
+    }
+
+    /// Whether whoever acts started the run, or told its supervisor or the step's agent something, also with a decision, with
+    /// whatever token.
+    async fn is_requester(&mut self, step: &RunStep) -> Result<bool> {
+        let run = &self.now.run;
+        let mut authors = run.told_by.clone();
+        authors.push(run.started_by.clone());
+        for session in [run.supervisor_session.as_ref(), step.session_id.as_ref()].into_iter().flatten() {
+            authors.extend(db::sessions::authors(self.tx, session).await?);
+        }
+        tokens::is_one_of(self.tx, &authors).await
+    }
+
+    /// Whoever acts told the run's agents something.
+    pub(super) fn note_author(&mut self) {
+        let actor = self.tx.by.actor.id();
+        let told_by = &mut self.now.run.told_by;
+        if !told_by.iter().any(|known| known == actor) {
+            told_by.push(actor.to_owned());
+        }
+    }
+}
+
+/// What somebody said, if it is anything.
+fn said(text: Option<&str>) -> Option<String> {
+    text.map(str::trim).filter(|text| !text.is_empty()).map(db::clean)
 }

@@ -160,13 +160,18 @@ impl<'a, 't> Play<'a, 't> {
     async fn take_up(&mut self, label: &str) -> Result<()> {
         let (step, at) = (self.step(label)?.clone(), self.tx.now);
         let task = self.now.task(step.task_id.as_ref()).cloned();
-        if task.is_some_and(|task| !task.state.is_final()) {
+        if self.now.is_at_work(&step) {
             self.change(label, |step, _| step.rejoin(at)).await?;
             let what = format!("runs again, attempt {}", self.step(label)?.attempt);
             self.step_event(RunEventKind::StepRetried, label, &what, None).await?;
             return self.save().await;
         }
-        self.change(label, |step, _| step.broke = false).await?;
+        self.change(label, |step, _| {
+            step.broke = false;
+            step.wanted = false;
+            task.iter().for_each(|task| step.note_summary(task));
+        })
+        .await?;
         let absent = self.absent(&step).await?;
         let end = plan::step_end(&self.now, &step, &absent);
         self.conclude(label, end).await
@@ -211,7 +216,7 @@ impl<'a, 't> Play<'a, 't> {
     async fn absent(&mut self, step: &RunStep) -> Result<Vec<String>> {
         let Some(session) = step.session_id.as_ref().filter(|_| !step.gives.is_empty()) else { return Ok(Vec::new()) };
         let made = db::artifacts::products(self.tx, session, MAX_ARTIFACTS).await?;
-        let is_made = |file: &str| made.iter().any(|one| one.origin != ArtifactOrigin::Operator && one.is_at(file));
+        let is_made = |file: &str| made.iter().any(|one| one.origin != ArtifactOrigin::Operator && one.is_file(file));
         Ok(step.gives.iter().filter(|file| !is_made(file)).cloned().collect())
     }
 

@@ -23,6 +23,8 @@ use crate::{
 
 /// Runs of a team that are under way at the same time.
 const MAX_OPEN_RUNS: u64 = 100;
+/// Those of them that were started on one machine: whatever starts them there, people can start others.
+const MAX_MACHINE_RUNS: u64 = 20;
 /// Steps that one change stores.
 const STEPS_PER_CHANGE: usize = 100;
 /// Longest name of a playbook, characters.
@@ -179,6 +181,7 @@ impl RunToStart {
             supervisor: None,
             supervisor_session: None,
             supervisor_attempts: 0,
+            told_by: Vec::new(),
             by_viber: self.by_viber,
             started_by: by.actor.id().to_owned(),
             starter: by.actor.name().to_owned(),
@@ -213,15 +216,21 @@ async fn started_before(tx: &mut Change<'_>, once: Option<&IdempotentCall>) -> R
     db::playbook_runs::load(tx, &id).await?.ok_or(Error::NotFound).map(Some)
 }
 
+/// Refuses a viber whose daemon knows no supervisors: the task would be one like any other.
+pub(super) fn can_supervise(viber: &Viber) -> Result<()> {
+    if viber.capabilities.iter().any(|known| known == PLAYBOOKS_CAPABILITY) {
+        return Ok(());
+    }
+    let why = format!(
+        "the daemon of {} cannot supervise a playbook, or was never connected: update it, or run the playbook as it is written",
+        viber.name
+    );
+    Err(Error::conflict("no_playbooks", why))
+}
+
 async fn insert(board: &Board, team: &TeamId, by: &By, new: RunToStart) -> Result<PlaybookRun> {
-    let is_able = new.viber.capabilities.iter().any(|known| known == PLAYBOOKS_CAPABILITY);
-    if new.supervised && !is_able {
-        let why = format!(
-            "the daemon of {} cannot supervise a playbook, or was never connected: update it, or run the playbook as it is \
-             written",
-            new.viber.name
-        );
-        return Err(Error::conflict("no_playbooks", why));
+    if new.supervised {
+        can_supervise(&new.viber)?;
     }
     let filled = new.filled()?;
     let now = board.clock.now();
@@ -237,10 +246,7 @@ async fn insert(board: &Board, team: &TeamId, by: &By, new: RunToStart) -> Resul
             }
             // Two that start the last one at once.
             db::teams::lock(tx).await?;
-            if db::playbook_runs::open_count(tx, MAX_OPEN_RUNS).await? >= MAX_OPEN_RUNS {
-                let why = format!("{MAX_OPEN_RUNS} runs of this team are under way: let one end first");
-                return Err(Error::conflict("too_many_runs", why));
-            }
+            check_room(tx, run).await?;
             db::playbook_runs::insert(tx, run).await?;
             db::playbook_runs::insert_steps(tx, &steps[..steps.len().min(STEPS_PER_CHANGE)]).await?;
             db::playbook_runs::add_event(tx, &run.id, &begun(run)).await?;
@@ -253,12 +259,27 @@ async fn insert(board: &Board, team: &TeamId, by: &By, new: RunToStart) -> Resul
             }
             let mut after = AfterCommit::default();
             after.run(&run.id);
-            Ok((run.clone(), after))
+            Ok::<_, Error>((run.clone(), after))
         })
     });
     let (run, after) = starting.await?;
     after.publish(board, team);
     Ok(run)
+}
+
+/// Refuses a run while as many are under way as may be.
+async fn check_room(tx: &mut Change<'_>, run: &PlaybookRun) -> Result<()> {
+    let full = |most: u64, whose: &str| {
+        Err(Error::conflict("too_many_runs", format!("{most} runs {whose} are under way: let one end first")))
+    };
+    if db::playbook_runs::open_count(tx, MAX_OPEN_RUNS).await? >= MAX_OPEN_RUNS {
+        return full(MAX_OPEN_RUNS, "of this team");
+    }
+    let of_machine = match run.by_viber {
+        true => db::playbook_runs::open_count_of_machine(tx, &run.viber_id, MAX_MACHINE_RUNS).await?,
+        false => 0,
+    };
+    if of_machine >= MAX_MACHINE_RUNS { full(MAX_MACHINE_RUNS, "that were started on this machine") } else { Ok(()) }
 }
 
 /// The line of a ledger about the beginning.

@@ -17,6 +17,8 @@ const SUPERVISOR_AGENT: &str = "supervisor";
 impl Play<'_, '_> {
     /// Starts the supervisor, or starts it over.
     pub(super) async fn supervise(&mut self) -> Result<()> {
+        let viber = db::vibers::load(self.tx, &self.now.run.viber_id).await?.ok_or(Error::NotFound)?;
+        start::can_supervise(&viber)?;
         let before = self.now.task(self.now.run.supervisor.as_ref()).map(|task| (task.id.clone(), task.state));
         let is_first = self.now.run.supervisor.is_none();
         let task = match before {

@@ -5,7 +5,7 @@ use protocol::{SKILLS_CAPABILITY, ViberId};
 use crate::{
     args,
     db::{DbError, Row, TeamTx},
-    domain::{ContactState, NamedViber, SkillHolder},
+    domain::{ContactState, NamedViber, SkillHolder, SkillRollout},
 };
 
 /// The columns of [`named_viber`].
@@ -75,10 +75,22 @@ pub async fn labelled_taking_skills(
     tx.rows(sql, args![label, value, takes_skills(), limit]).await?.iter().map(named_viber).collect()
 }
 
-/// How many vibers take orders about skills.
-pub async fn count_taking_skills(tx: &mut TeamTx<'_>) -> Result<u64, DbError> {
-    let sql = "SELECT COUNT(*) AS n FROM vibers WHERE team_id = $1 AND revoked_at IS NULL AND capabilities LIKE $2";
-    tx.row(sql, args![takes_skills()]).await?.map_or(Ok(0), |row| row.count("n"))
+/// The next ones with this label of which a rollout has ordered nothing: behind the last one that it reached, at most `limit`.
+pub async fn next_of_rollout(
+    tx: &mut TeamTx<'_>,
+    rollout: &SkillRollout,
+    (label, value): (&str, &str),
+    limit: u64,
+) -> Result<Vec<NamedViber>, DbError> {
+    let sql = named!(
+        "",
+        "viber_labels l JOIN vibers v ON v.team_id = l.team_id AND v.viber_id = l.viber_id WHERE l.team_id = $1 \
+         AND l.label = $2 AND l.value = $3 AND l.viber_id > $4 AND v.revoked_at IS NULL AND v.capabilities LIKE $5 \
+         AND NOT EXISTS (SELECT 1 FROM skill_orders o WHERE o.team_id = l.team_id AND o.rollout_id = $6 \
+         AND o.viber_id = l.viber_id) ORDER BY l.viber_id LIMIT $7 + 0"
+    );
+    let args = args![label, value, &rollout.reached, takes_skills(), &rollout.id, limit];
+    tx.rows(sql, args).await?.iter().map(named_viber).collect()
 }
 
 /// A viber that was not revoked, by its name.

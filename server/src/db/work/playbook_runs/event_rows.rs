@@ -18,6 +18,13 @@ pub async fn events(tx: &mut TeamTx<'_>, id: &RunId, limit: u64) -> Result<Vec<R
     tx.rows(sql, args![id, limit]).await?.iter().map(event).collect()
 }
 
+/// The same with the number of each: they are counted from 1.
+pub async fn numbered_events(tx: &mut TeamTx<'_>, id: &RunId, limit: u64) -> Result<Vec<(u64, RunEvent)>, DbError> {
+    let sql = "SELECT e.n, e.at, e.kind, e.step, e.text, e.actor FROM playbook_events e WHERE e.team_id = $1 \
+               AND e.run_id = $2 ORDER BY e.n DESC LIMIT $3 + 0";
+    tx.rows(sql, args![id, limit]).await?.iter().map(|row| Ok((row.count("n")?, event(row)?))).collect()
+}
+
 /// Adds an event.
 pub async fn add_event(tx: &mut Change<'_>, id: &RunId, event: &RunEvent) -> Result<(), DbError> {
     let sql = "INSERT INTO playbook_events (team_id, run_id, n, at, kind, step, text, actor) \

@@ -62,6 +62,16 @@ pub async fn artifacts(tx: &mut TeamTx<'_>, run: &RunId) -> Result<Vec<StepArtif
     tx.rows(sql, args![run, COMMAND_OUTPUT_TYPE, MAX_ARTIFACTS]).await?.iter().map(artifact).collect()
 }
 
+/// The names of what the newest task of one step produced, the newest first, but for whole outputs of commands.
+pub async fn step_files(tx: &mut TeamTx<'_>, run: &RunId, label: &str, limit: u64) -> Result<Vec<String>, DbError> {
+    let sql = "SELECT a.name FROM playbook_steps p \
+               JOIN sessions s ON s.team_id = p.team_id AND s.session_id = p.session_id AND s.deleted_at IS NULL \
+               JOIN artifacts a ON a.team_id = p.team_id AND a.session_id = p.session_id AND a.task_id = p.task_id \
+               WHERE p.team_id = $1 AND p.run_id = $2 AND p.label = $3 AND a.claimed <> $4 AND a.origin <> 'operator' \
+               GROUP BY a.name ORDER BY MAX(a.artifact_id) DESC LIMIT $5 + 0";
+    tx.rows(sql, args![run, label, COMMAND_OUTPUT_TYPE, limit]).await?.iter().map(|row| row.text("name")).collect()
+}
+
 /// The name of the playbook of a run.
 pub async fn playbook_name(tx: &mut TeamTx<'_>, run: &RunId) -> Result<Option<String>, DbError> {
     let sql = "SELECT playbook FROM playbook_runs WHERE team_id = $1 AND run_id = $2";

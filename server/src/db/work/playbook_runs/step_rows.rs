@@ -116,11 +116,12 @@ pub async fn stop_steps(tx: &mut Change<'_>, id: &RunId, limit: u64) -> Result<u
     tx.execute(sql, args![id, tx.now, limit]).await
 }
 
-/// The tasks that a run has to do with now: of its supervisor, and of steps that run or failed.
+/// The tasks that a run has to do with now: of its supervisor, and of steps that run, failed, or wait to be started again.
 pub async fn child_tasks(tx: &mut TeamTx<'_>, id: &RunId) -> Result<Vec<ChildTask>, DbError> {
     let sql = "SELECT t.task_id, t.state, t.attempt, t.error, t.result, t.usage FROM \
                (SELECT p.task_id FROM playbook_steps p WHERE p.team_id = $1 AND p.run_id = $2 \
-               AND p.phase IN ('running', 'failed') AND p.task_id IS NOT NULL UNION SELECT r.supervisor FROM playbook_runs r \
+               AND p.phase IN ('pending', 'running', 'failed') AND p.task_id IS NOT NULL \
+               UNION SELECT r.supervisor FROM playbook_runs r \
                WHERE r.team_id = $1 AND r.run_id = $2 AND r.supervisor IS NOT NULL) c CROSS JOIN tasks t \
                JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
                WHERE t.team_id = $1 AND t.task_id = c.task_id LIMIT $3 + 0";

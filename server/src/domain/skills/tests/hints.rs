@@ -323,8 +323,11 @@ fn findings_are_bounded_and_hide_no_other() {
     let many: Vec<_> = (0..150).map(|n| (format!("n{n}.sh"), "curl $x\nwget $x\nsudo x\n".to_owned())).collect();
     let mut files = vec![("SKILL.md", MAIN), ("z.sh", "curl x | sh")];
     files.extend(many.iter().map(|(path, text)| (path.as_str(), text.as_str())));
-    let found = bundle(&files).findings();
+    let bundle = bundle(&files);
+    let found = bundle.findings();
+    // 150 lines with more rights, twice as many with the network, and a serious one: those without room are counted.
     assert_eq!(found.len(), 200);
+    assert!((251..=252).contains(&bundle.omitted_findings()), "{}", bundle.omitted_findings());
     assert!(found.iter().any(|found| found.kind == FindingKind::PipeToShell && found.path == "z.sh"));
     assert!(found.is_sorted_by_key(|found| (found.path.clone(), found.line)));
 }

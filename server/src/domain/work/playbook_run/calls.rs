@@ -22,7 +22,7 @@ const MAX_LISTED_STEPS: usize = 40;
 /// Longest result of a task in an answer, bytes.
 const MAX_RESULT_BYTES: usize = 8 * 1024;
 /// Files that an answer names.
-const MAX_NAMED_FILES: usize = 64;
+pub const MAX_NAMED_FILES: usize = 64;
 
 /// What becomes of a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +81,9 @@ type Judged = Result<CallVerdict, String>;
 fn run_step(now: &RunSnapshot, call: &SupervisorCall) -> Judged {
     let step = named(now, &call.args)?;
     let label = step.label.clone();
+    if is_to_be_taken_up(now, step) {
+        return Ok(CallVerdict::Wait);
+    }
     if call.waits_for.as_ref() == Some(&label) {
         return Ok(match step.phase {
             StepPhase::Done | StepPhase::Failed | StepPhase::Skipped | StepPhase::Stopped => CallVerdict::Tell(label),
@@ -114,6 +117,11 @@ fn run_step(now: &RunSnapshot, call: &SupervisorCall) -> Judged {
     Ok(CallVerdict::Want { label, instruction })
 }
 
+/// Whether somebody started the step's task over, and that has still to show in the step.
+fn is_to_be_taken_up(now: &RunSnapshot, step: &RunStep) -> bool {
+    matches!(step.phase, StepPhase::Pending | StepPhase::Failed) && now.is_at_work(step)
+}
+
 fn add_step(now: &RunSnapshot, args: &Value) -> Judged {
     if now.steps.iter().filter(|step| step.added).count() >= MAX_ADDED_STEPS {
         return Err(format!("A supervisor adds at most {MAX_ADDED_STEPS} steps."));
@@ -136,6 +144,7 @@ fn skip_step(now: &RunSnapshot, args: &Value) -> Judged {
         StepPhase::Skipped => return Ok(CallVerdict::Say(format!("Step {label} is skipped already."))),
         StepPhase::Done => return Err(format!("Step {label} is done.")),
         StepPhase::Running => return Err(format!("Step {label} runs.")),
+        _ if now.is_at_work(step) => return Err(format!("Step {label} runs.")),
         StepPhase::Stopped => return Err(format!("Step {label} was stopped.")),
         StepPhase::Gate | StepPhase::Pending | StepPhase::Failed => {}
     }
@@ -147,7 +156,8 @@ fn skip_step(now: &RunSnapshot, args: &Value) -> Judged {
 }
 
 fn finish(now: &RunSnapshot, args: &Value) -> Judged {
-    let is_under_way = |step: &&RunStep| matches!(step.phase, StepPhase::Running | StepPhase::Gate);
+    let is_under_way =
+        |step: &&RunStep| matches!(step.phase, StepPhase::Running | StepPhase::Gate) || now.is_at_work(step);
     let under_way: Vec<&str> = now.steps.iter().filter(is_under_way).map(|step| step.label.as_str()).collect();
     if !under_way.is_empty() {
         return Err(format!("These steps have not ended: {}.", listed(&under_way)));

@@ -14,6 +14,8 @@ const MAX_PURPOSE_BYTES: usize = 8 * 1024;
 const MAX_LISTED_INSTRUCTION_BYTES: usize = 4 * 1024;
 /// Longest result in the file that is handed over, bytes.
 const MAX_RESULT_BYTES: usize = 96 * 1024;
+/// Files that could not be had and are named; of the others it is said how many they are.
+const MAX_NAMED_MISSING: usize = 32;
 
 /// What lies before a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,17 @@ pub struct HandedFiles {
     pub attached: Vec<String>,
     /// What could not be had, each with the step that produced it.
     pub missing: Vec<String>,
+}
+
+impl HandedFiles {
+    /// What is missing, in words: a step may make very many files.
+    fn missed(&self) -> String {
+        let named: Vec<&str> = self.missing.iter().take(MAX_NAMED_MISSING).map(String::as_str).collect();
+        match self.missing.len() - named.len() {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
+        }
+    }
 }
 
 /// The goal of a step's task.
@@ -41,7 +54,7 @@ pub fn of_step(run: &PlaybookRun, playbook: &Playbook, step: &RunStep, handed: &
         goal.push_str(&format!("\n\nAttached is what the steps before it produced: {files}."));
     }
     if !handed.missing.is_empty() {
-        goal.push_str(&format!("\n\nThis could not be handed over: {}.", handed.missing.join(", ")));
+        goal.push_str(&format!("\n\nThis could not be handed over: {}.", handed.missed()));
     }
     if !step.gives.is_empty() {
         let files = step.gives.join(", ");
@@ -119,7 +132,7 @@ pub fn handed_file(step: &RunStep, result: &str, handed: &HandedFiles) -> String
         text.push_str(&format!("Files beside this one: {}\n", handed.attached.join(", ")));
     }
     if !handed.missing.is_empty() {
-        text.push_str(&format!("Missing, because it could not be had: {}\n", handed.missing.join(", ")));
+        text.push_str(&format!("Missing, because it could not be had: {}\n", handed.missed()));
     }
     if let Some(summary) = step.summary.as_ref().filter(|_| step.phase == StepPhase::Done) {
         text.push_str(&format!("\n## Summary\n\n{summary}\n"));
@@ -128,4 +141,18 @@ pub fn handed_file(step: &RunStep, result: &str, handed: &HandedFiles) -> String
         text.push_str(&format!("\n## Result\n\n{}\n", head_and_tail(result, MAX_RESULT_BYTES)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_takes_few_words() {
+        let missing = |count: usize| (1..=count).map(|n| format!("{n}.bin of step 1")).collect();
+        let of = |count| HandedFiles { attached: Vec::new(), missing: missing(count) }.missed();
+        assert_eq!(of(2), "1.bin of step 1, 2.bin of step 1");
+        assert!(of(MAX_NAMED_MISSING).ends_with("32.bin of step 1"), "{}", of(MAX_NAMED_MISSING));
+        assert!(of(1_000).ends_with("32.bin of step 1 and 968 more"), "{}", of(1_000));
+    }
 }

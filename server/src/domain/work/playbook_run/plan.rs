@@ -17,7 +17,7 @@ pub struct RunSnapshot {
     pub run: PlaybookRun,
     /// In order.
     pub steps: Vec<RunStep>,
-    /// Of the supervisor, and of steps that run or failed. One that is not there was deleted.
+    /// Of the supervisor, and of steps that run, failed, or wait to be started again. One that is not there was deleted.
     pub tasks: Vec<ChildTask>,
     /// Calls of the supervisor that wait for an answer, in order.
     pub calls: Vec<SupervisorCall>,
@@ -47,7 +47,7 @@ pub enum RunMove {
     Supervise,
     /// A step's task has ended, or was deleted.
     NoteEnd(String),
-    /// The task of a failed step was completed after all, or runs again.
+    /// The task of a step that failed was completed after all, or runs again.
     TakeUp(String),
     OpenGate(String),
     /// All that a step waits for is there.
@@ -79,6 +79,11 @@ impl RunSnapshot {
     /// A task of the run, unless it was deleted.
     pub fn task(&self, id: Option<&TaskId>) -> Option<&ChildTask> {
         self.tasks.iter().find(|task| Some(&task.id) == id)
+    }
+
+    /// Whether a task of the step has not ended, also of one that failed: a person may have started it over in its session.
+    pub fn is_at_work(&self, step: &RunStep) -> bool {
+        self.task(step.task_id.as_ref()).is_some_and(|task| !task.state.is_final())
     }
 
     /// The supervisor, while it works.
@@ -136,7 +141,9 @@ impl RunSnapshot {
     /// Whether a step is to begin as soon as there is room.
     fn is_due(&self, step: &RunStep) -> bool {
         let is_asked_for = !self.run.supervised || step.wanted || gates::is_let(&self.run, step);
-        step.phase == StepPhase::Pending && is_asked_for && self.missing_before(step).is_empty()
+        // What goes on by itself is not started.
+        let is_new = !comes_back(step, self.task(step.task_id.as_ref()));
+        step.phase == StepPhase::Pending && is_asked_for && is_new && self.missing_before(step).is_empty()
     }
 }
 
@@ -162,11 +169,11 @@ pub fn moves(now: &RunSnapshot) -> Vec<RunMove> {
 
 /// What is left to do with a run that has ended.
 fn wind_up(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
-    let running = now.steps.iter().filter(|step| step.phase == StepPhase::Running);
-    for step in running {
-        match now.task(step.task_id.as_ref()) {
-            Some(task) if !task.state.is_final() => moves.push(RunMove::Halt(task.id.clone())),
-            _ => moves.push(RunMove::NoteEnd(step.label.clone())),
+    for step in &now.steps {
+        match &step.task_id {
+            Some(task) if now.is_at_work(step) => moves.push(RunMove::Halt(task.clone())),
+            _ if step.phase == StepPhase::Running => moves.push(RunMove::NoteEnd(step.label.clone())),
+            _ => {}
         }
     }
     // After the end that it asked for itself the supervisor ends as any task does.
@@ -195,7 +202,9 @@ fn go_on(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
             StepPhase::Running if is_over && !(now.run.paused && is_retried(now, step)) => {
                 moves.push(RunMove::NoteEnd(step.label.clone()));
             }
-            StepPhase::Failed if comes_back(step, task) => moves.push(RunMove::TakeUp(step.label.clone())),
+            StepPhase::Failed | StepPhase::Pending if comes_back(step, task) => {
+                moves.push(RunMove::TakeUp(step.label.clone()));
+            }
             _ => {}
         }
     }
@@ -220,7 +229,8 @@ fn go_on(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
     }
 }
 
-/// Whether a failed step goes on by itself: its task was completed after all, or a person started it over.
+/// Whether a step that failed goes on by itself, also when it is to be started again: its task was completed after all, or a
+/// person started it over.
 fn comes_back(step: &RunStep, task: Option<&ChildTask>) -> bool {
     task.is_some_and(|task| !task.state.is_final() || (step.broke && task.state == TaskState::Completed))
 }

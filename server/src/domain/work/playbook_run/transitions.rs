@@ -34,6 +34,7 @@ impl RunStep {
     pub fn rejoin(&mut self, now: Instant) {
         self.phase = StepPhase::Running;
         self.attempt += 1;
+        self.wanted = false;
         self.broke = false;
         self.failure = None;
         self.started_at = Some(now);
@@ -114,6 +115,11 @@ impl RunStep {
     /// Adds what an attempt took, and says what it said at its end.
     pub fn note_end(&mut self, task: &ChildTask) {
         self.usage.add(&task.usage);
+        self.note_summary(task);
+    }
+
+    /// Says what its task said at its end.
+    pub fn note_summary(&mut self, task: &ChildTask) {
         self.summary = Some(task.summary.clone()).filter(|summary| !summary.is_empty());
     }
 }

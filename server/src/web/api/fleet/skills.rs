@@ -1,6 +1,7 @@
 //! The team's library of skills, and the skills of its vibers.
 
 mod diff;
+mod rollouts;
 
 use axum::{
     Json,
@@ -54,6 +55,9 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(accept))
         .routes(routes!(restore))
         .routes(routes!(check))
+        .routes(routes!(rollouts::list, rollouts::begin))
+        .routes(routes!(rollouts::read))
+        .routes(routes!(rollouts::stop))
 }
 
 /// Routes whose bodies may be as large as a skill.

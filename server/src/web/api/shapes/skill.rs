@@ -1,11 +1,12 @@
 //! Skills as the API shows them: of the library, and of vibers.
 
-use protocol::{Instant, SkillId, SkillInfo};
+use protocol::{Instant, RolloutId, SkillId, SkillInfo};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{
-    self, LibrarySkill, SkillContents, SkillOp, SkillOrder, SkillOrderState, SkillOrigin, SkillReviewState,
+    self, LibrarySkill, RolloutCounts, RolloutState, SkillContents, SkillOp, SkillOrder, SkillOrderState, SkillOrigin,
+    SkillReviewState, SkillRollout,
 };
 
 /// One version of a skill in the team's library.
@@ -138,4 +139,93 @@ pub struct ViberSkillsResource {
     pub items: Vec<SkillInfo>,
     /// What was ordered of them, the newest first.
     pub orders: Vec<SkillOrderResource>,
+}
+
+/// A rollout of a version, label by label.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SkillRollout)]
+pub struct RolloutResource {
+    pub id: RolloutId,
+    /// The version, which may be deleted meanwhile.
+    pub skill_id: SkillId,
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    pub digest: String,
+    /// Each as `key=value`, in their order.
+    pub labels: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Vec<String>>,
+    pub state: RolloutState,
+    /// The label that it is at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The id and name of whoever began it.
+    pub begun_by: String,
+    pub beginner: String,
+    pub begun_at: Instant,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Instant>,
+}
+
+impl From<SkillRollout> for RolloutResource {
+    fn from(rollout: SkillRollout) -> Self {
+        Self {
+            label: rollout.label().map(str::to_owned),
+            id: rollout.id,
+            skill_id: rollout.skill_id,
+            name: rollout.name,
+            version: rollout.version,
+            digest: rollout.digest,
+            labels: rollout.labels,
+            agents: rollout.agents,
+            state: rollout.state,
+            why: rollout.why,
+            begun_by: rollout.begun_by,
+            beginner: rollout.beginner,
+            begun_at: rollout.begun_at,
+            ended_at: rollout.ended_at,
+        }
+    }
+}
+
+/// A rollout with what came of it so far.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SkillRolloutWithProgress)]
+pub struct WholeRolloutResource {
+    #[serde(flatten)]
+    pub rollout: RolloutResource,
+    /// For each of its labels.
+    pub progress: Vec<RolloutLabelResource>,
+}
+
+/// How many vibers of a label have what was ordered. One that has an earlier label, too, is counted there.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SkillRolloutLabel)]
+pub struct RolloutLabelResource {
+    pub label: String,
+    /// It reported success.
+    pub done: u64,
+    /// It reported a failure, or the order was withdrawn.
+    pub failed: u64,
+    /// It has not answered.
+    pub queued: u64,
+}
+
+impl WholeRolloutResource {
+    /// A rollout with the counts of its labels, by their places.
+    pub fn of(rollout: SkillRollout, counts: &[(u64, RolloutCounts)]) -> Self {
+        let labels = rollout.labels.iter().zip(0_u64..);
+        let progress = labels.map(|(label, stage)| {
+            let found = counts.iter().find(|(known, _)| *known == stage);
+            let RolloutCounts { done, failed, queued } = found.map(|(_, counts)| *counts).unwrap_or_default();
+            RolloutLabelResource { label: label.clone(), done, failed, queued }
+        });
+        Self { progress: progress.collect(), rollout: rollout.into() }
+    }
 }

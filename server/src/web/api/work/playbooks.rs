@@ -222,6 +222,9 @@ pub struct DecideStep {
     note: Option<String>,
     /// With `allow` and `deny`: the `gateDigest` that was seen.
     digest: Option<String>,
+    /// With `allow` and `deny`: why an owner decides what the team's settings do not let them.
+    #[schema(max_length = 8192)]
+    reason: Option<String>,
 }
 
 /// Starts a step again, skips it, or decides about its gate. A decision about a gate counts for what has this digest alone.
@@ -235,16 +238,16 @@ async fn decide(
     JsonBody(said): JsonBody<DecideStep>,
 ) -> Result<Json<RunResource>, Rejection> {
     let (team, step) = (&caller.team.id, (&id, label.as_str()));
-    let DecideStep { action, note, digest } = said;
+    let DecideStep { action, note, digest, reason } = said;
     let run = match action {
         RunStepAction::Retry => playbooks::retry_step(&board, team, &caller.by, step).await?,
         RunStepAction::Skip => {
-            playbooks::skip_step(&board, team, &caller.by, step, note.as_deref().unwrap_or_default()).await?
+            playbooks::skip_step(&board, team, caller.maker(), step, note.as_deref().unwrap_or_default()).await?
         }
         RunStepAction::Allow | RunStepAction::Deny => {
             let missing = || Error::unacceptable("digest_required", "name the gateDigest of what you decide about");
             let allow = action == RunStepAction::Allow;
-            let decision = GateDecision { allow, digest: digest.ok_or_else(missing)?, note };
+            let decision = GateDecision { allow, digest: digest.ok_or_else(missing)?, note, reason };
             playbooks::decide_gate(&board, team, caller.maker(), step, decision).await?
         }
     };

@@ -1,10 +1,13 @@
 //! The team's library of skills: what is in it, what waits for a review, and what of it is on which viber.
 
 mod decide;
+mod files;
 pub(in crate::web::pages) mod of_viber;
+mod on_viber;
 mod permissions;
 mod places;
 mod review;
+mod rollouts;
 mod surroundings;
 mod text;
 mod tree;
@@ -65,8 +68,11 @@ pub fn routes() -> Router<Board> {
         .route(skill, get(review::show))
         .route(&at("review"), post(decide::review))
         .route(&at("install"), post(decide::install))
+        .route(&at("rollout"), post(rollouts::begin))
         .route(&at("delete"), get(decide::confirm_delete).post(decide::delete))
+        .route("/t/{team}/skill-rollouts/{id}/stop", post(rollouts::stop))
         .route("/t/{team}/vibers/{id}/skills", post(of_viber::change))
+        .route("/t/{team}/vibers/{id}/skills/{name}", get(on_viber::show))
 }
 
 /// Routes whose bodies may be as large as a skill.
@@ -239,6 +245,7 @@ impl Page {
                 in_use: in_use.map(|approved| words::version(approved.version.as_deref(), &approved.digest)),
                 placements: found.placements.remove(&skill.name).unwrap_or_default(),
                 vibers,
+                is_cut: found.is_cut,
                 skill,
             });
         }

@@ -5,10 +5,11 @@
 
 mod conversation;
 pub mod presence;
+mod run;
 mod view;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     convert::Infallible,
     hash::{DefaultHasher, Hash, Hasher},
     pin::Pin,
@@ -39,7 +40,7 @@ use crate::{
         files,
         join::JoinStatus,
         pane, patches,
-        playbooks::{list::RunRows, run::RunView},
+        playbooks::list::RunRows,
         session::composer::{self, AttachedFiles},
         viber::StateView,
         vibers,
@@ -51,6 +52,7 @@ use crate::{
         view::{Shell, shell::RailView},
     },
 };
+use run::WatchedRun;
 use view::View;
 
 /// Time between two looks at what changed.
@@ -64,7 +66,7 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(15);
 #[derive(Debug, Deserialize)]
 pub struct LiveQuery {
     view: String,
-    /// `{task}:{attempt}.{seq}`; `Last-Event-ID` takes precedence.
+    /// `{task}:{attempt}.{seq}`, or what the page of a run shows; `Last-Event-ID` takes precedence.
     #[serde(default)]
     cursor: String,
     /// The tab of the pane that the page shows.
@@ -111,6 +113,10 @@ pub async fn watch(
         View::Session(id) => Some(presence::WatchedPresence::new(&board, &caller, id)),
         _ => None,
     };
+    let run = match &view {
+        View::Run(id) => Some(WatchedRun::new(id.clone(), &cursor)),
+        _ => None,
+    };
     let gone = Box::pin(revoked(board.clone(), caller.0.clone()));
     let now = Instant::now();
     let watcher = Watcher {
@@ -129,7 +135,7 @@ pub async fn watch(
         gone,
         conversation,
         presence,
-        tasks_of_run: HashSet::new(),
+        run,
         sent: HashMap::new(),
         stale: Stale::ALL,
         heard: now,
@@ -184,8 +190,7 @@ struct Watcher {
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     conversation: Option<conversation::WatchedConversation>,
     presence: Option<presence::WatchedPresence>,
-    /// Of a run: the sessions of its tasks.
-    tasks_of_run: HashSet<SessionId>,
+    run: Option<WatchedRun>,
     /// The hash of what was sent last, by region.
     sent: HashMap<String, u64>,
     stale: Stale,
@@ -242,7 +247,7 @@ impl Watcher {
         let ours = |id: &SessionId| matches!(&self.view, View::Session(session) if session == id);
         let (rail, place) = match news {
             Changed::Session(id) | Changed::Task { session: id, .. } => {
-                let is_step = self.tasks_of_run.contains(id);
+                let is_step = self.run.as_ref().is_some_and(|run| run.has(id));
                 (true, ours(id) || is_step || matches!(self.view, View::Vibers | View::Viber(_)))
             }
             Changed::Run(id) => {
@@ -389,12 +394,10 @@ impl Watcher {
                 let runs = RunRows::newest(&self.board, &self.caller).await?;
                 self.region("runs", runs.to_string(), &runs.ageless());
             }
-            View::Run(id) => {
-                let shown = RunView::load(&self.board, &self.caller, &id).await?;
-                for (name, html, ageless) in shown.regions() {
-                    self.region(&name, html, &ageless);
+            View::Run(_) => {
+                if let Some(run) = &mut self.run {
+                    self.ready.extend(run.look(&self.board, &self.caller).await?);
                 }
-                self.tasks_of_run = shown.sessions.into_iter().collect();
             }
             View::Vibers => {
                 let watched = vibers::watched(&self.board, &self.caller, &self.list, &self.rows).await?;

@@ -64,6 +64,8 @@ pub struct Fleet {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rail {
     pub groups: Vec<RailGroup>,
+    /// More of playbooks waits for a person than is listed.
+    pub more_steps: bool,
     pub fleet: Fleet,
     pub unread: Unread,
 }
@@ -90,6 +92,14 @@ impl Rail {
         self.groups.iter().flat_map(|group| &group.steps)
     }
 
+    /// How much of playbooks waits for a person: `7`, `20+`; empty for nothing.
+    pub(in crate::web) fn waiting(&self) -> String {
+        match self.steps().count() {
+            0 => String::new(),
+            count => format!("{count}{}", if self.more_steps { "+" } else { "" }),
+        }
+    }
+
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         let rows = self.groups.iter().flat_map(|group| &group.rows);
@@ -103,26 +113,30 @@ impl Rail {
         let filter = db::sessions::SessionFilter::default();
         let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
         let (all, connected) = db::vibers::connectivity(tx).await?;
-        let steps = WaitingStep::all(tx).await?;
+        let (steps, more_steps) = WaitingStep::all(tx).await?;
         let unread = match reader {
             Some(reader) => db::sessions::count_unread(tx, reader).await?,
             None => UnreadCount::default(),
         };
-        Ok(Self { groups: groups(steps, lines, now), fleet: Fleet { all, connected }, unread: Unread(unread) })
+        let groups = groups(steps, lines, now);
+        Ok(Self { groups, more_steps, fleet: Fleet { all, connected }, unread: Unread(unread) })
     }
 }
 
 impl WaitingStep {
-    /// Most teams have none: that is found out by one look at an index that holds no others.
-    async fn all(tx: &mut TeamTx<'_>) -> Result<Vec<Self>, DbError> {
+    /// The newest, and whether there are more. Most teams have none: that is found out by one look at an index that holds no
+    /// others.
+    async fn all(tx: &mut TeamTx<'_>) -> Result<(Vec<Self>, bool), DbError> {
         let filter = RunFilter { needing: true, ..RunFilter::default() };
         let runs = db::playbook_runs::filtered(tx, filter, None, MAX_RAIL_RUNS).await?;
         if runs.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
-        let steps = db::playbook_runs::needing(tx, MAX_RAIL_STEPS).await?;
+        let mut steps = db::playbook_runs::needing(tx, MAX_RAIL_STEPS + 1).await?;
+        let is_more = steps.len() as u64 > MAX_RAIL_STEPS;
+        steps.truncate(MAX_RAIL_STEPS as usize);
         let supervisors = runs.into_iter().filter(|run| run.needs == Some(RunNeed::Supervisor)).map(Self::supervisor);
-        Ok(supervisors.chain(steps.into_iter().map(|(run, step)| Self::of(run, step))).collect())
+        Ok((supervisors.chain(steps.into_iter().map(|(run, step)| Self::of(run, step))).collect(), is_more))
     }
 
     fn supervisor(run: PlaybookRun) -> Self {

@@ -4,7 +4,10 @@ use protocol::playbook::GatePoint;
 use serde_json::json;
 
 use super::{
-    super::plan::{self, RunMove, StepEnd},
+    super::{
+        calls::{self, CallVerdict},
+        plan::{self, RunMove, StepEnd},
+    },
     world::World,
 };
 use crate::domain::{RunNeed, RunState, StepPhase, TaskState};
@@ -82,6 +85,79 @@ fn a_result_that_comes_late_is_taken_up() {
     world.now.tasks[0].state = TaskState::Completed;
     world.go_on();
     assert_eq!((world.phases()[0], world.now.run.state), (StepPhase::Done, RunState::Completed));
+}
+
+#[test]
+fn a_step_that_a_person_started_over_in_its_session_is_not_started_twice() {
+    let failed = || {
+        let mut world = World::new(false, &[FREE, CHAIN]).with("1", |step| {
+            step.retry = 0;
+            step.gives.clear();
+        });
+        world.go_on();
+        world.end_step("1", TaskState::Error);
+        world.now.run.paused = true;
+        // A person wants it, and then starts its task over before the run goes on.
+        world.step("1").want(None);
+        world.go_on();
+        world.start_over("1");
+        world
+    };
+    let mut world = failed();
+    world.now.run.paused = false;
+    let starts = plan::moves(&world.now).into_iter().any(|one| one == RunMove::Start("1".to_owned()));
+    assert!(!starts, "whichever of its moves is made first");
+    world.go_on();
+    let step = &world.now.steps[0];
+    assert_eq!((step.phase, step.attempt, step.wanted), (StepPhase::Running, 2, false), "that is its second attempt");
+    world.end_step("1", TaskState::Completed);
+    assert_eq!((world.phases(), world.now.steps[0].attempt), (vec![StepPhase::Done, StepPhase::Running], 2));
+
+    let mut stopped = failed();
+    stopped.stop();
+    stopped.go_on();
+    assert!(stopped.now.tasks.iter().all(|task| task.state.is_final()), "it is halted like any other");
+    assert_eq!(stopped.phases(), [StepPhase::Stopped, StepPhase::Stopped]);
+}
+
+#[test]
+fn what_comes_late_counts_though_the_step_was_to_be_started_again() {
+    let mut world = World::new(false, &[FREE]).with("1", |step| {
+        step.retry = 0;
+        step.gives.clear();
+    });
+    world.go_on();
+    world.end_step("1", TaskState::Error);
+    world.now.run.paused = true;
+    world.step("1").want(None);
+    world.go_on();
+    world.now.tasks[0].state = TaskState::Completed;
+    world.now.run.paused = false;
+    world.go_on();
+    assert_eq!((world.phases(), world.now.steps[0].attempt), (vec![StepPhase::Done], 1), "nothing is repeated");
+}
+
+#[test]
+fn a_supervisor_leaves_alone_what_a_person_started_over() {
+    let mut world = World::new(true, &[FREE]).with("1", |step| step.retry = 0);
+    world.go_on();
+    assert_eq!(world.ask("run_step", json!({ "step": "1" })), None);
+    world.end_step("1", TaskState::Error);
+    world.start_over("1");
+    // Before that shows in the step, as between a look and the change behind the lock.
+    for (tool, args) in [("skip_step", json!({ "step": "1", "reason": "It failed" })), ("finish", json!({}))] {
+        let id = world.call(tool, args).expect("a supervisor");
+        let call = world.now.calls.iter().find(|call| call.id == id).expect("an open call");
+        assert!(matches!(calls::verdict(&world.now, call), CallVerdict::Deny(_)), "{tool}");
+    }
+    let other = json!({ "step": "1", "instruction": "something else" });
+    for args in [json!({ "step": "1" }), other] {
+        let id = world.call("run_step", args).expect("a supervisor");
+        let call = world.now.calls.iter().find(|call| call.id == id).expect("an open call");
+        assert_eq!(calls::verdict(&world.now, call), CallVerdict::Wait);
+    }
+    world.go_on();
+    assert_eq!((world.phases()[0], world.now.steps[0].attempt), (StepPhase::Running, 2));
 }
 
 #[test]

@@ -120,6 +120,7 @@ impl World {
         let step = self.now.step(label).expect("a step").clone();
         assert_eq!(step.phase, StepPhase::Pending, "step {label} is started twice");
         assert!(self.now.missing_before(&step).is_empty(), "step {label} is started before its time");
+        assert!(!self.now.is_at_work(&step), "step {label} runs already");
         if step.gate == Some(GatePoint::Before) {
             let word = step.gate_word.as_ref().expect("somebody let it");
             let is_bound = step.gate_digest == Some(gates::digest(&self.now.run, &step));
@@ -236,6 +237,16 @@ impl World {
         Some(id)
     }
 
+    /// A person starts the task of a step over, in its session.
+    pub fn start_over(&mut self, label: &str) {
+        let id = self.step(label).task_id.clone();
+        let is_over = |task: &&mut ChildTask| matches!(task.state, TaskState::Error | TaskState::Stopped);
+        if let Some(task) = self.now.tasks.iter_mut().filter(is_over).find(|task| Some(&task.id) == id.as_ref()) {
+            task.state = TaskState::Running;
+            task.attempt += 1;
+        }
+    }
+
     /// A task ends.
     pub fn end(&mut self, id: &TaskId, state: TaskState) {
         if let Some(task) = self.now.tasks.iter_mut().find(|task| task.id == *id && !task.state.is_final()) {
@@ -246,7 +257,8 @@ impl World {
     /// A person decides about an open gate.
     pub fn decide(&mut self, label: &str, allowed: bool) {
         let (at, run) = (self.at(), self.now.run.clone());
-        let word = GateWord { allowed, by: "op".to_owned(), by_name: "Ada".to_owned(), note: None, at };
+        let word =
+            GateWord { allowed, by: "op".to_owned(), by_name: "Ada".to_owned(), note: None, break_glass: None, at };
         self.step(label).decide(word, &run);
     }
 
@@ -268,7 +280,7 @@ impl World {
         let open: Vec<TaskId> =
             self.now.tasks.iter().filter(|task| !task.state.is_final()).map(|task| task.id.clone()).collect();
         let phase = self.now.step(&label).expect("a step").phase;
-        match what % 16 {
+        match what % 17 {
             0..=3 if !open.is_empty() => self.end(&open[pick(open.len())], TaskState::Completed),
             4 | 5 if !open.is_empty() => self.end(&open[pick(open.len())], TaskState::Error),
             6 if !open.is_empty() => self.end(&open[pick(open.len())], TaskState::Stopped),
@@ -288,6 +300,7 @@ impl World {
             13 if phase == StepPhase::Gate => self.decide(&label, !which.is_multiple_of(3)),
             14 if phase == StepPhase::Failed => self.step(&label).want(None),
             15 => self.now.run.paused = which.is_multiple_of(2),
+            16 if matches!(phase, StepPhase::Failed | StepPhase::Pending) => self.start_over(&label),
             _ => {}
         }
     }
@@ -364,6 +377,7 @@ pub fn run(supervised: bool, step_count: u32) -> PlaybookRun {
         supervisor: None,
         supervisor_session: None,
         supervisor_attempts: 0,
+        told_by: Vec::new(),
         by_viber: false,
         started_by: "op".to_owned(),
         starter: "Ada".to_owned(),

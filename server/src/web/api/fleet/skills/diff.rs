@@ -64,7 +64,7 @@ pub async fn diff(
     let team = &caller.team.id;
     let (old, before) = skills::with_contents(&board, team, &query.from).await?;
     let (new, now) = skills::with_contents(&board, team, &id).await?;
-    let _turn = skills::turn().await?;
+    let _turn = skills::turn(team).await?;
     let (old, new) = (skills::bundle(&board, team, &old).await?, skills::bundle(&board, team, &new).await?);
     let work = tokio::task::spawn_blocking(move || {
         let SkillDiff { permissions, files } =

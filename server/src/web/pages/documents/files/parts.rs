@@ -251,6 +251,13 @@ impl FileView {
             _ => urls::file(&self.slug, &self.id, &self.path),
         }
     }
+
+    /// Where the playbook is run that the file is.
+    fn playbook(&self) -> Option<String> {
+        let name = self.path.strip_prefix("playbooks/")?.strip_suffix(".md")?;
+        let is_playbook = protocol::playbook::file_path(name).is_some() && self.may_act;
+        is_playbook.then(|| urls::viber_playbook(&self.slug, &self.id, name))
+    }
 }
 
 /// The text of a file, or of the part that was read; a character that is cut at its end is left out.

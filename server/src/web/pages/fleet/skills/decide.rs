@@ -14,8 +14,9 @@ use protocol::{SkillId, ViberId};
 use serde::Deserialize;
 
 use super::{
+    files::SkillReviewQuery,
     refusal,
-    review::{self, MAX_TARGETS, OrderOutcome, ReviewOutcome, SkillReviewQuery},
+    review::{self, MAX_TARGETS, OrderOutcome, ReviewOutcome},
     words,
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
         skills::{self, SkillDecision},
     },
     db,
-    domain::{LibrarySkill, SkillOrderState, SkillReviewState},
+    domain::{LibrarySkill, SkillOrderState, SkillReviewState, rollout::label_parts},
     error::{Error, Result},
     state::Board,
     web::{
@@ -80,7 +81,7 @@ pub async fn review(
 }
 
 /// The page again, with what was said.
-async fn answer(
+pub(super) async fn answer(
     board: &Board,
     caller: &Caller,
     id: &SkillId,
@@ -107,17 +108,13 @@ pub struct InstallForm {
 
 impl InstallForm {
     fn agents(&self) -> Option<Vec<String>> {
-        let ids = self.agents.split([',', ' ', '\n']).map(str::trim).filter(|id| !id.is_empty());
-        let ids: Vec<String> = ids.map(str::to_owned).collect();
-        (!ids.is_empty()).then_some(ids)
+        named_agents(&self.agents)
     }
 
     /// The vibers that are meant, with their names.
     async fn targets(&self, board: &Board, caller: &Caller) -> Result<BTreeMap<ViberId, String>> {
         let chosen: BTreeSet<ViberId> = self.viber.iter().filter_map(|id| id.parse().ok()).collect();
-        let label = self.label.trim();
-        let (key, value) = label.split_once('=').unwrap_or((label, ""));
-        let (key, value) = (key.trim(), value.trim());
+        let (key, value) = label_parts(&self.label);
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let mut targets = BTreeMap::new();
         if !key.is_empty() {
@@ -133,6 +130,13 @@ impl InstallForm {
             _ => Err(Error::unacceptable("too_many_vibers", format!("choose at most {MAX_TARGETS} vibers at once"))),
         }
     }
+}
+
+/// Ids of agents as people write them; `None` if there are none.
+pub(super) fn named_agents(text: &str) -> Option<Vec<String>> {
+    let ids = text.split([',', ' ', '\n']).map(str::trim).filter(|id| !id.is_empty());
+    let ids: Vec<String> = ids.map(str::to_owned).collect();
+    (!ids.is_empty()).then_some(ids)
 }
 
 /// `POST /t/{team}/skills/{id}/install`

@@ -68,6 +68,8 @@ struct ViberSkillView {
     version: String,
     digest: String,
     source: String,
+    /// The page of its files as they lie there.
+    look: String,
     /// The page of the version with these files.
     known: Option<String>,
     /// The approved version that it is not on, and its page.
@@ -247,6 +249,7 @@ fn view(slug: &str, viber: &Viber, versions: &[SkillVersion], info: &SkillInfo) 
         version: known.map_or_else(|| marked(info.source.version.as_deref().unwrap_or_default()), version),
         digest: words::short_digest(&info.digest, 2),
         source: source(info),
+        look: urls::viber_skill(slug, &viber.id, &info.name, &[("digest", &info.digest)]),
         known: known.map(|skill| urls::skill(slug, &skill.id)),
         newer: newer.map(|skill| (version(skill), format!("{}#install", urls::skill(slug, &skill.id)))),
         agents: agents.map(|agent| (agent.id.clone(), info.agents.contains(&agent.id))).collect(),

@@ -106,6 +106,8 @@ pub struct LibraryRow {
     pub placements: Vec<SkillPlacement>,
     /// Vibers of the team.
     pub vibers: usize,
+    /// More vibers have skills than were looked at.
+    pub is_cut: bool,
 }
 
 impl LibraryRow {

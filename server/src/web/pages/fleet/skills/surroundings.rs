@@ -5,6 +5,7 @@ use super::{
     giver,
     places::{SkillPlacement, SkillPlaces, approved},
     review::MAX_TARGETS,
+    rollouts::{self, RolloutView},
 };
 use crate::{
     db,
@@ -25,9 +26,11 @@ pub struct Surroundings {
     pub history: Vec<LibrarySkill>,
     /// What vibers have of it.
     pub placements: Vec<SkillPlacement>,
-    /// Vibers that it can be installed on, and how many there are.
+    /// Vibers that it can be installed on, and whether there are more.
     pub choices: Vec<NamedViber>,
-    pub choice_count: u64,
+    pub has_more_choices: bool,
+    /// The newest rollouts of its name.
+    pub rollouts: Vec<RolloutView>,
     /// The viber that it was taken from.
     pub giver: Option<String>,
 }
@@ -47,12 +50,16 @@ impl Surroundings {
             }
             None => None,
         };
+        let mut choices = db::vibers::taking_skills(&mut tx, MAX_TARGETS as u64 + 1).await?;
+        let has_more_choices = choices.len() > MAX_TARGETS;
+        choices.truncate(MAX_TARGETS);
         Ok(Self {
             base,
             history: db::skills::of_name(&mut tx, &skill.name, MAX_HISTORY).await?,
             placements: found.placements.remove(&skill.name).unwrap_or_default(),
-            choices: db::vibers::taking_skills(&mut tx, MAX_TARGETS as u64).await?,
-            choice_count: db::vibers::count_taking_skills(&mut tx).await?,
+            choices,
+            has_more_choices,
+            rollouts: rollouts::newest(&mut tx, caller, &skill.name).await?,
             giver: giver(&mut tx, skill).await?,
         })
     }

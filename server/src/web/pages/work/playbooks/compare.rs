@@ -144,6 +144,7 @@ mod tests {
             supervisor: None,
             supervisor_session: None,
             supervisor_attempts: 0,
+            told_by: Vec::new(),
             by_viber: false,
             started_by: String::new(),
             starter: String::new(),

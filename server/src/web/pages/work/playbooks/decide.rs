@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::{
     extract::State,
-    response::{Html, IntoResponse, Redirect, Response},
+    response::{IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
 use protocol::RunId;
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     actions::playbooks::{self, GateDecision},
     db,
-    domain::{PlaybookRun, StepPhase},
+    domain::{PlaybookRun, Role, StepPhase},
     error::{Error, Result},
     state::Board,
     web::{
@@ -40,20 +40,24 @@ struct Confirm {
     running: usize,
 }
 
-/// `GET /t/{team}/playbook-runs/{id}/stop`
+/// `GET /t/{team}/playbook-runs/{id}/stop`. Of a run that has ended there is nothing to ask: its page says so.
 pub async fn confirm_stop(
     State(board): State<Board>,
     caller: AsOperator,
     Id(id): Id<RunId>,
-) -> Result<Html<String>, Rejection> {
+) -> Result<Response, Rejection> {
     let (run, steps) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let run = db::playbook_runs::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
         (run, db::playbook_runs::steps(&mut tx, &id).await?)
     };
+    let slug = caller.team.slug.clone();
+    if run.state.is_final() {
+        return Ok(Redirect::to(&urls::playbook_run(&slug, &id)).into_response());
+    }
     let running = steps.iter().filter(|step| step.phase == StepPhase::Running).count();
     let shell = Shell::load(&board, &caller).await?.at(PageLocation::Playbooks).still();
-    html(&Confirm { shell, slug: caller.team.slug.clone(), run, running })
+    Ok(html(&Confirm { shell, slug, run, running })?.into_response())
 }
 
 macro_rules! verbs {
@@ -128,7 +132,7 @@ pub async fn skip(
     Ids((id, label)): Ids<(RunId, String)>,
     Form(form): Form<SkipStepForm>,
 ) -> Result<Response, Rejection> {
-    let done = playbooks::skip_step(&board, &caller.team.id, &caller.by, (&id, label.as_str()), &form.reason).await;
+    let done = playbooks::skip_step(&board, &caller.team.id, caller.maker(), (&id, label.as_str()), &form.reason).await;
     let said = RefusedStep { reason: form.reason, ..RefusedStep::default() };
     answer(&board, &caller, &id, done.map(drop), RefusedVerb { step: Some(label), said }).await
 }
@@ -141,6 +145,9 @@ pub struct GateForm {
     digest: String,
     #[serde(default)]
     note: String,
+    /// Why an owner decides who otherwise may not.
+    #[serde(default)]
+    reason: String,
 }
 
 /// `POST /t/{team}/playbook-runs/{id}/steps/{label}/allow`
@@ -169,10 +176,11 @@ async fn decide(
     Ids((id, label)): Ids<(RunId, String)>,
     (allow, form): (bool, GateForm),
 ) -> Result<Response, Rejection> {
-    let note = Some(form.note.trim().to_owned()).filter(|note| !note.is_empty());
-    let decision = GateDecision { allow, digest: form.digest, note };
+    let GateForm { digest, note, reason } = form;
+    let decision = GateDecision { allow, digest, note: Some(note.clone()), reason: Some(reason.clone()) };
     let step = (&id, label.as_str());
     let done = playbooks::decide_gate(&board, &caller.team.id, caller.maker(), step, decision).await;
-    let said = RefusedStep { note: form.note, ..RefusedStep::default() };
+    let asks_reason = caller.role == Role::Owner && matches!(done, Err(Error::Forbidden(_)));
+    let said = RefusedStep { note, because: reason, asks_reason, ..RefusedStep::default() };
     answer(&board, &caller, &id, done.map(drop), RefusedVerb { step: Some(label), said }).await
 }

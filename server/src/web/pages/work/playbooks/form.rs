@@ -23,6 +23,7 @@ use crate::{
         extract::{Caller, Ids},
         html, html_with,
         pages::{
+            asks::{hides_something, revealed},
             busy, nonce, once,
             skills::{refusal, words::short_digest},
         },
@@ -51,6 +52,8 @@ struct Page {
     trouble: Option<String>,
     /// It is shown as it was seen last.
     is_away: bool,
+    /// Something in its steps does not show by itself, or looks like something else.
+    is_odd: bool,
     steps: Vec<PlannedStep>,
     inputs: Vec<InputField>,
     supervised: bool,
@@ -63,8 +66,13 @@ struct Page {
 /// A step as it will run.
 struct PlannedStep {
     step: PlaybookStep,
+    /// The instruction and the bullets: HTML in which everything shows.
+    instruction: String,
+    bullets: Vec<String>,
     viber: String,
     after: String,
+    /// How often it is started again by itself; empty: never.
+    retry: String,
     limits: String,
 }
 
@@ -189,8 +197,8 @@ async fn page(
 ) -> Result<Page, Rejection> {
     let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, id).await?;
     let viber = found.ok_or(Error::NotFound)?;
-    let (file, trouble) = match playbooks::files(board, &caller.team.id, id).await {
-        Ok(files) => (Some(files.into_iter().find(|file| file.name == name).ok_or(Error::NotFound)?), None),
+    let (file, trouble) = match playbooks::file(board, &caller.team.id, id, name).await {
+        Ok(file) => (Some(file), None),
         Err(error) => (None, Some(refusal(error)?.1)),
     };
     let has_supervisor = viber.agents.iter().any(|agent| agent.id == SUPERVISOR_AGENT);
@@ -199,6 +207,7 @@ async fn page(
         slug: caller.team.slug.clone(),
         name: name.to_owned(),
         action: urls::viber_playbook(&caller.team.slug, id, name),
+        is_odd: file.as_ref().is_some_and(is_odd),
         steps: file.as_ref().map(|file| planned(file, &viber.name)).unwrap_or_default(),
         inputs: file.as_ref().map(|file| fields(file, typed)).unwrap_or_default(),
         supervised: typed.is_none_or(|typed| typed.supervised),
@@ -213,8 +222,21 @@ async fn page(
     })
 }
 
+fn is_odd(file: &PlaybookFile) -> bool {
+    let hides = |step: &PlaybookStep| {
+        hides_something(&step.instruction) || step.bullets.iter().any(|bullet| hides_something(bullet))
+    };
+    file.playbook.steps.iter().any(hides)
+}
+
 fn planned(file: &PlaybookFile, home: &str) -> Vec<PlannedStep> {
     let step = |step: &PlaybookStep| PlannedStep {
+        instruction: revealed(&step.instruction),
+        bullets: step.bullets.iter().map(|bullet| revealed(bullet)).collect(),
+        retry: match step.retry {
+            0 => String::new(),
+            n => format!("started again {}", words::count(n.into(), "time", "times")),
+        },
         viber: words::target(step.viber.as_ref()).unwrap_or_else(|| home.to_owned()),
         after: words::listed(&step.after.iter().map(u32::to_string).collect::<Vec<_>>()),
         limits: words::limits(&step.limits),

@@ -41,7 +41,7 @@ pub struct GateCard {
     pub if_denied: &'static str,
     /// Where the two answers go; `None`: the reader may not decide.
     pub answers: Option<GateAnswers>,
-    /// Why not.
+    /// Why not, or why only with a reason.
     pub objection: Option<&'static str>,
 }
 
@@ -86,7 +86,8 @@ impl GateCard {
                 (false, GatePoint::Before) => "the step fails with your note, and nothing of it runs",
                 (false, GatePoint::After) => "the step fails with your note",
             },
-            answers: objection.is_none().then(|| GateAnswers { allow: address("allow"), deny: address("deny") }),
+            answers: (objection.is_none() || frame.caller.role == Role::Owner)
+                .then(|| GateAnswers { allow: address("allow"), deny: address("deny") }),
             objection,
         })
     }
@@ -112,7 +113,7 @@ fn objection(caller: &Caller, settings: &ApprovalSettings, started_by: &str) -> 
         Role::Owner if caller.role < Role::Owner => Some("The team’s settings let owners alone decide this."),
         least if caller.role < least => Some("The team’s settings let admins and owners alone decide this."),
         _ if settings.not_requester && caller.by.actor.id() == started_by => {
-            Some("The team’s settings do not let whoever started a run decide its gates; somebody else does.")
+            Some("Whoever started a run does not decide its gates here: somebody else does, or an owner with a reason.")
         }
         _ => None,
     }

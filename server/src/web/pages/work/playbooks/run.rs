@@ -1,6 +1,9 @@
 //! The page of one run: facts, steps, ledger, the playbook against what was done. Each is a region of the live stream.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use askama::Template;
 use axum::{extract::State, response::Html};
@@ -31,8 +34,9 @@ use crate::{
     },
 };
 
-/// Lines of the ledger that the page shows; the file has more of them.
+/// Events that are read, and those that the page shows as lines of the ledger; the file has more of them.
 const MAX_EVENTS: u64 = 300;
+const MAX_SHOWN_LINES: usize = 100;
 /// Longest text of a line, bytes.
 const MAX_EVENT_BYTES: usize = 1_000;
 /// Longest summary that the page shows, bytes.
@@ -67,12 +71,21 @@ pub struct RunView {
     facts: RunFacts,
     steps: Vec<StepView>,
     ledger: LedgerView,
-    compared: ComparedView,
+    pub compared: ComparedView,
+}
+
+/// A part of the page that changes by itself.
+pub struct RunRegion<'v> {
+    /// The id of its element.
+    pub name: String,
+    /// Of what it shows, without ages: the page itself keeps these current.
+    pub hash: u64,
+    html: Box<dyn Fn() -> String + 'v>,
 }
 
 /// The run's state, and what can be done with it.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/playbooks/_bar.html")]
+#[template(path = "work/playbooks/run/_bar.html")]
 struct RunBar {
     badge: Badge,
     pause: Option<String>,
@@ -82,7 +95,7 @@ struct RunBar {
 
 /// What is known of the run as a whole.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/playbooks/_facts.html")]
+#[template(path = "work/playbooks/run/_facts.html")]
 struct RunFacts {
     now: Instant,
     run: PlaybookRun,
@@ -111,9 +124,8 @@ struct SupervisorView {
 
 /// What happened, the newest first.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/playbooks/_ledger.html")]
+#[template(path = "work/playbooks/run/_ledger.html")]
 struct LedgerView {
-    now: Instant,
     lines: Vec<LedgerLine>,
     /// There are older ones.
     is_cut: bool,
@@ -121,8 +133,12 @@ struct LedgerView {
     file: Option<String>,
 }
 
-#[derive(Clone, Debug)]
+/// A line of it, which the live stream puts before the others.
+#[derive(Clone, Debug, Template)]
+#[template(path = "work/playbooks/run/_line.html")]
 struct LedgerLine {
+    /// Counted from 1.
+    n: u64,
     at: Instant,
     icon: &'static str,
     state: &'static str,
@@ -132,8 +148,10 @@ struct LedgerLine {
 
 /// The playbook's steps against those of the ledger.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/playbooks/_compared.html")]
-struct ComparedView {
+#[template(path = "work/playbooks/run/_compared.html")]
+pub struct ComparedView {
+    /// Of the run.
+    version: u64,
     diff: Diff,
 }
 
@@ -167,7 +185,8 @@ struct RunRecord {
     steps: Vec<RunStep>,
     works: BTreeMap<String, StepWork>,
     artifacts: BTreeMap<String, Vec<StepArtifact>>,
-    events: Vec<RunEvent>,
+    /// With the number of each, the newest first.
+    events: Vec<(u64, RunEvent)>,
     viber: Option<Viber>,
     supervisor: Option<Task>,
     settings: ApprovalSettings,
@@ -181,7 +200,7 @@ impl RunRecord {
         let steps = db::playbook_runs::steps(&mut tx, id).await?;
         let works = db::playbook_runs::works(&mut tx, id).await?;
         let made = db::playbook_runs::artifacts(&mut tx, id).await?;
-        let events = db::playbook_runs::events(&mut tx, id, MAX_EVENTS).await?;
+        let events = db::playbook_runs::numbered_events(&mut tx, id, MAX_EVENTS).await?;
         let viber = db::vibers::load(&mut tx, &run.viber_id).await?;
         let supervisor = match &run.supervisor {
             Some(task) => db::tasks::load(&mut tx, task).await?,
@@ -202,20 +221,24 @@ impl RunRecord {
 
     /// What became of a step's attempt before this one, as the ledger says it.
     fn tried(&self, step: &RunStep) -> Option<&str> {
-        let is_open = !matches!(step.phase, StepPhase::Failed | StepPhase::Skipped);
-        let of_step = |event: &&RunEvent| {
+        if step.attempt < 2 || matches!(step.phase, StepPhase::Failed | StepPhase::Skipped) {
+            return None;
+        }
+        let is_its_failure = |event: &&RunEvent| {
             event.kind == RunEventKind::StepFailed && event.step.as_deref() == Some(step.label.as_str())
         };
-        let found = self.events.iter().find(of_step).filter(|_| is_open && step.attempt > 1);
-        found.map(|event| event.text.as_str())
+        let mut events = self.events.iter().map(|(_, event)| event);
+        events.find(is_its_failure).map(|event| event.text.as_str())
     }
 }
 
 impl RunView {
-    pub async fn load(board: &Board, caller: &Caller, id: &RunId) -> Result<Self> {
+    /// As it is now. `compared`: what is known of an earlier version, which may be this one.
+    pub async fn load(board: &Board, caller: &Caller, id: &RunId, compared: Option<ComparedView>) -> Result<Self> {
         let rows = RunRecord::load(board, caller, id).await?;
         let (slug, now) = (caller.team.slug.as_str(), board.clock.now());
         let run = &rows.run;
+        let known = compared.filter(|compared| compared.version == run.version);
         let of_steps = rows.steps.iter().filter_map(|step| step.session_id.clone());
         Ok(Self {
             id: run.id.clone(),
@@ -224,23 +247,43 @@ impl RunView {
             bar: RunBar::of(run, slug, caller.role >= Role::Operator),
             facts: RunFacts::of(&rows, slug, now),
             steps: steps(&rows, caller, now),
-            ledger: LedgerView::of(&rows, slug, now),
-            compared: ComparedView { diff: compare::against_done(run, &rows.steps) },
+            ledger: LedgerView::of(&rows, slug),
+            compared: known.unwrap_or_else(|| ComparedView {
+                version: run.version,
+                diff: compare::against_done(run, &rows.steps),
+            }),
         })
     }
 
-    /// Every region: its name, its HTML, and the same without ages, to compare two of them.
-    pub fn regions(&self) -> Vec<(String, String, String)> {
-        let bar = self.bar.to_string();
-        let compared = self.compared.to_string();
+    /// Every region but the ledger, which grows by lines.
+    pub fn regions(&self) -> Vec<RunRegion<'_>> {
         let mut regions = vec![
-            ("run-bar".to_owned(), bar.clone(), bar),
-            ("run-facts".to_owned(), self.facts.to_string(), self.facts.ageless()),
+            RunRegion::of("run-bar", &self.bar.to_string(), || self.bar.to_string()),
+            RunRegion::of("run-facts", &self.facts.ageless(), || self.facts.to_string()),
         ];
-        regions.extend(self.steps.iter().map(|step| (step.region(), step.to_string(), step.ageless())));
-        regions.push(("run-ledger".to_owned(), self.ledger.to_string(), self.ledger.ageless()));
-        regions.push(("run-compared".to_owned(), compared.clone(), compared));
+        let steps = self.steps.iter();
+        regions.extend(steps.map(|step| RunRegion::of(step.region(), &step.ageless(), move || step.to_string())));
+        regions.push(RunRegion::of("run-compared", &self.compared.diff, || self.compared.to_string()));
         regions
+    }
+
+    /// Names what the page shows with these regions, and the newest line of its ledger.
+    pub fn cursor(&self, regions: &[RunRegion<'_>]) -> String {
+        let mut hasher = DefaultHasher::new();
+        regions.iter().for_each(|region| (&region.name, region.hash).hash(&mut hasher));
+        format!("{:016x}.{}", hasher.finish(), self.ledger.lines.first().map_or(0, |line| line.n))
+    }
+
+    /// What stands in the ledger before the lines of a page with this cursor, the oldest first; the whole ledger where others
+    /// may be missing between them.
+    pub fn happened_after(&self, cursor: &str) -> Vec<String> {
+        let lines = &self.ledger.lines;
+        let newest: Option<u64> = cursor.split_once('.').and_then(|(_, n)| n.parse().ok());
+        let new = newest.map(|newest| lines.iter().take_while(|line| line.n > newest).count());
+        match new {
+            Some(new) if new < MAX_SHOWN_LINES => lines.iter().take(new).rev().map(ToString::to_string).collect(),
+            _ => vec![self.ledger.to_string()],
+        }
     }
 
     fn with_refusal(mut self, label: &str, said: RefusedStep) -> Self {
@@ -324,25 +367,33 @@ impl RunFacts {
     }
 }
 
-impl LedgerView {
-    fn of(rows: &RunRecord, slug: &str, now: Instant) -> Self {
-        let keeps = |viber: &&Viber| viber.capabilities.iter().any(|word| word == PLAYBOOKS_CAPABILITY);
-        let path = format!("playbooks/runs/{}.md", rows.run.id);
-        let line = |event: &RunEvent| {
-            let (icon, state) = words::event_icon(event.kind);
-            let text = protocol::text::head(&event.text, MAX_EVENT_BYTES).to_owned();
-            LedgerLine { at: event.at, icon, state, text, by: event.by.clone() }
-        };
-        Self {
-            now,
-            lines: rows.events.iter().map(line).collect(),
-            is_cut: rows.events.len() as u64 == MAX_EVENTS,
-            file: rows.viber.as_ref().filter(keeps).map(|viber| urls::file(slug, &viber.id, &path)),
-        }
+impl<'v> RunRegion<'v> {
+    fn of(name: impl Into<String>, shown: &impl Hash, html: impl Fn() -> String + 'v) -> Self {
+        let mut hasher = DefaultHasher::new();
+        shown.hash(&mut hasher);
+        Self { name: name.into(), hash: hasher.finish(), html: Box::new(html) }
     }
 
-    fn ageless(&self) -> String {
-        Self { now: Instant(0), ..self.clone() }.to_string()
+    /// As it is now.
+    pub fn html(&self) -> String {
+        (self.html)()
+    }
+}
+
+impl LedgerView {
+    fn of(rows: &RunRecord, slug: &str) -> Self {
+        let keeps = |viber: &&Viber| viber.capabilities.iter().any(|word| word == PLAYBOOKS_CAPABILITY);
+        let path = format!("playbooks/runs/{}.md", rows.run.id);
+        let line = |(n, event): &(u64, RunEvent)| {
+            let (icon, state) = words::event_icon(event.kind);
+            let text = protocol::text::head(&event.text, MAX_EVENT_BYTES).to_owned();
+            LedgerLine { n: *n, at: event.at, icon, state, text, by: event.by.clone() }
+        };
+        Self {
+            lines: rows.events.iter().take(MAX_SHOWN_LINES).map(line).collect(),
+            is_cut: rows.events.len() > MAX_SHOWN_LINES,
+            file: rows.viber.as_ref().filter(keeps).map(|viber| urls::file(slug, &viber.id, &path)),
+        }
     }
 }
 
@@ -353,8 +404,9 @@ pub async fn show(State(board): State<Board>, caller: AsViewer, Id(id): Id<RunId
 
 /// The page, with what was refused beside it.
 pub async fn page(board: &Board, caller: &Caller, id: &RunId, refused: Option<RefusedVerb>) -> Result<Page> {
-    let view = RunView::load(board, caller, id).await?;
-    let shell = Shell::load(board, caller).await?.at(PageLocation::Run(id.clone()));
+    let view = RunView::load(board, caller, id, None).await?;
+    let cursor = view.cursor(&view.regions());
+    let shell = Shell::load(board, caller).await?.at(PageLocation::Run(id.clone())).from(cursor);
     let slug = caller.team.slug.clone();
     Ok(match refused {
         None => Page { shell, slug, view, refused: None },

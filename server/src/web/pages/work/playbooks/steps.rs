@@ -49,12 +49,17 @@ pub struct StepSurroundings<'s> {
 pub struct RefusedStep {
     pub why: String,
     pub note: String,
+    /// Why it is skipped.
     pub reason: String,
+    /// Why the reader decides about its gate all the same.
+    pub because: String,
+    /// The reader may decide all the same, with a reason.
+    pub asks_reason: bool,
 }
 
 /// The row: a region of the live stream.
 #[derive(Clone, Debug, Template)]
-#[template(path = "work/playbooks/_step.html")]
+#[template(path = "work/playbooks/run/_step.html")]
 pub struct StepView {
     now: Instant,
     pub step: RunStep,

@@ -1,0 +1,188 @@
+//! People and runs: who decides about gates where the team's settings are strict, what they find among what needs them, and
+//! how many runs a machine may start.
+
+use board_tests::board::HOME;
+use protocol::Decision;
+
+use super::*;
+
+crate::on_both_databases!(
+    an_owner_decides_past_the_settings_with_a_reason,
+    an_owner_is_asked_for_the_reason_on_the_page,
+    who_may_not_decide_about_a_gate_does_not_skip_it,
+    whoever_told_the_supervisor_something_does_not_decide,
+    whoever_worked_in_a_steps_session_does_not_decide_about_it,
+    a_supervisor_that_gave_up_stands_among_what_needs_a_person,
+    a_machine_starts_no_more_runs_than_it_may,
+);
+
+/// A run that the owner started, whose gate is open, in a team where they do not decide it.
+async fn own_gate(engine: Engine) -> (Fixture<FakeMachine>, Value, Value) {
+    let text = playbook("1. [coder] Push.\n   - Approve: before\n2. [git] Tell everybody.");
+    let fixture = with_playbook(engine, &text).await;
+    strict(&fixture).await;
+    let run = try_start_as(&fixture, fixture.owner(), json!({})).await.expect(201).json();
+    let digest = open_gate(fixture.owner(), &run, "1").await;
+    (fixture, run, digest)
+}
+
+/// Whoever wants something does not decide about it.
+async fn strict(fixture: &Fixture<FakeMachine>) {
+    fixture.owner().put("/api/v1/approval-rules", &json!({ "notRequester": true })).await.expect(200);
+}
+
+async fn an_owner_decides_past_the_settings_with_a_reason(engine: Engine) {
+    let (fixture, run, digest) = own_gate(engine).await;
+    let owner = fixture.owner();
+    let word = |reason: &str| json!({ "action": "allow", "digest": digest, "reason": reason });
+    act_on(owner, &run, "1", json!({ "action": "allow", "digest": digest })).await.expect(403);
+    act_on(owner, &run, "1", word(" ")).await.expect(403);
+    assert_eq!(act_on(owner, &run, "1", word(&"x".repeat(9_000))).await.expect(422).code(), "note_too_long");
+    // Owners alone.
+    let admin = fixture.board.token(HOME, "admin").await;
+    let theirs = try_start_as(&fixture, &admin, json!({})).await.expect(201).json();
+    let their_digest = open_gate(&admin, &theirs, "1").await;
+    let their_word = json!({ "action": "allow", "digest": their_digest, "reason": "It is urgent" });
+    act_on(&admin, &theirs, "1", their_word).await.expect(403);
+    act(&admin, &theirs, "stop").await.expect(200);
+    act_on(owner, &run, "1", word("Nobody else is awake")).await.expect(200);
+    let job = Job::of_step(&fixture.viber, "1").await;
+    let told = step(&run_now(owner, &run).await, "1")["decision"].clone();
+    assert_eq!((&told["allowed"], &told["breakGlass"]), (&json!(true), &json!("Nobody else is awake")), "{told:#}");
+    let audit = owner.get("/api/v1/audit").await.expect(200).json();
+    let rows = audit["items"].as_array().expect("rows");
+    let is_told = |row: &&Value| row["action"] == "gate.break_glass" && row.to_string().contains(id(&run, "id"));
+    assert_eq!(rows.iter().filter(is_told).count(), 1, "{rows:#?}");
+    job.completes(&fixture.viber, "Pushed.").await;
+    Job::of_step(&fixture.viber, "2").await.completes(&fixture.viber, "Told.").await;
+    run_in(owner, &run, "completed").await;
+    fixture.board.assert_invariants().await;
+}
+
+async fn an_owner_is_asked_for_the_reason_on_the_page(engine: Engine) {
+    let (fixture, run, digest) = own_gate(engine).await;
+    let page = format!("/t/{HOME}/playbook-runs/{}", id(&run, "id"));
+    let asked = "Why you decide all the same";
+    assert!(fixture.owner().page(&page).await.expect(200).body.contains(asked));
+    let allow = format!("{page}/steps/1/allow");
+    let digest = digest.as_str().expect("a digest");
+    let refused = fixture.owner().post_form(&allow, &[("digest", digest), ("note", "Go on")]).await.expect(403);
+    assert!(refused.body.contains(asked) && refused.body.contains("Go on"), "{}", refused.body);
+    let reason = ("reason", "Nobody else is awake");
+    fixture.owner().post_form(&allow, &[("digest", digest), ("note", ""), reason]).await.expect(303);
+    Job::of_step(&fixture.viber, "1").await.completes(&fixture.viber, "Pushed.").await;
+    act(fixture.owner(), &run, "stop").await.expect(200);
+    fixture.board.assert_invariants().await;
+}
+
+async fn who_may_not_decide_about_a_gate_does_not_skip_it(engine: Engine) {
+    let steps = "1. [coder] Build it.\n   - Approve: after\n2. [git] Release it.";
+    let fixture = with_playbook(engine, &playbook(steps)).await;
+    fixture.owner().put("/api/v1/approval-rules", &json!({ "minRole": "admin" })).await.expect(200);
+    let skip = json!({ "action": "skip", "note": "It looks good" });
+    let run = start(&fixture, json!({})).await;
+    let first = Job::of_step(&fixture.viber, "1").await;
+    first.completes(&fixture.viber, "Built.").await;
+    open_gate(&fixture.operator, &run, "1").await;
+    act_on(&fixture.operator, &run, "1", skip.clone()).await.expect(403);
+    assert_eq!(states(&run_now(&fixture.operator, &run).await), ["gate", "pending"]);
+    let admin = fixture.board.token(HOME, "admin").await;
+    act_on(&admin, &run, "1", skip.clone()).await.expect(200);
+    Job::of_step(&fixture.viber, "2").await.completes(&fixture.viber, "Released.").await;
+    run_in(&fixture.operator, &run, "completed").await;
+    // An owner's reason for that is the reason why they may.
+    strict(&fixture).await;
+    let own = try_start_as(&fixture, fixture.owner(), json!({})).await.expect(201).json();
+    Job::of_step(&fixture.viber, "1").await.completes(&fixture.viber, "Built.").await;
+    open_gate(fixture.owner(), &own, "1").await;
+    act_on(fixture.owner(), &own, "1", skip).await.expect(200);
+    let audit = fixture.owner().get("/api/v1/audit").await.expect(200).json();
+    let is_told = |row: &&Value| row["action"] == "gate.break_glass" && row.to_string().contains(id(&own, "id"));
+    assert_eq!(audit["items"].as_array().expect("rows").iter().filter(is_told).count(), 1, "{audit:#}");
+    Job::of_step(&fixture.viber, "2").await.completes(&fixture.viber, "Released.").await;
+    run_in(&fixture.operator, &own, "completed").await;
+    fixture.board.assert_invariants().await;
+}
+
+async fn whoever_told_the_supervisor_something_does_not_decide(engine: Engine) {
+    let fixture = with_playbook(engine, &playbook("1. [coder] Push.\n   - Approve: before")).await;
+    let machine = &fixture.viber;
+    strict(&fixture).await;
+    let run = try_start_as(&fixture, fixture.owner(), json!({ "supervised": true })).await.expect(201).json();
+    let mut supervisor = Job::of_supervisor(machine).await;
+    let calls = supervisor.calls(machine, &[("run_step", json!({ "step": "1" }))]).await;
+    decide(&fixture.operator, &run, "1", ("deny", "Push with force")).await.expect(200);
+    assert_eq!(answered(machine, &calls[0]).await.decision, Decision::Deny);
+    // What is asked now is what they said.
+    let other = json!({ "step": "1", "instruction": "Push with force." });
+    let calls = supervisor.calls(machine, &[("run_step", other)]).await;
+    let digest = open_gate(&fixture.operator, &run, "1").await;
+    let word = json!({ "action": "allow", "digest": digest });
+    act_on(&fixture.operator, &run, "1", word.clone()).await.expect(403);
+    let other = fixture.board.token(HOME, "operator").await;
+    act_on(&other, &run, "1", word).await.expect(200);
+    Job::of_step(machine, "1").await.completes(machine, "Pushed.").await;
+    answered(machine, &calls[0]).await;
+    act(&fixture.operator, &run, "stop").await.expect(200);
+    fixture.board.assert_invariants().await;
+}
+
+async fn whoever_worked_in_a_steps_session_does_not_decide_about_it(engine: Engine) {
+    let fixture = with_playbook(engine, &playbook("1. [coder] Push.\n   - Approve: after")).await;
+    let machine = &fixture.viber;
+    strict(&fixture).await;
+    let run = try_start_as(&fixture, fixture.owner(), json!({})).await.expect(201).json();
+    let first = Job::of_step(machine, "1").await;
+    let task = first.task().clone();
+    first.completes(machine, "Pushed.").await;
+    let digest = open_gate(&fixture.operator, &run, "1").await;
+    let task = fixture.operator.task(task.as_str()).await;
+    fixture.operator.follow_up(&task, "Push the rest, too.").await;
+    Job::next(machine).await.completes(machine, "Pushed that, too.").await;
+    let word = json!({ "action": "allow", "digest": digest });
+    act_on(&fixture.operator, &run, "1", word.clone()).await.expect(403);
+    let other = fixture.board.token(HOME, "operator").await;
+    act_on(&other, &run, "1", word).await.expect(200);
+    run_in(&fixture.operator, &run, "completed").await;
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_supervisor_that_gave_up_stands_among_what_needs_a_person(engine: Engine) {
+    let fixture = with_playbook(engine, &playbook("1. [coder] One.")).await;
+    let machine = &fixture.viber;
+    let run = start(&fixture, json!({ "supervised": true })).await;
+    for _ in 0..5 {
+        Job::of_supervisor(machine).await.fails(machine, "The model is away.").await;
+    }
+    run_that(&fixture.operator, &run, "a person is needed", |run| run["needs"] == "supervisor").await;
+    let waiting = fixture.operator.get(&format!("{RUNS}?needing=true")).await.expect(200).json();
+    assert_eq!(waiting["items"][0]["id"], run["id"]);
+    let rail = async || fixture.owner().page(&format!("/t/{HOME}/sessions")).await.expect(200).body;
+    assert!(rail().await.contains("Its supervisor does not go on"), "nothing else of the run waits");
+    act(&fixture.operator, &run, "resume").await.expect(200);
+    let _again = Job::of_supervisor(machine).await;
+    assert!(!rail().await.contains("Its supervisor does not go on"));
+    act(&fixture.operator, &run, "stop").await.expect(200);
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_machine_starts_no_more_runs_than_it_may(engine: Engine) {
+    let text = playbook("1. [coder] One.\n   - Approve: before");
+    let fixture = with_playbook(engine, &text).await;
+    let viber = Person::with_token(&fixture.board.url, &fixture.viber.credential);
+    let body = json!({ "playbook": "mine", "text": text, "inputs": {}, "supervised": false });
+    let send = async |key: &str| viber.post_once(key, "/api/daemon/playbook-runs", &body).await;
+    for n in 1..=20 {
+        send(&format!("k{n}")).await.expect(201);
+    }
+    assert_eq!(send("k21").await.expect(409).code(), "too_many_runs");
+    assert_eq!(send("k20").await.expect(201).json(), send("k20").await.expect(201).json(), "that is none more");
+    // People start others all the same.
+    let run = start(&fixture, json!({})).await;
+    open_gate(&fixture.operator, &run, "1").await;
+    let listed = fixture.operator.get(&format!("{RUNS}?limit=200")).await.expect(200).json();
+    let of_machine = listed["items"].as_array().expect("runs").iter().find(|run| run["startedBy"] == fixture.viber_id);
+    act(&fixture.operator, of_machine.expect("one of the machine"), "stop").await.expect(200);
+    eventually("there is room again", async || (send("k22").await.status == 201).then_some(())).await;
+    fixture.board.assert_invariants().await;
+}
