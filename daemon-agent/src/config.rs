@@ -9,7 +9,6 @@ mod policy;
 pub mod provider_keys;
 mod providers;
 mod sandbox;
-pub mod toolset;
 mod variables;
 pub mod watch;
 pub mod yaml;
@@ -20,6 +19,7 @@ use std::{
     sync::Arc,
 };
 
+pub use protocol::toolset;
 use protocol::{
     AgentInfo, AgentMode, Capability, ConfigError, KeySource, ProviderInfo, ReportedDetail, TaskLimits, ViberState,
     context::WindowSource, prune::ResultCaps, rules::RuleSet,
@@ -29,7 +29,7 @@ use self::known_models::{KnownModel, KnownModels};
 use crate::home::Home;
 pub use agents::{
     context_window::{self, known_models},
-    skill_list::{check_skill_agents, set_skill_agents},
+    skill_list::{check_skill_agents, forget_skill, set_skill_agents},
 };
 pub use default_model::set_default_model;
 pub use policy::{MachinePolicy, expand_rule};
@@ -382,6 +382,7 @@ impl Agent {
             max_steps: self.max_steps,
             context_window: Some(window.tokens).filter(|_| window.source != WindowSource::Assumed),
             context_window_source: Some(window.source),
+            max_tokens: self.max_tokens,
             results: Some(self.results.clone()).filter(|caps| *caps != ResultCaps::default()),
             not_in_effect: self.not_in_effect.iter().take(8).map(|key| short(key, 80)).collect(),
             capabilities: self.capabilities(),

@@ -5,17 +5,14 @@
 //! Running a script is up to `tools`.
 
 mod bundle;
-mod definition;
 mod follow;
 mod health;
 mod index;
 mod library;
-mod parameters;
 mod places;
 mod review;
 mod scan;
 mod uses;
-mod variable_names;
 
 use std::{
     io,
@@ -23,14 +20,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use protocol::{ConfigError, Instant, SessionId, SkillInfo, SkillState, SkillTokens, tokens::estimate};
+pub use protocol::skill::definition::{SkillDefinition, SkillScript};
+use protocol::{
+    ConfigError, Instant, SessionId, SkillInfo, SkillState, SkillTokens, skill::parameters, tokens::estimate,
+};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 pub use self::{
     bundle::BundleFile,
-    definition::{SkillDefinition, SkillScript},
     index::SkillsPrompt,
     library::{AcceptedCopy, InstalledSkill, LibraryError, SkillsLock},
     review::{ReviewedFiles, ReviewedPiece},
@@ -100,9 +99,15 @@ impl Skills {
         AgentSkills::of(self.now().offered_to(agent))
     }
 
-    /// Counts that an agent used one. Blocks.
-    pub fn count(&self, name: &str, ok: bool, at: Instant) {
-        self.shared.uses.count(&self.shared.home, name, ok, at);
+    /// Why nothing is loaded for a text that begins with `/name`, though a skill of this name lies on the machine: a sentence for
+    /// people. `None` for any other text, and for a tool that the agent has.
+    pub fn why_not_called(&self, agent: &Agent, text: &str) -> Option<String> {
+        self.now().why_not_loaded(agent, called_name(text)?)
+    }
+
+    /// Counts that an agent used this one, and no other of its name. Blocks.
+    pub fn count(&self, skill: &Skill, ok: bool, at: Instant) {
+        self.shared.uses.count(&self.shared.home, &skill.path, ok, at);
     }
 
     /// The names of those that a session has loaded. Blocks.
@@ -138,7 +143,7 @@ impl Skills {
     /// One skill in full.
     pub fn info(&self, skill: &Skill) -> SkillInfo {
         let short = |text: &str| protocol::text::head(text, MAX_REPORTED_TEXT_BYTES).to_owned();
-        let uses = self.shared.uses.of(&skill.name);
+        let uses = self.shared.uses.of(&skill.path);
         let definition = skill.definition.as_deref();
         let error = skill.error.as_ref();
         SkillInfo {
@@ -354,10 +359,14 @@ impl AgentSkills {
 
     /// The skill that a goal begins with: `/name …`.
     pub fn called_by(&self, goal: &str) -> Option<&Arc<Skill>> {
-        let name = goal.trim_start().strip_prefix('/')?.split(char::is_whitespace).next()?;
-        let found = self.find(name).filter(|skill| skill.is_instructions())?;
+        let found = self.find(called_name(goal)?).filter(|skill| skill.is_instructions())?;
         found.definition.as_deref().is_some_and(|definition| definition.is_for_people).then_some(found)
     }
+}
+
+/// The name that a text begins with: `/name …`.
+fn called_name(text: &str) -> Option<&str> {
+    text.trim_start().strip_prefix('/')?.split(char::is_whitespace).next()
 }
 
 /// What is wrong with the skill at `path`, a folder or a file, or what it is.
@@ -376,7 +385,7 @@ pub fn validate(path: &Path) -> Result<SkillDefinition, ConfigError> {
     let folder = folder.canonicalize().map_err(|error| wrong(&error.to_string()))?;
     let file = if is_folder { path.join(main).display().to_string() } else { shown.clone() };
     let text = scan::read_text(&folder, main, &file)?;
-    let definition = SkillDefinition::read(&text, &file, &Programs::of_process())?;
+    let definition = SkillDefinition::read(&text, &file, &|name| Programs::of_process().has(name))?;
     let single = (!is_folder).then_some(main);
     bundle::read(&folder, single, &mut HashCache::default()).map_err(|error| wrong(&error.to_string()))?;
     Ok(definition)

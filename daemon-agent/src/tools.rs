@@ -217,9 +217,9 @@ struct SkillAccess {
 
 impl SkillAccess {
     /// Counts a use, beside the attempt's work.
-    fn count(&self, name: &str, ok: bool) {
-        let (all, name, now) = (self.all.clone(), name.to_owned(), self.clock.now());
-        tokio::task::spawn_blocking(move || all.count(&name, ok, now));
+    fn count(&self, skill: Arc<Skill>, ok: bool) {
+        let (all, now) = (self.all.clone(), self.clock.now());
+        tokio::task::spawn_blocking(move || all.count(&skill, ok, now));
     }
 }
 
@@ -380,7 +380,7 @@ impl Toolbox {
             }
             if let Some(skill) = self.skill_tool(name) {
                 let done = shell::run_skill(self, call_id, (&skill, args), bounds).await;
-                skills.count(name, done.ok);
+                skills.count(skill, done.ok);
                 self.context.collector.look().await;
                 return done;
             }

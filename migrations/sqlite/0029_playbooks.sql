@@ -108,3 +108,12 @@ CREATE TABLE playbook_calls (
 );
 CREATE INDEX playbook_calls_run ON playbook_calls (team_id, run_id, approval_id);
 CREATE INDEX playbook_calls_open ON playbook_calls (team_id, run_id) WHERE ended_at IS NULL;
+
+-- What a step or a supervisor does stands in sessions of its own: the rail, the list of all sessions and the count of unread ones
+-- leave them out, by an index in the order of the list.
+ALTER TABLE sessions ADD COLUMN run_id TEXT;         -- the run that it began for
+CREATE INDEX sessions_own ON sessions (team_id, active_at, session_id)
+WHERE archived_at IS NULL AND deleted_at IS NULL AND run_id IS NULL;
+-- The few tasks that wait, and those that failed and were nobody's step: the rail lists what needs a person, however old.
+CREATE INDEX tasks_waiting ON tasks (team_id, task_id) WHERE waiting IS NOT NULL;
+CREATE INDEX tasks_failed ON tasks (team_id, task_id) WHERE state = 'error' AND origin <> 'playbook';

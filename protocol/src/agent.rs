@@ -46,6 +46,9 @@ pub struct AgentInfo {
     /// Where it is known from; absent for a daemon that reports only what the agent's file says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window_source: Option<WindowSource>,
+    /// Most tokens of an answer, when the agent's file bounds them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
     /// Most tokens of results, when the agent's file bounds them otherwise than usual.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<ResultCaps>,

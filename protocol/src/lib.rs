@@ -29,6 +29,7 @@ pub mod suggestion;
 pub mod text;
 pub mod tokens;
 pub mod tool_result;
+pub mod toolset;
 pub mod transcript;
 pub mod yaml;
 

@@ -1,8 +1,11 @@
-//! What a viber reports about its skills: bundles of instructions and scripts that its agents can use. What both ends read of
-//! their files is below.
+//! What a viber reports about its skills: bundles of instructions and scripts that its agents can use. What their files say is
+//! read below, by both ends alike.
 
+pub mod definition;
 pub mod front_matter;
+pub mod parameters;
 pub mod requirements;
+mod variable_names;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,6 +1,7 @@
 //! YAML that people wrote, read within bounds, and its errors in words.
 
 use serde::de::DeserializeOwned;
+use serde_saphyr::budget::BudgetBreach;
 
 use crate::ConfigError;
 
@@ -27,7 +28,30 @@ pub fn parse_bounded<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphyr:
 /// What is wrong with the file `name`, in words.
 pub fn config_error(error: &serde_saphyr::Error, name: &str) -> ConfigError {
     let line = error.location().map_or(0, |at| at.line() as u32);
-    ConfigError { file: name.to_owned(), line, message: plain(&error.render()) }
+    let message = beyond_bounds(error).map_or_else(|| plain(&error.render()), str::to_owned);
+    ConfigError { file: name.to_owned(), line, message }
+}
+
+/// The same in one line, without the lines of the file that it is about.
+pub fn brief_error(error: &serde_saphyr::Error, name: &str) -> ConfigError {
+    let error = config_error(error, name);
+    ConfigError { message: error.message.lines().next().unwrap_or_default().to_owned(), ..error }
+}
+
+/// Which bound a text does not keep.
+fn beyond_bounds(error: &serde_saphyr::Error) -> Option<&'static str> {
+    let serde_saphyr::Error::Budget { breach, .. } = error.without_snippet() else { return None };
+    Some(match breach {
+        BudgetBreach::Aliases { .. }
+        | BudgetBreach::Anchors { .. }
+        | BudgetBreach::AliasAnchorRatio { .. }
+        | BudgetBreach::RecordedAnchorEvents { .. }
+        | BudgetBreach::RecordedAnchorBytes { .. } => "there are too many aliases",
+        BudgetBreach::Depth { .. } => "it is nested too deep",
+        BudgetBreach::Documents { .. } => "there is more than one document",
+        BudgetBreach::Events { .. } | BudgetBreach::Nodes { .. } => "there are too many values",
+        _ => "it is larger than it may be",
+    })
 }
 
 /// The parser's message without the file and line, which are reported separately.
@@ -52,6 +76,18 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_said_in_words() {
+        let aliases = format!("a: &a 1\nb: [{}]\n", "*a , ".repeat(70));
+        let deep = format!("a: {}1{}\n", "[".repeat(20), "]".repeat(20));
+        let many = format!("a: [{}]\n", "1, ".repeat(15_000));
+        for (text, words) in [(aliases, "too many aliases"), (deep, "nested too deep"), (many, "too many values")] {
+            let error = parse_bounded::<serde_json::Value>(&text).expect_err(words);
+            let message = config_error(&error, "x.yaml").message;
+            assert!(message.contains(words) && !message.contains('{'), "{message}");
+        }
+    }
 
     #[test]
     fn the_parsers_words_are_said_once() {

@@ -4,6 +4,7 @@ mod afresh;
 mod automatic;
 pub mod compact;
 mod kill;
+mod large_turns;
 mod long_session;
 mod notes;
 mod overflow;

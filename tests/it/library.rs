@@ -19,7 +19,7 @@ use self::{
     },
     rollouts::{
         a_rollout_ends_at_the_first_failure, a_rollout_goes_label_by_label,
-        a_rollout_is_of_what_was_approved_and_of_labels_that_are_there,
+        a_rollout_is_of_what_was_approved_and_of_labels_that_are_there, the_page_of_a_version_follows_its_rollout,
     },
     vibers::{
         a_bundle_is_installed_used_updated_and_rolled_back, a_skill_is_taken_as_the_person_saw_it,
@@ -47,6 +47,7 @@ crate::on_both_databases!(
     the_version_to_put_back_is_known_after_many_other_orders,
     a_rollout_goes_label_by_label,
     a_rollout_ends_at_the_first_failure,
+    the_page_of_a_version_follows_its_rollout,
     a_rollout_is_of_what_was_approved_and_of_labels_that_are_there,
     what_lies_in_a_space_is_looked_at_accepted_and_run_from_a_copy,
 );
@@ -172,6 +173,11 @@ async fn a_hostile_archive_is_refused_whole(engine: Engine) {
         ("a path that climbs", climbing),
         ("no main file", archive(&[("README.md", 0o644, "x")])),
         ("no name", archive(&[("SKILL.md", 0o644, "---\ndescription: d\n---\nx")])),
+        (
+            "what daemons refuse",
+            archive(&[("SKILL.md", 0o644, "---\nname: a\ndescription: d\nparameters: { PATH: {} }\n---\nx")]),
+        ),
+        ("a built-in tool's name", archive(&[("SKILL.md", 0o644, "---\nname: shell\ndescription: d\n---\nx")])),
         ("two of one name", archive(&[("SKILL.md", 0o644, NOTES), ("a", 0o644, "1"), ("A", 0o644, "2")])),
         ("not an archive", b"hello".to_vec()),
         ("nothing", Vec::new()),

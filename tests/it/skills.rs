@@ -110,6 +110,8 @@ async fn a_goal_that_names_a_skill_loads_it_for_its_session() {
     assert!(system(&first).contains("Ask the owl first"), "{first}");
     let goal = first["messages"].as_array().expect("messages").last().expect("the goal")["content"].clone();
     assert_eq!(goal, "/release the next version", "verbatim");
+    let notices = fixture.events_of_kind(&task, "notice").await;
+    assert!(notices.iter().any(|notice| notice["text"] == "The skill release was loaded."), "{notices:#?}");
     // It stays with the session, also when another process goes on with it.
     fixture.viber.stop().await;
     let fixture = fixture.running().await;
@@ -133,6 +135,9 @@ async fn an_agent_whose_file_lists_no_skills_has_none() {
     assert!(!system(&request).contains("release") && !system(&request).contains("skill"), "{}", system(&request));
     let (ok, said) = result(&fixture, &task, 0).await;
     assert!(!ok && said.contains("there is no tool"), "{said}");
+    let notices = fixture.events_of_kind(&task, "notice").await;
+    let said = "The skill release was not loaded: this agent does not have it.";
+    assert!(notices.iter().any(|notice| notice["text"] == said), "{notices:#?}");
 }
 
 #[tokio::test]
@@ -284,7 +289,9 @@ async fn skills_are_listed_checked_and_run_by_hand() {
     let viber = Viber::fresh("lab");
     viber.write("agents/default.yaml", &format!("skills: [hello]\nspaces: [{}]\n", viber.space().display()));
     files.iter().for_each(|(path, text)| viber.write(path, text));
-    let list = viber.cli(&["skill", "list"]).await.good();
+    let listed = viber.cli(&["skill", "list"]).await;
+    assert!(listed.code() == 1 && listed.err.contains("a skill is broken"), "{listed:?}");
+    let list = listed.out;
     for words in [
         "hello (ready) skills/hello",
         "a script: 1 sh block",
@@ -296,7 +303,7 @@ async fn skills_are_listed_checked_and_run_by_hand() {
     ] {
         assert!(list.contains(words), "{words}: {list}");
     }
-    let lines = viber.cli(&["skill", "list", "--json"]).await.good();
+    let lines = viber.cli(&["skill", "list", "--json"]).await.out;
     let all: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let hello = all.iter().find(|skill| skill["name"] == "hello").expect("listed");
     assert_eq!(

@@ -92,7 +92,11 @@ async fn list(home: &Home, json: bool) -> Result<(), CliError> {
     if set.all.is_empty() && !json {
         say!("No skills: put folders with SKILL.md into {}.", home.skills().display());
     }
-    Ok(())
+    match set.all.iter().filter(|skill| skill.error.is_some()).count() {
+        0 => Ok(()),
+        1 => Err(CliError::Failed("a skill is broken".to_owned())),
+        n => Err(CliError::Failed(format!("{n} skills are broken"))),
+    }
 }
 
 fn show(info: &SkillInfo) {

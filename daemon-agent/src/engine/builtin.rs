@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use protocol::{
     ActivityState, AgentStreamEvent, AgentWait, ApprovalId, ErrorCode, NoticeLevel, PauseCause, PlaybookTask,
-    TaskError, TaskResult, TaskSubmit, Usage, suggestion::without_suggestions, text::summary,
+    TaskError, TaskResult, TaskSubmit, Usage, context::leaves_turns_out, suggestion::without_suggestions,
+    text::summary,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -322,10 +323,14 @@ impl AgentLoop {
         self.run.sink.emit(event).await;
     }
 
-    /// Reports what a request consists of, with the model, and how many tokens its provider counts for 100 that are estimated.
+    /// Reports what a request consists of, with the model, how many tokens its provider counts for 100 that are estimated, and
+    /// whether turns of the session are missing in it.
     async fn emit_context(&self, mut told: BTreeMap<String, Value>) {
         told.insert("model".to_owned(), json!(self.run.agent.model));
         told.insert("estimatePercent".to_owned(), json!(self.model.estimate_percent()));
+        if leaves_turns_out(&self.run.submit.messages) {
+            told.insert("leftOut".to_owned(), json!(true));
+        }
         self.emit(AgentStreamEvent::Context(told)).await;
     }
 

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{FetchError, Mesh, attempts::RETRY_INTERVAL};
 use crate::{
-    config::{check_skill_agents, set_skill_agents},
+    config::{check_skill_agents, forget_skill, set_skill_agents},
     fault,
     skills::{LibraryError, Skills},
 };
@@ -84,7 +84,7 @@ impl Mesh {
         self.skills().rescan().await;
         match command {
             Command::InstallSkill(wanted) => self.install_skill(*wanted).await,
-            Command::RemoveSkill { name } => self.in_library(move |skills| skills.remove_installed(&name)).await,
+            Command::RemoveSkill { name } => self.remove_skill(name).await,
             Command::AcceptSkill { name, digest } => self.in_library(move |skills| skills.accept(&name, &digest)).await,
             Command::EnableSkill { name, agents } => {
                 if !agents.is_empty() && self.skills().now().all.iter().all(|skill| skill.name != name) {
@@ -94,6 +94,22 @@ impl Mesh {
             }
             _ => Err("the command changes no skill".to_owned()),
         }
+    }
+
+    /// Takes a skill away, and first its name out of the files of agents, unless another skill has that name.
+    async fn remove_skill(&self, name: String) -> Result<(), String> {
+        let (asked, gone) = (name.clone(), name.clone());
+        let is_only_one = self.in_library(move |skills| skills.check_removal(&asked)).await?;
+        let forgotten = match is_only_one {
+            true => {
+                let home = self.home().clone();
+                let forgetting = tokio::task::spawn_blocking(move || forget_skill(&home, &gone));
+                forgetting.await.map_err(|error| error.to_string())?
+            }
+            false => Ok(()),
+        };
+        self.in_library(move |skills| skills.remove_installed(&name)).await?;
+        forgotten.map_err(|why| format!("it is removed, but an agent's file still names it: {why}"))
     }
 
     async fn install_skill(&self, wanted: SkillInstall) -> Result<(), String> {

@@ -81,6 +81,12 @@ impl CallContext {
         }
     }
 
+    /// Our estimate of the request, and the window that it exceeds by so many tokens; `None`: these do not go together.
+    fn around(&self, excess: u64) -> Option<(u64, u64)> {
+        let window = self.estimate.checked_sub(excess).filter(|window| *window > 0 && excess > 0)?;
+        Some((self.estimate, window))
+    }
+
     /// The provider does not accept our key, or there is none.
     pub fn auth(&self, message: &str) -> ModelError {
         let provider = &self.provider;
@@ -121,7 +127,7 @@ impl CallContext {
         }
         if OVERFLOW_PATTERNS.is_match(&bytes) {
             let fits = body.fits();
-            return ModelError { fits, ..self.overflow(&said, body.tokens()) };
+            return ModelError { fits, ..self.overflow(&said, body.tokens().or_else(|| self.around(body.excess()?))) };
         }
         if body.has(&["content_filter", "content_policy_violation", "responsibleaipolicyviolation"])
             || (status == Some(403) && MODERATION_PATTERN.is_match(&bytes))

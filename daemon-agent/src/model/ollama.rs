@@ -10,6 +10,9 @@ use super::{
     openai::tool,
 };
 
+/// Least tokens that are left of a request that a server shortened to its window.
+const MIN_PART_TOKENS: u64 = 1_024;
+
 /// The request's body. Without `num_ctx` the server uses a small window, and without `truncate: false` it shortens the
 /// conversation silently.
 pub(super) fn body(request: &ModelRequest) -> Value {
@@ -68,6 +71,12 @@ pub(super) struct OllamaDecoder {
     usage: Option<Usage>,
 }
 
+/// Whether so many tokens are those of a part of a request: of what a small window holds, or of what came after the part that
+/// the server knew already.
+fn is_part(counted: u64, estimate: u64) -> bool {
+    counted >= MIN_PART_TOKENS && counted.saturating_mul(4) < estimate.saturating_mul(3)
+}
+
 impl Decoder for OllamaDecoder {
     fn take(&mut self, line: Value, origin: &CallContext, out: &mut Vec<Delta>) -> Result<(), ModelError> {
         let text = |place: &str| line.pointer(place).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -104,8 +113,8 @@ impl Decoder for OllamaDecoder {
                     return Err(origin.overflow("Ollama cut the conversation to fit", None));
                 }
                 let output_tokens = number("eval_count").unwrap_or(0);
-                self.usage =
-                    Some(Usage { input_tokens, output_tokens, source: UsageSource::Measured, ..Usage::default() });
+                let usage = Usage { input_tokens, output_tokens, source: UsageSource::Measured, ..Usage::default() };
+                self.usage = Some(usage).filter(|_| !is_part(input_tokens, origin.estimate));
             }
         }
         Ok(())

@@ -118,8 +118,11 @@ impl ResponseReader {
             None if self.over && !silent => FinishReason::Stop,
             None => return Err(self.origin.unavailable("the answer ended in the middle, without a finish reason")),
         };
-        if silent && usage.is_none() && self.origin.estimate > self.origin.window {
-            return Err(self.origin.empty());
+        // What was counted may be what is left of it.
+        let read = usage.as_ref().map_or(0, |usage| usage.input_tokens).max(self.origin.estimate);
+        if silent && !self.said_something && finish != FinishReason::ContentFilter && read >= self.origin.window {
+            let numbers = Some((read, self.origin.window));
+            return Err(self.origin.overflow("the model answered with nothing", numbers));
         }
         let usage = usage.unwrap_or_else(|| estimated(&self.origin, &message));
         Ok((out, Answer { message, finish, usage }))

@@ -2,9 +2,10 @@
 
 use std::{os::unix::fs::PermissionsExt, path::PathBuf};
 
-use protocol::{SkillCheck, skill::requirements::Requirements};
-
-use super::definition::SkillDefinition;
+use protocol::{
+    SkillCheck,
+    skill::{definition::SkillDefinition, requirements::Requirements},
+};
 
 /// The programs that commands of this machine find.
 #[derive(Clone, Debug, Default)]
@@ -84,4 +85,23 @@ pub fn checks(
         checks.push(check("interpreter", program.clone(), ok, needs.installs.get(&program).cloned()));
     }
     checks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_a_file_that_can_be_executed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, mode) in [("git", 0o755), ("notes", 0o644)] {
+            let path = folder.path().join(name);
+            fs::write(&path, "#!/bin/sh\n").expect("a program");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("a mode");
+        }
+        let programs = Programs::on([folder.path().to_owned()]);
+        assert!(programs.has("git") && !programs.has("notes") && !programs.has(".") && !programs.has("../git"));
+    }
 }

@@ -10,6 +10,8 @@ use super::{AgentSkills, Skill};
 
 /// Longest index, characters.
 const MAX_INDEX_CHARS: usize = 8_000;
+/// Most tokens of an index, by the estimate: names and cut words cost more a character than prose.
+const MAX_INDEX_TOKENS: u64 = 1_900;
 /// Longest description of a skill in it, characters.
 const MAX_DESCRIPTION_CHARS: usize = 400;
 /// What a skill's text writes for its folder.
@@ -68,34 +70,41 @@ impl SkillsPrompt {
     }
 }
 
-/// A line for each, the descriptions as short as they have to be.
+/// A line for each, the descriptions as short as they have to be; names alone, a space between them, where no line fits.
 fn index(listed: &[&Skill]) -> String {
-    let (mut low, mut high) = (0, MAX_DESCRIPTION_CHARS);
-    // The most characters of a description with which all lines fit.
-    while low < high {
-        let middle = (low + high).div_ceil(2);
-        let fits = lines(listed, middle).chars().count() <= MAX_INDEX_CHARS;
-        (low, high) = if fits { (middle, high) } else { (low, middle - 1) };
-    }
     let longest = listed.iter().map(|skill| skill.description().chars().count()).max().unwrap_or(0);
-    let mut text = lines(listed, low);
-    if text.chars().count() > MAX_INDEX_CHARS {
-        let mut kept = 0;
-        let mut short = String::new();
-        for skill in listed {
-            let line = line(skill, 0);
-            if short.chars().count() + line.chars().count() > MAX_INDEX_CHARS - 100 {
-                break;
-            }
-            short.push_str(&line);
-            kept += 1;
+    // The most characters of a description with which all lines fit.
+    let most = most_that_fits(longest.min(MAX_DESCRIPTION_CHARS), |most| lines(listed, most));
+    if most > 0 {
+        let mut text = lines(listed, most);
+        if longest > most {
+            let _ = writeln!(text, "[Descriptions are shortened: load_skill gives the whole text]");
         }
-        text = short;
+        return text;
+    }
+    let kept = most_that_fits(listed.len(), |kept| names(listed, kept));
+    let mut text = names(listed, kept);
+    let _ = writeln!(text, "\n[Their names alone: load_skill gives the whole text]");
+    if kept < listed.len() {
         let _ = writeln!(text, "[{} more skills are not listed]", listed.len() - kept);
-    } else if longest > low {
-        let _ = writeln!(text, "[Descriptions are shortened: load_skill gives the whole text]");
     }
     text
+}
+
+/// The largest number up to `most` whose text is no longer than an index may be; 0 if none is.
+fn most_that_fits(most: usize, text: impl Fn(usize) -> String) -> usize {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        let text = text(middle);
+        let fits = text.chars().count() <= MAX_INDEX_CHARS && estimate(&text) <= MAX_INDEX_TOKENS;
+        (low, high) = if fits { (middle, high) } else { (low, middle - 1) };
+    }
+    low
+}
+
+fn names(listed: &[&Skill], count: usize) -> String {
+    listed.iter().take(count).map(|skill| skill.name.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 fn lines(listed: &[&Skill], longest: usize) -> String {
@@ -104,11 +113,10 @@ fn lines(listed: &[&Skill], longest: usize) -> String {
 
 fn line(skill: &Skill, longest: usize) -> String {
     let (name, description) = (&skill.name, skill.description());
-    match longest {
-        0 => format!("- {name}\n"),
-        _ if description.chars().count() <= longest => format!("- {name}: {description}\n"),
-        _ => format!("- {name}: {}…\n", description.chars().take(longest - 1).collect::<String>()),
+    if description.chars().count() <= longest {
+        return format!("- {name}: {description}\n");
     }
+    format!("- {name}: {}…\n", description.chars().take(longest.saturating_sub(1)).collect::<String>())
 }
 
 /// The text of a loaded skill, with the names of the files beside it.
@@ -150,11 +158,8 @@ mod tests {
         assert!(many.text.contains("skill-099") && many.text.contains("shortened"), "{}", many.text);
         assert!(many.text.chars().count() < MAX_INDEX_CHARS + 600);
         let crowd = SkillsPrompt::of(&skills(500, &"word ".repeat(60)), &[]);
-        assert!(
-            crowd.text.contains("skill-499") && crowd.text.chars().count() < MAX_INDEX_CHARS + 600,
-            "{:?}",
-            crowd.items
-        );
+        assert!(crowd.text.contains("skill-498 skill-499\n[Their names alone"), "{}", crowd.text);
+        assert!(crowd.items[0].1 <= 2_100 && many.items[0].1 <= 2_100, "{:?} {:?}", crowd.items, many.items);
         let too_many = SkillsPrompt::of(&skills(900, "x"), &[]);
         assert!(too_many.text.contains("more skills are not listed"), "{}", too_many.text);
         assert_eq!(SkillsPrompt::of(&AgentSkills::default(), &["x".to_owned()]), SkillsPrompt::default());

@@ -9,7 +9,7 @@ mod stage;
 
 use std::{io, sync::Arc};
 
-use protocol::{Instant, SkillInstall, SkillState, agent::is_id};
+use protocol::{Instant, SkillInstall, SkillState, agent::is_id, skill::definition::SkillDefinition};
 
 use self::{archive::ArchivedFile, lock::FormerSkill, stage::SkillsFolder};
 pub use self::{
@@ -18,7 +18,6 @@ pub use self::{
 };
 use super::{
     Skill, Skills,
-    definition::SkillDefinition,
     health::Programs,
     scan::{MAX_MAIN_FILE_BYTES, SkillPlace},
 };
@@ -125,14 +124,18 @@ impl Skills {
         Ok(lock.write(home)?)
     }
 
+    /// Says why a skill cannot be removed, or whether it is the only one of its name. Blocks.
+    pub fn check_removal(&self, name: &str) -> Result<bool, LibraryError> {
+        removable(&SkillsLock::read(&self.shared.home)?, name)?;
+        let own = path_of(name);
+        Ok(self.now().all.iter().all(|skill| skill.name != name || skill.path == own))
+    }
+
     /// Takes away a skill that was installed, and nothing else. Its files are kept as a former version. Blocks.
     pub fn remove_installed(&self, name: &str) -> Result<(), LibraryError> {
         let home = &self.shared.home;
         let mut lock = SkillsLock::read(home)?;
-        if !is_id(name) || !lock.skills.get(name).is_some_and(InstalledSkill::is_known) {
-            let name = protocol::text::head(name, 80);
-            return Err(refused(format!("{name} was not installed from the library, so it is not removed")));
-        }
+        removable(&lock, name)?;
         SkillsFolder::open(home)?.take_away(name)?;
         lock.skills.remove(name);
         lock.forget_accepted(&path_of(name));
@@ -180,6 +183,15 @@ impl InstalledSkill {
     }
 }
 
+/// Refuses to remove what was not installed.
+fn removable(lock: &SkillsLock, name: &str) -> Result<(), LibraryError> {
+    if is_id(name) && lock.skills.get(name).is_some_and(InstalledSkill::is_known) {
+        return Ok(());
+    }
+    let name = protocol::text::head(name, 80);
+    Err(refused(format!("{name} was not installed from the library, so it is not removed")))
+}
+
 /// Refuses files that are no skill, or another one.
 fn check_definition(name: &str, files: &[ArchivedFile]) -> Result<(), LibraryError> {
     let is_main = |archived: &&ArchivedFile| MAIN_FILES.contains(&archived.file.path.as_str());
@@ -189,7 +201,7 @@ fn check_definition(name: &str, files: &[ArchivedFile]) -> Result<(), LibraryErr
         return Err(refused(format!("{path} is larger than {} KiB", MAX_MAIN_FILE_BYTES / 1024)));
     }
     let text = std::str::from_utf8(&main.content).map_err(|_| refused(format!("{path} is not UTF-8")))?;
-    let read = SkillDefinition::read(text, path, &Programs::of_process());
+    let read = SkillDefinition::read(text, path, &|name| Programs::of_process().has(name));
     let definition = read.map_err(|error| refused(format!("{}:{}: {}", error.file, error.line, error.message)))?;
     if definition.name != name {
         return Err(refused(format!("{path} says that its name is {}, not {name}", definition.name)));

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use protocol::{ConfigError, SkillCheck, SkillScope, SkillSource, SkillState};
+use protocol::{ConfigError, SkillCheck, SkillScope, SkillSource, SkillState, skill::definition::SkillDefinition};
 use sha2::{Digest, Sha256};
 
 use self::{
@@ -22,7 +22,6 @@ use self::{
 };
 use super::{
     bundle::{self, BundleFiles, HashCache, ReadingBounds},
-    definition::SkillDefinition,
     health::{self, KnownVariables, Programs},
     library::{AcceptedCopy, SkillsLock, forget_copies},
     places::{self, FoundSkill},
@@ -299,7 +298,7 @@ impl Scanner<'_> {
     ) -> Result<(SkillDefinition, BundleFiles), ConfigError> {
         let whole = |why: &io::Error| ConfigError { file: file.to_owned(), line: 0, message: why.to_string() };
         let text = read_text(&skill.folder, &skill.main, file)?;
-        let definition = SkillDefinition::read(&text, file, self.programs)?;
+        let definition = SkillDefinition::read(&text, file, &|name| self.programs.has(name))?;
         let files = bundle::read(&skill.folder, skill.single(), seen.cache).map_err(|error| whole(&error))?;
         let main = files.files.iter().find(|file| file.path == skill.main);
         if main.is_none_or(|main| main.sha256 != bundle::hex(&Sha256::digest(&text))) {

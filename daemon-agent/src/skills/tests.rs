@@ -9,7 +9,7 @@ use super::{scan::SkillPlace, *};
 /// A ready skill of the home that is loaded and followed.
 pub fn instructions(name: &str, description: &str, body: &str) -> Arc<Skill> {
     let text = format!("---\nname: {name}\ndescription: {description}\n---\n{body}");
-    let definition = SkillDefinition::read(&text, "SKILL.md", &Programs::default()).expect("a skill");
+    let definition = SkillDefinition::read(&text, "SKILL.md", &|_| false).expect("a skill");
     Arc::new(Skill {
         place: SkillPlace::Home,
         folder: PathBuf::from("/skills").join(name),
@@ -150,4 +150,51 @@ fn a_skill_outside_of_the_home_is_checked_with_its_file_and_line() {
     for path in ["nothing", "home"] {
         assert!(validate(&folder.path().join(path)).expect_err(path).message.contains("SKILL.md"));
     }
+}
+
+#[test]
+fn who_asks_for_a_skill_that_is_not_there_for_the_agent_is_told_why() {
+    let text = |name: &str, more: &str| format!("---\nname: {name}\ndescription: d\n{more}---\nBody\n");
+    let (_folder, home) = home_with(&[
+        ("agents/a.yaml", "skills: [hello, needy, broken, quiet]\n"),
+        ("agents/b.yaml", "skills: [\"*\"]\n"),
+        ("skills/hello/SKILL.md", HELLO),
+        ("skills/needy/SKILL.md", &text("needy", "requires: { bins: [no-such-program] }\n")),
+        ("skills/broken/SKILL.md", &text("broken", "run: never\n")),
+        ("skills/quiet/SKILL.md", &text("quiet", "user-invocable: false\n")),
+        ("skills/other/SKILL.md", &text("other", "")),
+        ("agents/b/skills/own/SKILL.md", &text("own", "")),
+    ]);
+    let (skills, files) = open(&home);
+    let of = |text: &str| skills.why_not_called(&agent(&files, "a"), text);
+    for (said, why) in [
+        ("/needy now", "no-such-program is missing on the machine"),
+        ("/broken", "its file is broken"),
+        ("/quiet", "only agents load it"),
+        ("/other", "this agent does not have it"),
+        ("/own", "this agent does not have it"),
+    ] {
+        let told = of(said).expect(said);
+        assert!(told.starts_with("The skill ") && told.ends_with(&format!(" was not loaded: {why}.")), "{told}");
+    }
+    for said in ["/hello", "hello", "/etc/hosts", "/nothing", "/", ""] {
+        assert_eq!(of(said), None, "{said}");
+    }
+}
+
+#[test]
+fn a_skill_shows_its_own_uses_and_not_those_of_another_of_its_name() {
+    let (_folder, home) = home_with(&[
+        ("agents/a.yaml", "skills: [hello]\n"),
+        ("agents/a/skills/hello/SKILL.md", HELLO),
+        ("skills/hello/SKILL.md", HELLO),
+    ]);
+    let (skills, files) = open(&home);
+    let used = skills.of(&agent(&files, "a")).find("hello").expect("offered").clone();
+    skills.count(&used, true, Instant(5));
+    let report = skills.report().into_iter();
+    let mut calls: Vec<_> = report.map(|info| (info.path, info.calls, info.last_used_at)).collect();
+    calls.sort();
+    let expected = [("agents/a/skills/hello", 1, Some(Instant(5))), ("skills/hello", 0, None)];
+    assert_eq!(calls, expected.map(|(path, calls, at)| (path.to_owned(), calls, at)));
 }

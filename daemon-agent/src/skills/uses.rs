@@ -25,7 +25,7 @@ pub struct SkillUses {
     pub last_used_at: Option<Instant>,
 }
 
-/// The counts of all skills, by their names.
+/// The counts of all skills, by their paths: several may have one name.
 #[derive(Debug, Default)]
 pub struct UseCounts(Mutex<BTreeMap<String, SkillUses>>);
 
@@ -37,18 +37,18 @@ impl UseCounts {
     }
 
     /// The uses of one skill.
-    pub fn of(&self, name: &str) -> SkillUses {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied().unwrap_or_default()
+    pub fn of(&self, path: &str) -> SkillUses {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied().unwrap_or_default()
     }
 
     /// Counts a use, and writes the counts.
-    pub fn count(&self, home: &Home, name: &str, ok: bool, at: Instant) {
+    pub fn count(&self, home: &Home, path: &str, ok: bool, at: Instant) {
         // Until it is written: an older text must not win.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MAX_COUNTED_SKILLS && !all.contains_key(name) {
+        if all.len() >= MAX_COUNTED_SKILLS && !all.contains_key(path) {
             return;
         }
-        let uses = all.entry(name.to_owned()).or_default();
+        let uses = all.entry(path.to_owned()).or_default();
         uses.calls += 1;
         uses.failures += u64::from(!ok);
         uses.last_used_at = Some(at);

@@ -25,7 +25,10 @@ async fn add(context: &ToolContext, args: &Value) -> Result<String, ToolFailure>
         _ => return Err("give one of content, path and ref".into()),
     };
     let own = |name| Ok::<_, String>(args.optional_text(name)?.map(str::to_owned));
-    let new = NewArtifact { id: args.text("id")?.to_owned(), title: own("title")?, kind: own("type")?, from };
+    // What is handed over as a file is called as it lies there, unless it is said otherwise.
+    let path = own("path")?.filter(|path| !path.starts_with(['/', '~']));
+    let title = own("title")?.or(path);
+    let new = NewArtifact { id: args.text("id")?.to_owned(), title, kind: own("type")?, from };
     let added = context.collector.add(new).await?;
     let size = added.size.map_or_else(String::new, |size| format!(", {size} bytes"));
     Ok(format!("Saved as {}{size}. People see it beside the conversation.", added.id))

@@ -8,7 +8,7 @@ use serde_saphyr::{Error as YamlError, Spanned};
 use crate::{
     ConfigError,
     agent::is_id,
-    yaml::{config_error, parse_bounded},
+    yaml::{brief_error, parse_bounded},
 };
 
 /// Largest front matter, bytes.
@@ -64,7 +64,7 @@ impl<'t> FrontMatter<'t> {
                 let entries = by_lines(front, file, &mut warnings)?;
                 Ok(Self { entries, body, warnings, text: front })
             }
-            Err(error) => Err(config_error(&error, file)),
+            Err(error) => Err(brief_error(&error, file)),
         }
     }
 }
@@ -148,7 +148,7 @@ fn by_lines(front: &str, file: &str, warnings: &mut Vec<String>) -> Result<BTree
                 entries.insert(key.to_owned(), FrontValue { value: Value::String(plain_text(&text)), line });
             }
             Err(error) => {
-                let error = config_error(&error, file);
+                let error = brief_error(&error, file);
                 return Err(ConfigError { line: error.line + line - 1, ..error });
             }
         }

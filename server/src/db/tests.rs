@@ -195,6 +195,12 @@ async fn lists_are_read_by_an_index_that_has_what_they_are_narrowed_to() {
             }
         }
     }
+    let own = sessions::SessionFilter { own: true, ..Default::default() };
+    let by = "sessions_own (team_id=? AND active_at>? AND active_at<?)".to_owned();
+    asked.push((format!("{own:?}"), sessions::walk_sql(&own), by));
+    for by in ["tasks_waiting (team_id=?)", "tasks_failed (team_id=?)"] {
+        asked.push(("needing".into(), sessions::NEEDING_SQL, by.to_owned()));
+    }
     let (filter, failed) = (sessions::SessionFilter::default(), sessions::Source::Tasks(["error", "error"]));
     let by = "tasks_state (team_id=? AND state=?)".to_owned();
     asked.push(("tasks".into(), sessions::index_sql(&filter, failed, true), by));

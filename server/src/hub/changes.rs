@@ -23,7 +23,7 @@ pub enum Changed {
     File { viber: ViberId, path: String },
     /// An operator has read something: nobody else's pages show that.
     Read(OperatorId),
-    /// The team itself: members, name, invitations, tokens.
+    /// The team itself: members, name, invitations, tokens; also a rollout of a skill.
     Team,
     /// Somebody lost access: streams that hold it end.
     Revoked(Revoked),

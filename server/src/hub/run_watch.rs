@@ -29,7 +29,7 @@ struct WatchState {
     poked: Mutex<HashSet<TeamRun>>,
     /// Runs with which nothing was to be done when they were looked at last, and of which nothing was heard since.
     at_rest: Mutex<HashSet<RunId>>,
-    /// What is under way about runs, so that it is not begun twice: a run as a whole, or one of its steps.
+    /// What is under way about runs, so that it is not begun twice: a run as a whole, one of its steps, or a wait.
     under_way: Mutex<HashSet<(RunId, Option<String>)>>,
     bell: Notify,
 }
@@ -101,7 +101,7 @@ impl RunWatch {
         lock(&self.inner.poked).drain().collect()
     }
 
-    /// Begins something about a run, or about one of its steps; `None` while it is under way already.
+    /// Begins something about a run, one of its steps, or a wait; `None` while it is under way already.
     pub fn begin(&self, run: &RunId, step: Option<&str>) -> Option<RunTurn> {
         let of = (run.clone(), step.map(str::to_owned));
         let is_new = lock(&self.inner.under_way).insert(of.clone());

@@ -27,10 +27,10 @@ fn example(world: &World, spec: &Spec, operation: &Operation) -> Option<Value> {
     assert!(!given.is_null(), "{} has no example: {schema:#}", operation.id);
     assert!(spec.complaints(schema, &given).is_empty(), "{}: {:?}", operation.id, spec.complaints(schema, &given));
     let mut text = given.to_string();
-    for seen in ["the digest of the approval", "the digest of the skill"] {
+    for seen in ["the digest of the approval", "the digest of the skill", "the gateDigest of the step"] {
         text = text.replace(seen, &special(world, operation, "digest"));
     }
-    for prefix in ["vib", "ses", "skl", "task", "art", "msg"] {
+    for prefix in ["vib", "ses", "skl", "task", "art", "msg", "run"] {
         text = text.replace(&format!("{prefix}_{EXAMPLE}"), &world.first(prefix));
     }
     Some(serde_json::from_str(&text).expect("JSON"))

@@ -244,7 +244,9 @@ async fn play(world: &mut World, seed: u64, calls: usize) -> (Vec<String>, BTree
         };
         *seen.entry(answer.status).or_insert(0) += 1;
         let mut complaints = spec.judge(operation, &answer);
-        if !call.allowed && answer.status < 300 && operation.id != "openapi.read" {
+        // A call with the key of one that was good is answered as that was, whatever media type it names.
+        let is_replay = answer.header("idempotency-replayed") == "true";
+        if !call.allowed && !is_replay && answer.status < 300 && operation.id != "openapi.read" {
             complaints.push(format!("{} for what the description does not allow", answer.status));
         }
         if !complaints.is_empty() {

@@ -6,6 +6,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use board_tests::{
     Board, Engine, FakeDaemon, FakeMachine, Person,
     board::HOME,
+    eventually,
     fake_daemon::{SPACE, accepted, completed, progress, started, stopped, text},
     fake_machine,
     tasks::{self, id},
@@ -60,10 +61,28 @@ impl World {
         world.lay_down_files();
         world.work().await;
         world.people().await;
+        world.run().await;
         let answers = [world.owner().get("/api/v1/tokens").await, world.owner().get("/api/v1/vibers").await];
         answers.iter().for_each(|answer| world.learn(&answer.body));
         world.kept.extend(world.known.values().flatten().cloned());
         world
+    }
+
+    /// A run of a playbook at its gate.
+    async fn run(&mut self) {
+        let inputs = json!({ "version": "4.12.0" });
+        let wanted = json!({ "viberId": self.machine.id, "playbook": "release-feature", "inputs": inputs,
+            "supervised": false });
+        let run = self.owner().post("/api/v1/playbook-runs", &wanted).await.expect(201).json();
+        let path = format!("/api/v1/playbook-runs/{}", id(&run, "id"));
+        let digest = eventually("the gate", async || {
+            let run = self.owner().get(&path).await.expect(200).json();
+            run["steps"][0]["gateDigest"].as_str().map(str::to_owned)
+        })
+        .await;
+        self.learn(&run.to_string());
+        self.special
+            .extend([(("playbookRuns.decide", "n"), "1".to_owned()), (("playbookRuns.decide", "digest"), digest)]);
     }
 
     pub async fn start(engine: Engine) -> Self {
@@ -76,7 +95,15 @@ impl World {
 
     fn lay_down_files(&self) {
         let mut state = self.machine.state();
-        for (path, text) in [("MEMORY.md", "# Memory\n"), ("notes/today.md", "# Today\n"), ("notes/old.md", "")] {
+        let playbook = "# Playbook: release-feature\n\n## Goal\nRelease <version>.\n\n## Steps\n1. [default] Push it.\n   \
+            - Approve: before\n";
+        let files = [
+            ("MEMORY.md", "# Memory\n"),
+            ("notes/today.md", "# Today\n"),
+            ("notes/old.md", ""),
+            ("playbooks/release-feature.md", playbook),
+        ];
+        for (path, text) in files {
             state.files.insert(path.to_owned(), text.to_owned());
         }
         let at = "2026-03-01T10:00:00.000Z";

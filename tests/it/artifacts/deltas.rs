@@ -71,6 +71,7 @@ async fn three_ways_lead_to_artifacts_and_their_bytes_come_when_opened(engine: E
     let names: Vec<_> = all.iter().map(|one| one["name"].as_str().expect("a name")).collect();
     assert_eq!(names, ["site", "table", "report", "notes", "big.bin", "report"], "{all:#?}");
     assert_eq!((&all[0]["state"], &all[0]["ref"]), (&json!("link"), &json!("https://example.org/")));
+    assert_eq!(all[3]["title"], "notes.txt", "as it lies there");
     let refs = task["result"]["artifactRefs"].as_array().expect("references");
     let told: Vec<_> = refs.iter().map(|one| one["id"].as_str().expect("an id")).collect();
     assert_eq!(told, ["big.bin", "notes", "report", "table", "site"]);

@@ -370,6 +370,18 @@ async fn long_names_and_texts_fit_a_phone() {
     for path in [&format!("/t/{HOME}/playbooks"), &form, &run, &format!("{run}/stop")] {
         look(&browser, &fixture.board.url, path).await;
     }
+    // Nothing that is pressed is cut off, no size falls apart, and what starts a task stands on one line.
+    look(&browser, &fixture.board.url, &format!("/t/{HOME}/vibers/{}/files/playbooks/long.md", fixture.viber_id)).await;
+    let cut_off = "return [...document.querySelectorAll('.editor-head a, .editor-head button')] \
+        .filter((el) => el.getBoundingClientRect().right > innerWidth).map((el) => el.outerHTML)";
+    assert_eq!(browser.run(cut_off, Value::Null).await, json!([]));
+    let apart = "return [...document.querySelectorAll('.tree .row > .meta')] \
+        .filter((el) => el.getBoundingClientRect().height > 30).map((el) => el.outerHTML)";
+    assert_eq!(browser.run(apart, Value::Null).await, json!([]));
+    look(&browser, &fixture.board.url, &format!("/t/{HOME}")).await;
+    let places = "return [...document.querySelectorAll('.composer-bar .actions .btn')].map((el) => el.getBoundingClientRect().top)";
+    let places = browser.run(places, Value::Null).await;
+    assert!(places[0].is_number() && places[0] == places[1], "{places}");
     fixture.owner().post_form(&format!("{run}/stop"), &[]).await.expect(303);
 }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::phone::look;
-use crate::library::{add, archive};
+use crate::library::{add, approved, archive};
 
 /// A tool with a script, in which a character does not show.
 fn greeting(version: &str, more: &str) -> Vec<u8> {
@@ -73,6 +73,7 @@ async fn from_archive_to_agent(scripts: Scripts) {
     browser.sees("#shown-file", "scripts/greet.sh").await;
     browser.sees("#L2 .odd", "U+200B").await;
     browser.sees(".file-rows tr.note", "Line 2: Has characters that do not show").await;
+    browser.sees("#findings", "scripts/greet.sh:2").await;
     browser.click("#findings a.link").await;
     browser.find("#L2:target").await;
     browser.click("#files .tree a[href*='SKILL.md']").await;
@@ -182,15 +183,24 @@ async fn long_names_and_files_fit_a_phone() {
 
 #[tokio::test]
 async fn a_large_library_stays_a_small_page() {
-    let fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
-    for n in 0..60 {
+    let mut fixture = Fixture::on(Engine::Sqlite).owner().with_fake().await;
+    let skill = |n: usize| {
         let text = format!("---\nname: skill-{n}\ndescription: {}\n---\nDo it.\n", "Does this and that. ".repeat(20));
-        add(fixture.owner(), archive(&[("SKILL.md", 0o644, &text)])).await.expect(201);
+        archive(&[("SKILL.md", 0o644, &text)])
+    };
+    let first = approved(fixture.owner(), skill(0)).await;
+    for n in 1..60 {
+        add(fixture.owner(), skill(n)).await.expect(201);
     }
+    fixture.viber.cut();
+    let install = json!({ "skillId": first["id"], "digest": first["digest"], "agents": ["default"] });
+    let orders = format!("/api/v1/vibers/{}/skills", fixture.viber.id);
+    fixture.owner().post(&orders, &install).await.expect(202);
     let page = fixture.owner().page(&format!("/t/{HOME}/skills")).await.expect(200).body;
     assert!(page.len() < 150_000, "{}", page.len());
     assert_eq!(page.matches("<tr><th scope=\"row\"><a class=\"name\"").count(), 25);
     assert!(page.contains("/skills?from=25"), "more are a page away");
+    assert!(page.contains("at-queued") && page.contains(">skill-0</a>"), "where it is shows those of every page");
     let found = fixture.owner().page(&format!("/t/{HOME}/skills?q=skill-7+THAT")).await.expect(200).body;
     assert_eq!(found.matches("<a class=\"name\"").count(), 1);
 }

@@ -37,7 +37,7 @@ fn facts(text: &str) -> Vec<(&str, &str)> {
 }
 
 /// All that the model reads of the conversation.
-fn read(body: &Value) -> String {
+pub fn read(body: &Value) -> String {
     let messages = body["messages"].as_array().expect("messages");
     let texts = messages.iter().filter(|message| message["role"] != "system").map(|message| &message["content"]);
     texts

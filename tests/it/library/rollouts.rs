@@ -167,3 +167,25 @@ pub async fn a_rollout_is_of_what_was_approved_and_of_labels_that_are_there(engi
     assert_eq!(order_states(&admin, rest.id.as_str()).await, Vec::<Value>::new());
     board.assert_invariants().await;
 }
+
+pub async fn the_page_of_a_version_follows_its_rollout(engine: Engine) {
+    let board = Board::start(engine).await;
+    let (admin, owner) = (board.token(HOME, "admin").await, board.owner().await);
+    let mut canary = in_ring(&board, &admin, "canary", "canary").await;
+    let skill = approved(&admin, archive(&[("SKILL.md", 0o644, NOTES)])).await;
+    let page = owner.page(&format!("/t/{HOME}/skills/{}", id(&skill, "id"))).await.expect(200).body;
+    assert!(page.contains(&format!("view=skill:{}:", id(&skill, "id"))), "{page}");
+    let mut live = owner.stream(&format!("/t/{HOME}/live?view=skill:{}:", id(&skill, "id")), None).await;
+    let rollout = admin.post(ROLLOUTS, &wanted(&skill, &["ring=canary"])).await.expect(201).json();
+    let first = ordered(&mut canary).await;
+    report(&mut canary, first, None).await;
+    in_state(&admin, &rollout, "done").await;
+    // It says so without a reload.
+    loop {
+        let told = live.next().await.expect("a frame").data;
+        if told.contains("skill-rollouts") && told.contains("data-state=\"done\"") {
+            break;
+        }
+    }
+    board.assert_invariants().await;
+}

@@ -10,6 +10,7 @@ use super::*;
 crate::on_both_databases!(
     files_of_a_machine_that_is_away_are_waited_for,
     a_file_is_given_where_it_was_asked_for,
+    a_file_is_given_by_its_title,
     odd_names_of_files_reach_the_next_step,
     a_file_that_cannot_be_read_hides_no_other,
 );
@@ -53,6 +54,28 @@ async fn a_file_is_given_where_it_was_asked_for(engine: Engine) {
     let mut second = Job::of_step(&fixture.viber, "1").await;
     second.makes(&fixture.viber, "docs/notes.md", b"# One").await;
     second.completes(&fixture.viber, "Now it is.").await;
+    run_in(&fixture.operator, &run, "completed").await;
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_file_is_given_by_its_title(engine: Engine) {
+    let steps = "1. [coder] One.\n   - Gives: tests.md, docs/b.csv\n2. [git] Two.";
+    let fixture = with_playbook(engine, &playbook(steps)).await;
+    let run = start(&fixture, json!({})).await;
+    let mut first = Job::of_step(&fixture.viber, "1").await;
+    first.makes(&fixture.viber, "b.csv", b"a,b\n").await;
+    let (report, bytes) = (ArtifactId::new(1_790_000_000_001), b"# All pass");
+    fixture.viber.state().artifacts.insert(report.to_string(), bytes.to_vec());
+    let artifact = json!({
+        "id": "f-tests", "title": "tests.md", "ref": format!("artifacts/{}/f-tests.md", first.task()),
+        "artifactId": report, "size": bytes.len(), "sha256": sha256(bytes), "sniffed": "text/plain",
+    });
+    first.tell(&fixture.viber, vec![progress(&json!({ "type": "artifact", "artifact": artifact }))]).await;
+    first.completes(&fixture.viber, "All pass.").await;
+    let second = Job::of_step(&fixture.viber, "2").await;
+    assert_eq!(second.files(), ["b.csv", "step-1.md", "tests.md"], "called as the playbook calls them");
+    assert_eq!(second.file(&fixture.board, &fixture.viber, "tests.md").await, "# All pass");
+    second.completes(&fixture.viber, "Two.").await;
     run_in(&fixture.operator, &run, "completed").await;
     fixture.board.assert_invariants().await;
 }

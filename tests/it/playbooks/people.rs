@@ -12,8 +12,11 @@ crate::on_both_databases!(
     who_may_not_decide_about_a_gate_does_not_skip_it,
     whoever_told_the_supervisor_something_does_not_decide,
     whoever_worked_in_a_steps_session_does_not_decide_about_it,
+    whoever_lets_a_gate_pass_with_a_note_decides_about_the_next,
     a_supervisor_that_gave_up_stands_among_what_needs_a_person,
     a_machine_starts_no_more_runs_than_it_may,
+    a_run_stands_in_the_rail_and_its_steps_do_not,
+    the_palette_offers_playbooks_by_name,
 );
 
 /// A run that the owner started, whose gate is open, in a team where they do not decide it.
@@ -127,6 +130,35 @@ async fn whoever_told_the_supervisor_something_does_not_decide(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn whoever_lets_a_gate_pass_with_a_note_decides_about_the_next(engine: Engine) {
+    let steps = "1. [coder] Build.\n   - Approve: before\n2. [git] Push.\n   - Approve: before";
+    let fixture = with_playbook(engine, &playbook(steps)).await;
+    let machine = &fixture.viber;
+    strict(&fixture).await;
+    let run = try_start_as(&fixture, fixture.owner(), json!({})).await.expect(201).json();
+    let admin = fixture.board.token(HOME, "admin").await;
+    decide(&admin, &run, "1", ("allow", "I have read it")).await.expect(200);
+    Job::of_step(machine, "1").await.completes(machine, "Built.").await;
+    decide(&admin, &run, "2", ("allow", "That, too")).await.expect(200);
+    let second = Job::of_step(machine, "2").await;
+    second.fails(machine, "No network.").await;
+    step_in(&admin, &run, "2", "failed").await;
+    // What its agent is told is somebody's wish: with another instruction the gate is asked about again.
+    let again = json!({ "action": "retry", "note": "Take the other network" });
+    act_on(&fixture.operator, &run, "2", json!({ "action": "retry", "note": "x".repeat(9_000) })).await.expect(422);
+    act_on(&admin, &run, "2", again).await.expect(200);
+    let digest = open_gate(&admin, &run, "2").await;
+    let word = json!({ "action": "allow", "digest": digest });
+    act_on(&admin, &run, "2", word.clone()).await.expect(403);
+    act_on(&fixture.operator, &run, "2", word).await.expect(200);
+    let third = Job::of_step(machine, "2").await;
+    assert!(third.submit.goal.contains("Take the other network"), "{}", third.submit.goal);
+    third.completes(machine, "Pushed.").await;
+    let done = run_in(&admin, &run, "completed").await;
+    assert!(done["events"].to_string().contains("is to be started again: Take the other network"), "{done:#}");
+    fixture.board.assert_invariants().await;
+}
+
 async fn whoever_worked_in_a_steps_session_does_not_decide_about_it(engine: Engine) {
     let fixture = with_playbook(engine, &playbook("1. [coder] Push.\n   - Approve: after")).await;
     let machine = &fixture.viber;
@@ -151,10 +183,15 @@ async fn a_supervisor_that_gave_up_stands_among_what_needs_a_person(engine: Engi
     let fixture = with_playbook(engine, &playbook("1. [coder] One.")).await;
     let machine = &fixture.viber;
     let run = start(&fixture, json!({ "supervised": true })).await;
+    fixture.board.fail("playbooks::after_pauses", "return").await;
     for _ in 0..5 {
         Job::of_supervisor(machine).await.fails(machine, "The model is away.").await;
     }
-    run_that(&fixture.operator, &run, "a person is needed", |run| run["needs"] == "supervisor").await;
+    let given_up = run_that(&fixture.operator, &run, "a person is needed", |run| run["needs"] == "supervisor").await;
+    let events = given_up["events"].to_string();
+    let why = "because: The model is away.";
+    assert_eq!(events.matches(&format!("was started again, attempt 5, {why}")).count(), 1, "{given_up:#}");
+    assert_eq!(events.matches(&format!("is not started again after attempt 5, {why}")).count(), 1, "{given_up:#}");
     let waiting = fixture.operator.get(&format!("{RUNS}?needing=true")).await.expect(200).json();
     assert_eq!(waiting["items"][0]["id"], run["id"]);
     let rail = async || fixture.owner().page(&format!("/t/{HOME}/sessions")).await.expect(200).body;
@@ -185,4 +222,36 @@ async fn a_machine_starts_no_more_runs_than_it_may(engine: Engine) {
     act(&fixture.operator, of_machine.expect("one of the machine"), "stop").await.expect(200);
     eventually("there is room again", async || (send("k22").await.status == 201).then_some(())).await;
     fixture.board.assert_invariants().await;
+}
+
+async fn a_run_stands_in_the_rail_and_its_steps_do_not(engine: Engine) {
+    let text = playbook("1. [coder] Count the boxes.\n2. [git] Weigh the boxes.");
+    let fixture = with_playbook(engine, &text).await;
+    let owner = fixture.owner();
+    let run = start(&fixture, json!({})).await;
+    let first = Job::of_step(&fixture.viber, "1").await;
+    let place = format!("/playbook-runs/{}", id(&run, "id"));
+    let list = async |query: &str| owner.page(&format!("/t/{HOME}/sessions{query}")).await.expect(200).body;
+    let html = list("").await;
+    assert!(html.contains(&place) && !html.contains("Count the boxes"), "{html}");
+    assert!(html.contains("Show steps of runs"), "{html}");
+    assert!(list("?steps=1").await.contains("Count the boxes"));
+    assert!(list("?q=count").await.contains("Count the boxes"), "a search finds them");
+    assert!(list("?state=working").await.contains("Count the boxes"), "a filter finds them");
+    first.completes(&fixture.viber, "Counted.").await;
+    Job::of_step(&fixture.viber, "2").await.completes(&fixture.viber, "Weighed.").await;
+    run_in(owner, &run, "completed").await;
+    let html = list("").await;
+    assert!(html.contains(&place) && html.contains("data-unread-count=\"\""), "{html}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn the_palette_offers_playbooks_by_name(engine: Engine) {
+    let fixture = with_playbook(engine, RELEASE).await;
+    let find = async |words: &str| fixture.owner().page(&format!("/t/{HOME}/palette?q={words}")).await.expect(200).body;
+    for words in ["release-feature", "run%20release"] {
+        let html = find(words).await;
+        assert!(html.contains("Run release-feature on ") && html.contains("/playbooks/release-feature"), "{html}");
+    }
+    assert!(!find("courier").await.contains("Run release-feature"));
 }

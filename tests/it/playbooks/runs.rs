@@ -80,6 +80,8 @@ async fn the_release_runs_as_it_is_written(engine: Engine) {
         .told("the ledger of the end", |command| match command {
             Command::Ledger(ledger) if ledger.text.contains("- State: completed") => {
                 assert_eq!(ledger.run_id.as_str(), id(&run, "id"));
+                let (text, digest) = (&ledger.text, id(&run, "hash"));
+                assert!(text.contains(&digest[..12]) && !text.contains(digest) && !text.contains("vib_"), "{text}");
                 Some(())
             }
             _ => None,
@@ -238,12 +240,17 @@ async fn a_failed_step_is_skipped_with_a_reason(engine: Engine) {
 }
 
 async fn a_step_that_hands_nothing_over_fails(engine: Engine) {
-    let fixture = with_playbook(engine, &playbook("1. [coder] One.\n   - Gives: notes.md, table.csv")).await;
+    let steps = "1. [coder] One.\n   - Gives: notes.md, table.csv\n   - Retry: 1";
+    let fixture = with_playbook(engine, &playbook(steps)).await;
     let run = start(&fixture, json!({})).await;
     let mut first = Job::of_step(&fixture.viber, "1").await;
     assert!(first.submit.goal.contains("notes.md, table.csv"), "{}", first.submit.goal);
     first.makes(&fixture.viber, "notes.md", b"# One").await;
     first.completes(&fixture.viber, "Both files are there, I promise.").await;
+    // By itself, in the same session, and told what was missing.
+    let again = Job::of_step(&fixture.viber, "1").await;
+    assert!(again.submit.goal.contains("did not hand over table.csv"), "{}", again.submit.goal);
+    again.completes(&fixture.viber, "They are there.").await;
     let failed = step_in(&fixture.operator, &run, "1", "failed").await;
     let why = failed["failure"].as_str().expect("why");
     assert!(why.contains("table.csv") && !why.contains("notes.md"), "{why}");

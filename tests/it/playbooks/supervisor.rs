@@ -261,6 +261,7 @@ async fn a_supervisor_that_fails_goes_on_from_the_ledger(engine: Engine) {
 async fn a_supervisor_is_started_five_times_at_most(engine: Engine) {
     let (fixture, run, mut supervisor) = supervised(engine, STEPS).await;
     let machine = &fixture.viber;
+    fixture.board.fail("playbooks::after_pauses", "return").await;
     for _ in 1..5 {
         supervisor.fails(machine, "The model is away.").await;
         supervisor = Job::of_supervisor(machine).await;

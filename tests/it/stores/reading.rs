@@ -16,6 +16,7 @@ stories!(
     unread_counts_from_joining_on,
     what_was_read_one_by_one_is_not_looked_at_again,
     lists_are_narrowed_to_agents_people_and_states,
+    what_needs_a_person_is_found_behind_the_steps_of_runs,
 );
 
 /// A member who joins `seconds` after the beginning.
@@ -193,5 +194,55 @@ async fn lists_are_narrowed_to_agents_people_and_states(tx: &mut Tx) -> Result<(
     assert_eq!(sessions::agents(&mut tx.of(&home), 10).await?, ["coder", "default"]);
     assert_eq!(sessions::agents(&mut tx.of(&home), 1).await?, ["coder"]);
     assert!(sessions::agents(&mut tx.of(&far), 10).await?.is_empty());
+    Ok(())
+}
+
+async fn what_needs_a_person_is_found_behind_the_steps_of_runs(tx: &mut Tx) -> Result<(), DbError> {
+    let (home, far) = (team(tx, "home").await?.id, team(tx, "far").await?.id);
+    let lab = viber(tx, &home, "lab").await?;
+    let reader = joins(tx, &home, -1).await?;
+    let mut ids = Vec::new();
+    for (n, title) in ["Asks", "Failed", "Busy", "Its step failed"].into_iter().enumerate() {
+        let id = session(tx, &home, &lab, title, after(n as i64)).await?;
+        task(tx, &home, &id, title, after(10 + n as i64)).await?;
+        ids.push(id);
+    }
+    let asks =
+        "UPDATE tasks SET state = 'running', delivery = NULL, waiting = '{\"for\":\"input\"}' WHERE goal = 'Asks'";
+    tx.execute(asks, &[]).await?;
+    let busy =
+        "UPDATE tasks SET state = 'running', delivery = NULL, waiting = '{\"for\":\"child\"}' WHERE goal = 'Busy'";
+    tx.execute(busy, &[]).await?;
+    let failed = "UPDATE tasks SET state = 'error', delivery = NULL WHERE goal IN ('Failed', 'Its step failed')";
+    tx.execute(failed, &[]).await?;
+    tx.execute("UPDATE tasks SET origin = 'playbook' WHERE goal = 'Its step failed'", &[]).await?;
+    for n in 0..120 {
+        session(tx, &home, &lab, "A step", after(1_000 + n)).await?;
+    }
+    tx.execute("UPDATE sessions SET run_id = 'run_1' WHERE title IN ('A step', 'Its step failed')", &[]).await?;
+
+    let titles = |lines: Vec<server::domain::SessionLine>| -> Vec<String> {
+        lines.into_iter().map(|line| line.session.title).collect()
+    };
+    let found = sessions::needing(&mut tx.of(&home), Some(&reader), 20).await?;
+    assert_eq!(titles(found), ["Failed", "Asks"], "however many newer sessions there are");
+    assert_eq!(titles(sessions::needing(&mut tx.of(&home), Some(&reader), 1).await?), ["Failed"]);
+    assert_eq!(titles(sessions::needing(&mut tx.of(&home), None, 20).await?), ["Asks"], "a token has read everything");
+    assert!(sessions::needing(&mut tx.of(&far), Some(&reader), 20).await?.is_empty());
+
+    let own = SessionFilter { own: true, ..Default::default() };
+    let listed = sessions::list(&mut tx.of(&home), Some(&reader), &own, None, 60).await?;
+    assert_eq!(titles(listed), ["Busy", "Failed", "Asks"], "no step among them");
+    let asked = TitleSearch { reader: Some(&reader), filter: &own, title: "" };
+    assert_eq!(sessions::search(&mut tx.of(&home), asked, None, 60).await?.lines.len(), 3);
+    let all = SessionFilter::default();
+    let asked = TitleSearch { reader: Some(&reader), filter: &all, title: "step" };
+    assert_eq!(sessions::search(&mut tx.of(&home), asked, None, 200).await?.lines.len(), 121, "a search finds them");
+    let UnreadCount { count, or_more } = sessions::count_unread(&mut tx.of(&home), &reader).await?;
+    assert_eq!((count, or_more), (1, false), "the failed one");
+    // Read or archived, it needs nobody.
+    read_marks::set(&mut tx.change(&home, &By::board(), after(2_000)), &reader, &ids[1], 0).await?;
+    assert!(sessions::set_archived(&mut tx.of(&home), &ids[0], Some(after(2_001))).await?);
+    assert!(sessions::needing(&mut tx.of(&home), Some(&reader), 20).await?.is_empty());
     Ok(())
 }

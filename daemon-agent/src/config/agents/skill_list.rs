@@ -25,6 +25,15 @@ struct AgentEdit {
     after: String,
 }
 
+/// What an agent's file is to say of a skill.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WantedListing {
+    Listed,
+    NotListed,
+    /// The skill is not there any more: whoever lists all lists this one no longer.
+    Gone,
+}
+
 /// The one key that is looked at.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -34,16 +43,21 @@ struct SkillsKey {
 
 /// Says why the agents' files could not be changed as [`set_skill_agents`] would. Blocks.
 pub fn check_skill_agents(home: &Home, name: &str, agents: &[String]) -> Result<(), String> {
-    edits(home, name, agents).map(drop)
+    edits(home, name, Some(agents)).map(drop)
 }
 
 /// Has the files of these agents list the skill, and no others, or says why a person has to. Blocks.
 pub fn set_skill_agents(home: &Home, name: &str, agents: &[String]) -> Result<(), String> {
-    set_meanwhile(home, name, agents, || {})
+    set_meanwhile(home, name, Some(agents), || {})
+}
+
+/// Has no file of an agent name a skill that is removed, or says why a person has to see to it. Blocks.
+pub fn forget_skill(home: &Home, name: &str) -> Result<(), String> {
+    set_meanwhile(home, name, None, || {})
 }
 
 /// The same; `meanwhile` happens between reading and writing.
-fn set_meanwhile(home: &Home, name: &str, agents: &[String], meanwhile: impl Fn()) -> Result<(), String> {
+fn set_meanwhile(home: &Home, name: &str, agents: Option<&[String]>, meanwhile: impl Fn()) -> Result<(), String> {
     for _ in 0..MAX_WRITE_ATTEMPTS {
         let edits = edits(home, name, agents)?;
         meanwhile();
@@ -60,14 +74,14 @@ fn set_meanwhile(home: &Home, name: &str, agents: &[String], meanwhile: impl Fn(
     Err("somebody else keeps changing the agents' files: set `skills` there".to_owned())
 }
 
-/// What has to change, or why it cannot.
-fn edits(home: &Home, name: &str, agents: &[String]) -> Result<Vec<AgentEdit>, String> {
+/// What has to change, or why it cannot; without `agents` the skill is gone.
+fn edits(home: &Home, name: &str, agents: Option<&[String]>) -> Result<Vec<AgentEdit>, String> {
     if !is_id(name) {
         return Err(format!("{:?} is not a skill's name", protocol::text::head(name, 80)));
     }
     let (current, older) = (stems(&home.agents()), stems(&home.vibers()));
     let known: BTreeSet<&String> = current.iter().chain(&older).collect();
-    if let Some(unknown) = agents.iter().find(|id| !known.contains(id)) {
+    if let Some(unknown) = agents.into_iter().flatten().find(|id| !known.contains(id)) {
         return Err(format!("this viber has no agent {:?}", protocol::text::head(unknown, 64)));
     }
     let mut edits = Vec::new();
@@ -75,7 +89,12 @@ fn edits(home: &Home, name: &str, agents: &[String]) -> Result<Vec<AgentEdit>, S
         let is_older = !current.contains(id);
         let (folder, folder_name) = if is_older { (home.vibers(), "vibers") } else { (home.agents(), "agents") };
         let (path, file) = (folder.join(format!("{id}.yaml")), format!("{folder_name}/{id}.yaml"));
-        let edit = edit(path, file, name, agents.contains(id))?;
+        let wanted = match agents {
+            Some(agents) if agents.contains(id) => WantedListing::Listed,
+            Some(_) => WantedListing::NotListed,
+            None => WantedListing::Gone,
+        };
+        let edit = edit(path, file, name, wanted)?;
         if let Some(edit) = edit {
             if is_older {
                 return Err(format!("{} is a file of the older form: set `skills` there", edit.file));
@@ -87,7 +106,8 @@ fn edits(home: &Home, name: &str, agents: &[String]) -> Result<Vec<AgentEdit>, S
 }
 
 /// What has to change in one file.
-fn edit(path: PathBuf, file: String, name: &str, is_wanted: bool) -> Result<Option<AgentEdit>, String> {
+fn edit(path: PathBuf, file: String, name: &str, wanted: WantedListing) -> Result<Option<AgentEdit>, String> {
+    let is_wanted = wanted == WantedListing::Listed;
     let wrong = |error: ConfigError| {
         let (line, why) = (error.line, error.message.lines().next().unwrap_or_default());
         format!("{file}:{line} is wrong ({why}), so it is not changed: mend it first")
@@ -106,12 +126,12 @@ fn edit(path: PathBuf, file: String, name: &str, is_wanted: bool) -> Result<Opti
         Err(error) => return Err(wrong(error)),
     };
     let (has_all, has_it) = (listed.iter().any(|word| word == "*"), listed.iter().any(|word| word == name));
-    match is_wanted {
-        true if has_all || has_it => return Ok(None),
-        false if has_all => {
+    match wanted {
+        WantedListing::Listed if has_all || has_it => return Ok(None),
+        WantedListing::NotListed if has_all => {
             return Err(format!("{file} lists all skills (`*`): list there those that the agent is to have"));
         }
-        false if !has_it => return Ok(None),
+        WantedListing::NotListed | WantedListing::Gone if !has_it => return Ok(None),
         _ => {}
     }
     if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink()) {

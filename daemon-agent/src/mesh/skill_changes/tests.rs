@@ -154,6 +154,7 @@ async fn a_skill_is_installed_for_agents_and_reported_with_them() {
     assert_eq!(fixture.mesh.viber_state().skills.expect("skills")[0].state, SkillState::Ready);
     fixture.made(json!({"type": "skill:remove", "name": "tidy"})).await.expect("removed");
     assert_eq!(fixture.mesh.viber_state().skills, Some(Vec::new()));
+    assert_eq!(fixture.text("agents/b.yaml"), "model: echo/1\nskills: [other]\n", "no agent names it any more");
     let gone = json!({"type": "skill:enable", "name": "tidy", "agents": ["a"]});
     assert!(fixture.made(gone).await.expect_err("gone").contains("no skill tidy"));
     // Names of what is gone can be taken out.

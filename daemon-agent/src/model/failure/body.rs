@@ -122,6 +122,11 @@ impl ErrorBody {
         })
     }
 
+    /// By how many tokens the request exceeds the window, where nothing else is said (Ollama).
+    pub fn excess(&self) -> Option<u64> {
+        EXCESS_PATTERN.captures(&self.strings.join("\n").replace(',', ""))?[1].parse().ok()
+    }
+
     /// Whether the request alone exceeds a limit per minute: then waiting does not help.
     pub fn asks_too_much(&self) -> bool {
         let text = self.strings.join("\n").replace(',', "");
@@ -158,6 +163,8 @@ fn find<'a>(value: &'a Value, names: &[&str]) -> Option<&'a Value> {
 
 /// Anthropic: input + max_tokens > limit.
 static SUM_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(\d+) \+ (\d+) > (\d+)"));
+/// Ollama: "exceeded max context length by 3072 tokens".
+static EXCESS_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)exceed(?:s|ed)? .*?by (\d+) tokens"));
 /// OpenAI, Groq: "Limit 12000, Used 3, Requested 14137".
 static LIMIT_PATTERN: LazyLock<Regex> = LazyLock::new(|| regex(r"(?i)limit:? (\d+)(?: used:? \d+)? requested:? (\d+)"));
 /// Wordings with both numbers, and the groups of the current and of the maximum count.

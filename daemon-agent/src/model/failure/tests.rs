@@ -137,6 +137,18 @@ fn overflows_are_told_from_everything_else_with_their_numbers() {
 }
 
 #[test]
+fn a_window_that_is_exceeded_by_so_many_tokens_is_what_is_left_of_the_request() {
+    let large = CallContext { estimate: 27_458, window: 32_768, ..origin() };
+    let said =
+        |excess: &str| format!(r#"{{"error":"prompt too long; exceeded max context length by {excess} tokens"}}"#);
+    for (excess, max) in [("12737", 14_721), ("12,737", 14_721), ("27458", 32_768), ("0", 32_768)] {
+        let failure = large.classify(Some(400), None, &said(excess));
+        assert_eq!(failure.code, ContextOverflow, "{excess}");
+        assert_eq!(failure.details.expect("details")["maxTokens"], json!(max), "{excess}");
+    }
+}
+
+#[test]
 fn a_refusal_without_words_is_an_overflow_only_when_the_request_nearly_filled_the_window() {
     assert_eq!(of(Some(413), "").code, ProviderBadRequest);
     let large = CallContext { estimate: 900, ..origin() };

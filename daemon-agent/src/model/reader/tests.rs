@@ -175,6 +175,42 @@ fn ollama_calls_come_whole_and_without_ids() {
     assert!(read(ProviderApi::Ollama, &cut).expect_err("no end").retryable);
 }
 
+#[test]
+fn a_count_of_a_part_of_the_request_is_not_taken_for_the_whole() {
+    let counted = |counted: u64, estimate: u64| {
+        let origin = CallContext { estimate, window: 32_768, ..origin() };
+        let mut reader = ResponseReader::new(ProviderApi::Ollama, origin);
+        let line =
+            json!({ "message": { "content": "a" }, "done": true, "prompt_eval_count": counted, "eval_count": 1 });
+        reader.feed(format!("{line}\n").as_bytes()).expect("it is read");
+        let usage = reader.end().expect("an answer").1.usage;
+        (usage.source, usage.input_tokens)
+    };
+    assert_eq!(counted(2_048, 9_400), (UsageSource::Estimated, 9_400));
+    assert_eq!(counted(2_048, 2_900), (UsageSource::Estimated, 2_900));
+    assert_eq!(counted(2_300, 2_900), (UsageSource::Measured, 2_300));
+    assert_eq!(counted(11_000, 9_400), (UsageSource::Measured, 11_000));
+}
+
+#[test]
+fn an_empty_answer_to_a_request_that_fills_the_window_is_an_overflow() {
+    let answer = |estimate: u64, counted: u64, text: &str, reason: &str| {
+        let mut reader = ResponseReader::new(ProviderApi::OpenAi, CallContext { estimate, ..origin() });
+        let usage = json!({ "choices": [], "usage": { "prompt_tokens": counted, "completion_tokens": 0 } });
+        let body = sse(&[says(json!({ "content": text })), ends(reason), usage]);
+        reader.feed(body.as_bytes()).expect("it is read");
+        reader.end().map(|(_, answer)| answer.finish).map_err(|error| error.code)
+    };
+    for (estimate, counted) in [(1_200, 40), (1_200, 1_200), (800, 1_000)] {
+        for reason in ["length", "stop"] {
+            assert_eq!(answer(estimate, counted, "", reason), Err(ErrorCode::ContextOverflow), "{estimate} {counted}");
+        }
+    }
+    assert_eq!(answer(1_200, 1_200, "", "content_filter"), Ok(FinishReason::ContentFilter));
+    assert_eq!(answer(1_200, 1_200, "a", "length"), Ok(FinishReason::Length));
+    assert_eq!(answer(800, 800, "", "length"), Ok(FinishReason::Length));
+}
+
 fn anthropic_stream() -> String {
     [
         json!({ "type": "message_start", "message": { "usage": { "input_tokens": 10, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 5, "output_tokens": 1 } } }),

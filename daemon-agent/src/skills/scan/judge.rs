@@ -8,7 +8,7 @@ use std::{
 
 use protocol::{ConfigError, SkillSource, SkillState};
 
-use super::{Scanner, Skill, SkillPlace};
+use super::{Scanner, Skill, SkillPlace, SkillSet};
 use crate::{
     config::Agent,
     skills::library::{AcceptedCopy, InstalledSkill, path_of},
@@ -140,5 +140,32 @@ impl Scanner<'_> {
                 skill.state = SkillState::Shadowed;
             }
         }
+    }
+}
+
+impl SkillSet {
+    /// Why an agent is not given the instructions of this name when a person asks for them: a sentence. `None` if no skill is
+    /// called so, or the agent has a tool of this name.
+    pub fn why_not_loaded(&self, agent: &Agent, name: &str) -> Option<String> {
+        let named = || self.all.iter().filter(move |skill| skill.name == name);
+        let rank = |skill: &&Arc<Skill>| skill.place.rank_for(agent);
+        let is_last = |state| matches!(state, SkillState::Error | SkillState::Shadowed);
+        let within_reach = named().filter(|skill| rank(skill).is_some());
+        let skill = within_reach.min_by_key(|skill| (is_last(skill.state), rank(skill))).or_else(|| named().next())?;
+        let is_for_agents = skill.is_instructions() && skill.definition.as_deref().is_none_or(|it| !it.is_for_people);
+        let why = match skill.state {
+            _ if rank(&skill).is_none() || !is_listed(agent, name) => "this agent does not have it".to_owned(),
+            SkillState::Modified => "it was changed on the machine and waits for a person".to_owned(),
+            SkillState::Untrusted => "nobody has accepted its files yet".to_owned(),
+            SkillState::NeedsSetup => {
+                let missing = skill.checks.iter().find(|check| !check.ok);
+                let missing = missing.map_or("something", |check| check.label.as_str());
+                format!("{} is missing on the machine", protocol::text::head(missing, 80))
+            }
+            SkillState::Error => "its file is broken".to_owned(),
+            SkillState::Ready if is_for_agents => "only agents load it".to_owned(),
+            SkillState::Ready | SkillState::Shadowed => return None,
+        };
+        Some(format!("The skill {name} was not loaded: {why}."))
     }
 }

@@ -21,7 +21,7 @@ pub(in crate::tools) async fn run(skills: &SkillAccess, args: &Value) -> ToolOut
         }
         let text = skill.load();
         skills.all.remember_loaded(&skills.session, name);
-        skills.all.count(name, true, skills.clock.now());
+        skills.all.count(skill, true, skills.clock.now());
         Ok(text)
     });
     match reading.await {

@@ -14,6 +14,7 @@ use crate::{
     db::{self, Change, audit::Entry},
     domain::{By, RolloutState, SkillRollout, rollout::label_parts},
     error::{Error, Result},
+    hub::Changed,
     state::Board,
 };
 
@@ -173,6 +174,7 @@ pub async fn advance_all(board: &Board) -> Result<()> {
 
 /// Brings one forward as far as it goes now.
 async fn advance(board: &Board, team: &TeamId, id: &RolloutId) -> Result<()> {
+    let mut has_moved = false;
     while !board.shutdown.soft.is_cancelled() {
         let id = id.clone();
         let moving = board.piece(team, &By::board(), move |tx| {
@@ -185,9 +187,13 @@ async fn advance(board: &Board, team: &TeamId, id: &RolloutId) -> Result<()> {
         });
         let (goes_on, after) = moving.await?;
         after.publish(board, team);
+        has_moved |= goes_on;
         if !goes_on {
             break;
         }
+    }
+    if has_moved {
+        board.hub.notify(team, Changed::Team);
     }
     Ok(())
 }

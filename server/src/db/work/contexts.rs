@@ -11,10 +11,11 @@ use crate::{
         tasks, vibers,
     },
     domain::{
-        Session, Task, TaskState,
+        By, Session, Task, TaskState,
         context::{
             ModelLimits, Past, PlanSettings, SessionPast, compaction,
             overview::{CompactionWaits, SessionTasks, TaskTokens},
+            report::ContextReport,
         },
         memory::RequestContext,
     },
@@ -118,43 +119,66 @@ pub async fn session_past(
     Ok(SessionPast { model, reported, settings, past: found, standing, percent })
 }
 
-/// Whether a session's newest request with `asked` tokens more is so large that it may have to be compacted, for the window that
-/// its agent has now with `model`, and something was done since the last compaction and since people undid one. After two in a
-/// row that failed people have to ask for the next.
+/// Why a session may have to be compacted before its next task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionCause {
+    /// Its next request may pass the threshold.
+    Threshold,
+    /// It has just been compacted: only if its next request leaves turns out nevertheless.
+    LostTurns,
+}
+
+/// Whether a session's newest request with its answer and `asked` tokens more is so large that it may have to be compacted, for
+/// the window that its agent has now with `model`, or left turns out, however small it is. Not before something was done since
+/// people undid a compaction, or since one that began by itself changed nothing; after two in a row that failed people have to
+/// ask for the next.
 pub async fn may_need_compaction(
     tx: &mut TeamTx<'_>,
     session: &SessionId,
     (asked, model): (u64, Option<&str>),
-) -> Result<bool, DbError> {
-    let sql = "SELECT c.used_tokens, c.window_tokens, COALESCE(s.compact_percent, t.compact_percent) AS percent, s.agent_id, \
+) -> Result<Option<CompactionCause>, DbError> {
+    let sql = "SELECT c.used_tokens, c.window_tokens, c.body, COALESCE(s.compact_percent, t.compact_percent) AS percent, s.agent_id, \
                (SELECT v.agents FROM vibers v WHERE v.team_id = $1 AND v.viber_id = s.viber_id) AS agents, \
                (SELECT w.ended_at FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
                AND w.ended_at IS NOT NULL ORDER BY w.message_seq DESC LIMIT 1) AS worked_at, \
+               (SELECT w.usage FROM tasks w WHERE w.team_id = $1 AND w.session_id = $2 AND w.kind = 'work' \
+               AND w.ended_at IS NOT NULL ORDER BY w.message_seq DESC LIMIT 1) AS usage, \
                (SELECT o.created_at FROM tasks o WHERE o.team_id = $1 AND o.session_id = $2 AND o.kind <> 'work' \
                ORDER BY o.message_seq DESC LIMIT 1) AS compacted_at, \
+               (SELECT CASE WHEN o.created_by <> $3 OR EXISTS (SELECT 1 FROM summaries a WHERE a.team_id = $1 \
+               AND a.session_id = $2 AND a.task_id = o.task_id) THEN 1 ELSE 0 END FROM tasks o WHERE o.team_id = $1 \
+               AND o.session_id = $2 AND o.kind <> 'work' ORDER BY o.message_seq DESC LIMIT 1) AS may_follow, \
                (SELECT MAX(u.undone_at) FROM summaries u WHERE u.team_id = $1 AND u.session_id = $2) AS undone_at, \
                (SELECT COUNT(*) FROM (SELECT f.state FROM tasks f WHERE f.team_id = $1 AND f.session_id = $2 \
                AND f.kind <> 'work' ORDER BY f.message_seq DESC LIMIT 2) newest WHERE newest.state = 'error') AS failed \
                FROM contexts c JOIN sessions s \
                ON s.team_id = c.team_id AND s.session_id = c.session_id JOIN teams t ON t.team_id = c.team_id \
                WHERE c.team_id = $1 AND c.session_id = $2";
-    let Some(row) = tx.row(sql, args![session]).await? else { return Ok(false) };
+    let Some(row) = tx.row(sql, args![session, By::board().actor.id()]).await? else { return Ok(None) };
     let (worked, compacted) = (row.optional_instant("worked_at")?, row.optional_instant("compacted_at")?);
     let (percent, undone) = (row.int("percent")?, row.optional_instant("undone_at")?);
     let goes_on = row.count("failed")? < MAX_FAILED_COMPACTIONS;
     let is_since = |earlier: Option<Instant>| worked.is_some_and(|at| earlier.is_none_or(|earlier| at > earlier));
-    let Some(used) = row.optional_int("used_tokens")?.filter(|_| percent > 0 && goes_on) else { return Ok(false) };
-    if !is_since(compacted) || !is_since(undone) {
-        return Ok(false);
+    let Some(used) = row.optional_int("used_tokens")?.filter(|_| percent > 0 && goes_on) else { return Ok(None) };
+    let cause = if is_since(compacted) { CompactionCause::Threshold } else { CompactionCause::LostTurns };
+    let may_follow = cause == CompactionCause::Threshold || row.optional_int("may_follow")? == Some(1);
+    if !may_follow || !is_since(undone) {
+        return Ok(None);
     }
+    if ContextReport::read(&row.json("body")?).left_out {
+        return Ok(Some(cause));
+    }
+    // Its answer is part of the next request, too.
+    let answered = row.optional_json::<Usage>("usage")?.map_or(0, |usage| usage.output_tokens);
     let (agent, agents): (String, Option<Vec<AgentInfo>>) = (row.text("agent_id")?, row.optional_json("agents")?);
     let limits = ModelLimits::asked(&agents.unwrap_or_default(), &agent, model, None);
     let (now, reported) = (i128::from(limits.window.tokens), row.optional_int("window_tokens")?.map(i128::from));
     // What is only assumed of a model that was asked for says less than any report.
     let is_assumed = model.is_some() && limits.window.source == WindowSource::Assumed;
     let window = reported.map_or(now, |reported| if is_assumed { reported } else { now.min(reported) });
-    // A plan keeps below the threshold: from half of it on it may have had to leave something out.
-    Ok((i128::from(used) + i128::from(asked)) * 200 >= window * i128::from(percent))
+    // Of less than half of the threshold, all fits that was carried before.
+    let all = i128::from(used) + i128::from(answered) + i128::from(asked);
+    Ok((all * 200 >= window * i128::from(percent)).then_some(cause))
 }
 
 /// The query for why no compaction begins by itself: the newest of so many in a row that failed.

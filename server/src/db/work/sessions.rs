@@ -2,7 +2,7 @@
 
 pub mod read_marks;
 
-use protocol::{Instant, OperatorId, Policy, SessionId, TaskId, ViberId};
+use protocol::{Instant, OperatorId, Policy, RunId, SessionId, TaskId, ViberId};
 
 use crate::{
     args,
@@ -73,6 +73,7 @@ macro_rules! lines {
 macro_rules! filtered {
     ($filter:ident, $page:ident, $viber:literal) => {
         match ($filter.archived, $filter.viber.is_some()) {
+            (false, false) if $filter.own => $page!("IS NULL AND s.run_id IS NULL", ""),
             (false, false) => $page!("IS NULL", ""),
             (false, true) => $page!("IS NULL", $viber),
             (true, false) => $page!("IS NOT NULL", ""),
@@ -82,10 +83,14 @@ macro_rules! filtered {
 }
 
 // It uses these macros.
+mod needing;
 mod search;
 mod titles;
 mod unindexed;
 
+#[cfg(test)]
+pub(in crate::db) use needing::NEEDING_SQL;
+pub use needing::needing;
 pub use search::*;
 pub use titles::titles;
 pub use unindexed::{Unindexed, index_some, next_unindexed};
@@ -95,6 +100,8 @@ pub use unindexed::{Unindexed, index_some, next_unindexed};
 pub struct SessionFilter {
     /// Archived sessions, or those that are not.
     pub archived: bool,
+    /// Without those that began for a run of a playbook; only among all that are not archived.
+    pub own: bool,
     pub viber: Option<ViberId>,
     pub agent: Option<String>,
     /// Who began it: the id of an operator or token, or of the viber on whose machine it began.
@@ -193,12 +200,14 @@ pub const MAX_COUNTED_UNREAD: u64 = 99;
 /// Sessions that are looked at to count them.
 const MAX_LOOKED_FOR_UNREAD: u64 = 500;
 
-/// How many sessions ended or were answered since the reader last looked at them, joined, or marked everything as read.
+/// How many sessions ended or were answered since the reader last looked at them, joined, or marked everything as read; without
+/// those that began for a run of a playbook.
 pub async fn count_unread(tx: &mut TeamTx<'_>, reader: &OperatorId) -> Result<UnreadCount, DbError> {
     macro_rules! since {
         () => {
             concat!(
-                "FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at IS NULL AND s.active_at > ",
+                "FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at IS NULL \
+                 AND s.run_id IS NULL AND s.active_at > ",
                 read_before!(),
                 " ORDER BY s.active_at DESC, s.session_id DESC LIMIT "
             )
@@ -270,6 +279,11 @@ pub async fn insert_unless_taken(tx: &mut TeamTx<'_>, session: &Session) -> Resu
 /// Inserts a session under a new id, with the writes of its first task after it. Should the id be taken, those fail.
 pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<(), DbError> {
     tx.defer(INSERT_SQL, &columns(session)).await
+}
+
+/// Records which run of a playbook a new session began for, with the writes that follow.
+pub async fn set_run(tx: &mut Change<'_>, id: &SessionId, run: &RunId) -> Result<(), DbError> {
+    tx.defer("UPDATE sessions SET run_id = $3 WHERE team_id = $1 AND session_id = $2", args![id, run]).await
 }
 
 const INSERT_SQL: &str = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \

@@ -97,11 +97,22 @@ impl Artifact {
         !self.is_link() && !path.contains(':') && (self.reference == path || name == last || self.name == last)
     }
 
-    /// Whether it is the file that a playbook calls so: by its name, or by where it lies, from whichever folder on.
+    /// Whether it is the file that a playbook calls so: by its name, its title, or where it lies, from whichever folder on. If
+    /// nothing says in which folder it was, its last part is enough.
     pub fn is_file(&self, path: &str) -> bool {
-        let above = self.reference.strip_suffix(path);
-        let lies_there = above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
-        !self.is_link() && (self.name == path || lies_there)
+        let words = [self.name.as_str(), self.title.as_str(), self.reference.as_str()];
+        let ends_with = |word: &&str, end: &str| {
+            word.strip_suffix(end).is_some_and(|above| above.is_empty() || above.ends_with('/'))
+        };
+        let last = path.rsplit('/').next().unwrap_or(path);
+        let named: Vec<&str> = words.into_iter().filter(|word| ends_with(word, last)).collect();
+        // The folder of a task's own artifacts says nothing.
+        let own = |word: &str| {
+            word.strip_prefix("artifacts/").and_then(|word| word.split_once('/')).map(|(_, name)| name.len())
+        };
+        let is_elsewhere = |word: &&str| own(word).unwrap_or(word.len()) > last.len();
+        let is_there = named.iter().any(|word| ends_with(word, path)) || !named.iter().any(is_elsewhere);
+        !self.is_link() && !last.is_empty() && !named.is_empty() && is_there
     }
 
     /// The name that a download gets: one visible part of a path.
@@ -313,6 +324,14 @@ mod tests {
             assert!(!notes.is_file(path), "{path}");
         }
         assert!(artifact("docs/notes.md", "artifacts/task_1/1").is_file("docs/notes.md"));
+        let titled = Artifact { title: "tests.md".to_owned(), ..artifact("f-tests", "artifacts/task_1/f-tests.md") };
+        assert!(titled.is_file("tests.md") && titled.is_file("f-tests.md") && !titled.is_file("ests.md"));
+        let table = artifact("b.csv", "artifacts/task_1/b.csv");
+        assert!(table.is_file("docs/b.csv") && !table.is_file("docs/a.csv"), "nothing says where it was");
+        let elsewhere = artifact("drafts/b.csv", "artifacts/task_1/drafts/b.csv");
+        assert!(elsewhere.is_file("b.csv") && !elsewhere.is_file("docs/b.csv"));
+        let from = Artifact { title: "docs/b.csv".to_owned(), ..artifact("t1", "artifacts/task_1/t1.csv") };
+        assert!(from.is_file("docs/b.csv") && from.is_file("b.csv") && !from.is_file("other/b.csv"));
         assert!(!artifact("notes.md", "https://example.org/notes.md").is_file("notes.md"), "an address is no file");
     }
 

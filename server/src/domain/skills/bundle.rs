@@ -95,7 +95,7 @@ pub(super) struct BundledFile {
 /// A skill that was read and is sound.
 #[derive(Clone, Debug)]
 pub struct SkillBundle {
-    /// What daemons call it. A daemon still refuses the names of its own tools.
+    /// What daemons call it.
     pub name: String,
     /// One line.
     pub description: String,

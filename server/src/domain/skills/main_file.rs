@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use protocol::{
     ConfigError,
-    agent::is_id,
     skill::{
-        front_matter::{FrontMatter, FrontValue, plain_name},
+        definition::SkillDefinition,
+        front_matter::{FrontMatter, FrontValue},
         requirements::Requirements,
     },
 };
@@ -22,14 +22,10 @@ pub const NAMES: [&str; 2] = ["SKILL.md", "skill.md"];
 const SINGLE_FILE_END: &str = ".skill.md";
 /// Largest main file, bytes: daemons read no larger ones.
 const MAX_MAIN_FILE_BYTES: usize = 256 * 1024;
-/// Longest description that is kept, bytes.
-const MAX_DESCRIPTION_BYTES: usize = 2_000;
 /// Longest version and longest name of a registry that are kept, characters.
 const MAX_WORD_CHARS: usize = 80;
 /// Most tools that a skill can name.
 const MAX_TOOLS: usize = 64;
-/// Most warnings about one skill.
-const MAX_WARNINGS: usize = 16;
 
 /// What the main file says.
 #[derive(Clone, Debug)]
@@ -74,34 +70,31 @@ pub fn find(files: &[BundledFile]) -> Result<(String, MainFile), BadBundle> {
     let text = std::str::from_utf8(&main.bytes).map_err(|_| BadBundle::entry(&main.path, "is not UTF-8"))?;
     let read = MainFile::read(text, &main.path).map_err(|error| {
         let place = if error.line == 0 { String::new() } else { format!("line {}: ", error.line) };
-        // What follows shows the line.
-        let why = error.message.lines().next().unwrap_or_default();
-        BadBundle::entry(&error.file, format!("{place}{why}"))
+        BadBundle::entry(&error.file, format!("{place}{}", error.message))
     })?;
     Ok((main.path.clone(), read))
 }
 
 impl MainFile {
+    /// By the rules of daemons, without their machines: a word that may be a command there is taken for one where the text is
+    /// looked through, and refuses nothing.
     fn read(text: &str, file: &str) -> Result<Self, ConfigError> {
+        let read = SkillDefinition::read(text, file, &|_| false)?;
         let front = FrontMatter::read(text, file)?;
-        let mut warnings = front.warnings.clone();
-        let keys = Keys { entries: &front.entries, file };
-        let name = keys.name(&mut warnings)?;
-        let description = keys.description()?;
-        let Requirements { mut bins, any_bins, env, .. } = Requirements::read(&front.entries, file, &mut warnings)?;
+        let keys = Keys { entries: &front.entries };
+        let Requirements { mut bins, any_bins, env, .. } = read.requirements;
         bins.extend(any_bins.into_iter().filter(|bin| !bins.contains(bin)).collect::<Vec<_>>());
-        let asked = keys.text("run")?.map(|(word, _)| word);
-        let is_called = front.entries.contains_key("parameters") && asked != Some("instructions");
+        let asked = keys.value("run").and_then(Value::as_str);
+        let is_called = read.parameters.is_some() && asked != Some("instructions");
         let (has_blocks, has_shell) = blocks(front.body);
-        warnings.truncate(MAX_WARNINGS);
         Ok(Self {
-            name,
-            description,
+            name: read.name,
+            description: read.description,
             version: keys.version(),
             env,
             bins,
             tools: keys.tools(),
-            warnings,
+            warnings: read.warnings,
             is_script: is_called && (has_shell || !has_blocks || asked == Some("script")),
             is_script_throughout: is_called && !has_shell && (!has_blocks || asked == Some("script")),
         })
@@ -117,50 +110,16 @@ fn blocks(body: &str) -> (bool, bool) {
 /// The keys of one front matter.
 struct Keys<'f> {
     entries: &'f BTreeMap<String, FrontValue>,
-    file: &'f str,
 }
 
 impl<'f> Keys<'f> {
-    fn wrong(&self, line: u32, message: impl Into<String>) -> ConfigError {
-        ConfigError { file: self.file.to_owned(), line, message: message.into() }
-    }
-
-    /// A key that has to be text.
-    fn text(&self, key: &str) -> Result<Option<(&'f str, u32)>, ConfigError> {
-        match self.entries.get(key) {
-            None | Some(FrontValue { value: Value::Null, .. }) => Ok(None),
-            Some(FrontValue { value: Value::String(text), line }) => Ok(Some((text, *line))),
-            Some(found) => Err(self.wrong(found.line, format!("{key}: expected text; put it between quotes"))),
-        }
-    }
-
-    fn name(&self, warnings: &mut Vec<String>) -> Result<String, ConfigError> {
-        let (written, line) =
-            self.text("name")?.ok_or_else(|| self.wrong(1, "expected a `name`, such as git-commit"))?;
-        let name = plain_name(written);
-        if !is_id(&name) {
-            let shown = protocol::text::head(written, MAX_WORD_CHARS);
-            return Err(self.wrong(line, format!("the name {shown:?}: expected 1 to 64 letters, digits, - and _")));
-        }
-        if name != written {
-            warnings.push(format!("its name {written:?} is used as {name}"));
-        }
-        Ok(name)
-    }
-
-    fn description(&self) -> Result<String, ConfigError> {
-        let found = self.text("description")?.map(|(text, _)| text).unwrap_or_default();
-        let words: Vec<&str> = found.split_whitespace().collect();
-        let line: String = words.join(" ").chars().filter(|c| !c.is_control()).collect();
-        match protocol::text::head(&line, MAX_DESCRIPTION_BYTES) {
-            "" => Err(self.wrong(1, "expected a `description` that says what it does and when to use it")),
-            kept => Ok(kept.to_owned()),
-        }
+    fn value(&self, key: &str) -> Option<&'f Value> {
+        self.entries.get(key).map(|found| &found.value)
     }
 
     fn version(&self) -> Option<String> {
-        let own = self.entries.get("version").map(|found| &found.value);
-        let below = self.entries.get("metadata").and_then(|found| found.value.get("version"));
+        let own = self.value("version");
+        let below = self.value("metadata").and_then(|metadata| metadata.get("version"));
         let text = |value: &Value| match value {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),
@@ -171,7 +130,7 @@ impl<'f> Keys<'f> {
 
     /// `allowed-tools`: a list, or words in a line with their rules in brackets, such as `Bash(git add *) Read`.
     fn tools(&self) -> Vec<String> {
-        let tools: Vec<String> = match self.entries.get("allowed-tools").map(|found| &found.value) {
+        let tools: Vec<String> = match self.value("allowed-tools") {
             Some(Value::String(text)) => {
                 let mut open = 0_usize;
                 let is_gap = |c: char| {

@@ -131,6 +131,14 @@ fn a_main_file_that_no_daemon_reads_is_refused() {
         ("---\nname: ../a\ndescription: b\n---\n", "line 2: the name"),
         ("---\nname: a\ndescription: b\nrequires: { bins: 5 }\n---\n", "line 4: requires"),
         ("---\nname: 5\ndescription: b\n---\n", "line 2: name: expected text"),
+        ("---\nname: shell\ndescription: b\n---\n", "line 2: the name \"shell\" belongs to a built-in tool"),
+        ("---\nname: a\ndescription: b\nrun: perhaps\n---\n", "line 4: run: expected"),
+        ("---\nname: a\ndescription: b\nparameters:\n  PATH: {}\n---\n", "line 5: the parameter \"PATH\""),
+        ("---\nname: a\ndescription: b\nparameters:\n  x:\n    type: strin\n---\n", "line 6: the type of the"),
+        (
+            "---\nname: a\ndescription: b\nparameters:\n  x: { type: integer, default: abc }\n---\n",
+            "line 5: the default of the parameter \"x\": expected an integer",
+        ),
     ] {
         let bad = read(text).expect_err("a mistake");
         assert!(bad.entry == "SKILL.md" && format!("{bad}").contains(reason), "{bad}");

@@ -47,6 +47,9 @@ const SMALLER_PERCENT: [u64; 3] = [50, 40, 30];
 const SMALLER_RESULT_TOKENS: u64 = 500;
 /// Largest share of the room for the past that a summary takes, as its divisor.
 const MAX_SUMMARY_SHARE: u64 = 4;
+/// Share of that room which the past has beside however long a question, as its divisor, as far as the window holds both: a
+/// summary and pins come before the newest turns.
+const MIN_PAST_SHARE: u64 = 3;
 
 /// One message of a session's past.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -143,8 +146,14 @@ impl PlanSettings {
 
     /// Most tokens of the past, as the provider counts them.
     pub fn room(&self) -> u64 {
-        let (budget, asked) = (self.budget, self.counted(self.asked));
-        budget.threshold(self.threshold_percent).saturating_sub(budget.fixed).saturating_sub(asked)
+        let (usual, asked) = (self.usual_room(), self.counted(self.asked));
+        let beside = self.budget.available().saturating_sub(asked);
+        usual.saturating_sub(asked).max(beside.min(usual / MIN_PAST_SHARE))
+    }
+
+    /// The same beside a question of no length.
+    fn usual_room(&self) -> u64 {
+        self.budget.threshold(self.threshold_percent).saturating_sub(self.budget.fixed)
     }
 
     /// The same as they are estimated.
@@ -154,7 +163,13 @@ impl PlanSettings {
 
     /// Most tokens of a summary that is carried whole, estimated.
     pub fn summary_room(&self) -> u64 {
-        summary_room(self.estimated_room() / MAX_SUMMARY_SHARE)
+        summary_room(self.summary_share())
+    }
+
+    /// The same with its marks. A long question leaves a summary its share as long as there is room for it at all.
+    fn summary_share(&self) -> u64 {
+        let usual = scaled(self.usual_room(), 100, self.estimate_percent);
+        (usual / MAX_SUMMARY_SHARE).min(self.estimated_room())
     }
 
     /// What the provider is likely to count of tokens that are estimated.
@@ -206,7 +221,8 @@ impl ModelLimits {
 
     fn with(agent: Option<&AgentInfo>, name: Option<String>, window: ContextWindow) -> Self {
         let caps = agent.and_then(|agent| agent.results.clone()).unwrap_or_default().at_most(window.tokens);
-        Self { name, reserve: reserve(window.tokens, None), window, caps }
+        let reserve = reserve(window.tokens, agent.and_then(|agent| agent.max_tokens));
+        Self { name, reserve, window, caps }
     }
 }
 

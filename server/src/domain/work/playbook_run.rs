@@ -109,7 +109,7 @@ pub struct PlaybookRun {
     pub supervisor_session: Option<SessionId>,
     /// How often it was started since a person last wanted it.
     pub supervisor_attempts: u32,
-    /// The ids of those who told its agents something by a decision about it: with a note, or why a step is left out.
+    /// The ids of those who told its agents something by what they did: a denial's or a retry's note, or why a step is left out.
     pub told_by: Vec<String>,
     /// It was started on its machine: it may use no other one.
     pub by_viber: bool,

@@ -1,6 +1,6 @@
 //! One place where a state becomes an icon, a word and a tone.
 
-use crate::domain::{Brief, ContactState, Task, TaskState, WaitingFor};
+use crate::domain::{Brief, ContactState, PlaybookRun, RunState, Task, TaskState, WaitingFor};
 
 /// A state as people see it: `data-state` (which gives the tone), the icon's name, the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,18 @@ impl Badge {
         }
     }
 
+    /// How a run of a playbook stands.
+    pub fn run(run: &PlaybookRun) -> Self {
+        match run.state {
+            RunState::Running if run.needs.is_some() => Self::new("waiting", "waiting", "Needs you"),
+            RunState::Running if run.paused => Self::new("waiting", "paused", "Paused"),
+            RunState::Running => Self::WORKING,
+            RunState::Completed => Self::new("done", "done", "Done"),
+            RunState::Error => Self::new("failed", "failed", "Failed"),
+            RunState::Stopped => Self::new("stopped", "stopped", "Stopped"),
+        }
+    }
+
     /// Whether a viber can be reached.
     pub fn contact(state: ContactState, drained: bool) -> Self {
         match (state, drained) {
@@ -69,6 +81,7 @@ impl Badge {
             "offline" if self.icon == "offline" => "Waits · ",
             "offline" => "No contact · ",
             "pending" => "Queued · ",
+            "waiting" if self.icon == "paused" => "Paused · ",
             "waiting" => "Needs you · ",
             _ => "",
         }

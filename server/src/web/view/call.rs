@@ -5,7 +5,7 @@ mod changes;
 mod output;
 mod words;
 
-use protocol::{ArtifactId, Instant, OutputPlace, text};
+use protocol::{ArtifactId, Instant, OutputPlace, text, toolset::SUPERVISOR_TOOLS};
 use serde_json::Value;
 
 use super::{
@@ -159,7 +159,7 @@ impl Call {
             since: None,
             duration_ms: 0,
             decided: Vec::new(),
-            args: if matches!(tool, "update_plan" | "remember") { args.clone() } else { Value::Null },
+            args: if matches!(tool, "update_plan" | "remember" | "run_step") { args.clone() } else { Value::Null },
         }
     }
 
@@ -274,7 +274,9 @@ impl Call {
     }
 
     pub(super) fn took(&self) -> String {
-        if self.outcome == CallOutcome::Working || self.outcome == CallOutcome::Unanswered {
+        // The Board answers a supervisor: its machine measures nothing.
+        let is_unmeasured = self.duration_ms == 0 && SUPERVISOR_TOOLS.contains(&self.tool.as_str());
+        if self.outcome == CallOutcome::Working || self.outcome == CallOutcome::Unanswered || is_unmeasured {
             return String::new();
         }
         took(self.duration_ms)

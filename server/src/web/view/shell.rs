@@ -4,7 +4,7 @@ mod rail;
 
 use std::sync::Arc;
 
-use protocol::{Instant, JoinTokenId, RunId, SessionId, ViberId};
+use protocol::{Instant, JoinTokenId, RunId, SessionId, SkillId, ViberId};
 
 use super::filters;
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-use rail::DAY_MS;
+use rail::{DAY_MS, RailPlace};
 pub use rail::{Rail, SESSION_GROUPS, group_of};
 
 /// The page that the reader is on, which the rail marks.
@@ -30,6 +30,8 @@ pub enum PageLocation {
     Vibers,
     Viber(ViberId),
     Skills,
+    /// A version of a skill, and the orders that its page names.
+    Skill(SkillId, String),
     Playbooks,
     Run(RunId),
     /// Files of a viber: how they are looked at (`folder`, `view`, `edit.` and the version that is edited), and where.
@@ -52,6 +54,7 @@ impl PageLocation {
             Self::Joining(id) => format!("join:{id}"),
             Self::Playbooks => "playbooks".to_owned(),
             Self::Run(id) => format!("run:{id}"),
+            Self::Skill(id, ordered) => format!("skill:{id}:{}", urls::escape(ordered)),
             Self::Sessions | Self::Skills | Self::Settings | Self::Account | Self::Elsewhere => "rail".to_owned(),
         }
     }
@@ -231,12 +234,20 @@ impl Shell {
         self.team.as_ref().is_some_and(|team| team.slug == slug)
     }
 
+    pub(in crate::web) fn is_at_skills(&self) -> bool {
+        matches!(self.here, PageLocation::Skills | PageLocation::Skill(..))
+    }
+
     pub(in crate::web) fn is_at_playbooks(&self) -> bool {
         matches!(self.here, PageLocation::Playbooks | PageLocation::Run(_))
     }
 
-    pub(in crate::web) fn is_session(&self, id: &SessionId) -> bool {
-        matches!(&self.here, PageLocation::Session(here) if here == id)
+    pub(in crate::web) fn is_at(&self, place: &RailPlace) -> bool {
+        match (&self.here, place) {
+            (PageLocation::Session(here), RailPlace::Session(id)) => here == id,
+            (PageLocation::Run(here), RailPlace::Run(id)) => here == id,
+            _ => false,
+        }
     }
 
     /// The theme's switch goes round: system, light, dark.
@@ -301,14 +312,14 @@ mod tests {
         let team = TeamLink { slug: "home".to_owned(), name: "<b>Home</b>".to_owned() };
         let id = SessionId::new(1);
         let row = RailRow {
-            id: id.clone(),
+            place: RailPlace::Session(id.clone()),
             title: "<script>alert(1)</script>".to_owned(),
-            viber: "kiln".to_owned(),
+            under: "kiln".to_owned(),
             badge: Badge::IDLE,
             unread: true,
             active_at: Instant(0),
         };
-        let group = RailGroup { title: "Today", steps: vec![], rows: vec![row] };
+        let group = RailGroup { title: "Today", steps: vec![], rows: vec![row], more: String::new() };
         Shell {
             now: Instant(0),
             theme: "dark".to_owned(),

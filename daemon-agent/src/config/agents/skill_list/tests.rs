@@ -232,6 +232,23 @@ fn a_skill_is_listed_by_the_agents_that_are_named_and_by_no_others() {
 }
 
 #[test]
+fn a_skill_that_is_gone_is_named_by_no_agent() {
+    let (_folder, home) = home_with(&[
+        ("agents/a.yaml", "name: A\n"),
+        ("agents/b.yaml", "skills: [old, x] # mine\n"),
+        ("agents/all.yaml", "skills: [\"*\"]\n"),
+        ("agents/broken.yaml", "nmae: [\n"),
+    ]);
+    let text = |path: &str| fs::read_to_string(home.root().join(path)).expect("there");
+    for _ in 0..2 {
+        assert_eq!(forget_skill(&home, "x"), Ok(()));
+        assert_eq!(text("agents/a.yaml"), "name: A\n");
+        assert_eq!(text("agents/b.yaml"), "skills: [old] # mine\n");
+        assert_eq!(text("agents/all.yaml"), "skills: [\"*\"]\n");
+    }
+}
+
+#[test]
 fn a_file_of_somebody_else_is_left_alone() {
     let (folder, home) = home_with(&[("agents/b.yaml", "name: B\n"), ("real.yaml", "name: A\n")]);
     std::os::unix::fs::symlink(folder.path().join("real.yaml"), folder.path().join("agents/a.yaml")).expect("a link");
@@ -245,12 +262,12 @@ fn a_file_of_somebody_else_is_left_alone() {
             fs::write(&path, "name: B2\n").expect("saved");
         }
     };
-    assert_eq!(set_meanwhile(&home, "x", &names(&["b"]), saves_once), Ok(()));
+    assert_eq!(set_meanwhile(&home, "x", Some(&names(&["b"])), saves_once), Ok(()));
     assert_eq!(fs::read_to_string(&path).expect("there"), "name: B2\nskills: [x]\n");
     fs::write(&path, "name: B\n").expect("written");
     let saves = || {
         times.set(times.get() + 1);
         fs::write(&path, format!("maxSteps: {}\n", times.get())).expect("saved");
     };
-    assert!(set_meanwhile(&home, "x", &names(&["b"]), saves).is_err_and(|why| why.contains("keeps changing")));
+    assert!(set_meanwhile(&home, "x", Some(&names(&["b"])), saves).is_err_and(|why| why.contains("keeps changing")));
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use protocol::TaskMessage;
+use protocol::{NoticeLevel, TaskMessage};
 
 use crate::{
     config::toolset::LOAD_SKILL,
@@ -18,7 +18,8 @@ use crate::{
 impl AgentLoop {
     /// Begins with what the session loaded before, and with the skill that the goal calls (`/name …`).
     pub(in crate::engine::builtin) async fn begin_with_skills(&mut self) {
-        self.remember_called(&[&self.run.submit.goal]).await;
+        let goal = self.run.submit.goal.clone();
+        self.remember_called(&[&goal]).await;
         self.recall_loaded_skills().await;
     }
 
@@ -30,19 +31,32 @@ impl AgentLoop {
         }
     }
 
-    /// Remembers that the session loads the skills that these texts begin with; `false`: they begin with none.
-    async fn remember_called(&self, said: &[&str]) -> bool {
+    /// Remembers that the session loads the skills that these texts begin with, and says which, and which not and why;
+    /// `false`: none is loaded.
+    async fn remember_called(&mut self, said: &[&str]) -> bool {
         let offered = self.tools.skills();
-        let called = said.iter().filter_map(|text| offered.called_by(text));
-        let names: Vec<String> = called.map(|skill| skill.name.clone()).collect();
-        if names.is_empty() {
+        let mut called = Vec::new();
+        for text in said {
+            match offered.called_by(text) {
+                Some(skill) => called.push(skill.clone()),
+                None => {
+                    if let Some(why) = self.run.skills.why_not_called(&self.run.agent, text) {
+                        self.notice(NoticeLevel::Warning, why).await;
+                    }
+                }
+            }
+        }
+        for skill in &called {
+            self.notice(NoticeLevel::Info, format!("The skill {} was loaded.", skill.name)).await;
+        }
+        if called.is_empty() {
             return false;
         }
         let (skills, session, now) = (self.run.skills.clone(), self.run.submit.session_id.clone(), self.clock.now());
         let noting = tokio::task::spawn_blocking(move || {
-            for name in names {
-                skills.remember_loaded(&session, &name);
-                skills.count(&name, true, now);
+            for skill in called {
+                skills.remember_loaded(&session, &skill.name);
+                skills.count(&skill, true, now);
             }
         });
         let _ = noting.await;

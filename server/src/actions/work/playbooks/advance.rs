@@ -3,14 +3,18 @@
 //! Each change reads the run again behind its lock, and does nothing when what it came for is not to be done any more. So it does
 //! not matter how often a run is looked at, by whom, and who is killed meanwhile.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use protocol::{RunId, TeamId};
+use protocol::{Instant, RunId, TeamId};
+use tokio::time::sleep;
 
 use super::{begin, play::Play, snapshot};
 use crate::{
     actions::AfterCommit,
-    domain::{By, RunMove, playbook_run::plan},
+    domain::{
+        By, RunMove,
+        playbook_run::plan::{self, MAX_PAUSE_MS},
+    },
     error::{Error, Result},
     state::Board,
 };
@@ -26,7 +30,8 @@ pub async fn advance(board: &Board, team: &TeamId, id: &RunId) -> Result<()> {
         return Ok(());
     };
     for _ in 0..MAX_MOVES {
-        let Some(now) = snapshot(&mut board.db.reader_of(team).await?, id).await? else {
+        let at = board.clock.now();
+        let Some(now) = snapshot(&mut board.db.reader_of(team).await?, id, at).await? else {
             board.runs.forget(id);
             return Ok(());
         };
@@ -35,7 +40,8 @@ pub async fn advance(board: &Board, team: &TeamId, id: &RunId) -> Result<()> {
             board.runs.follow(team, id, &task.id);
         }
         let moves = plan::moves(&now);
-        board.runs.set_at_rest(id, moves.is_empty());
+        let next_at = now.next_at();
+        board.runs.set_at_rest(id, moves.is_empty() && next_at.is_none());
         let mut next = None;
         for one in moves {
             match one {
@@ -45,6 +51,9 @@ pub async fn advance(board: &Board, team: &TeamId, id: &RunId) -> Result<()> {
             }
         }
         let Some(next) = next else {
+            if let Some(next_at) = next_at {
+                wake(board, team, id, next_at);
+            }
             if now.run.settled {
                 board.runs.forget(id);
             }
@@ -54,6 +63,23 @@ pub async fn advance(board: &Board, team: &TeamId, id: &RunId) -> Result<()> {
     }
     board.runs.poke(team, id);
     Ok(())
+}
+
+/// Looks at a run again when something of it is due that only waits for its time. Should that be lost, the scheduler finds it.
+fn wake(board: &Board, team: &TeamId, id: &RunId, next_at: Instant) {
+    // Once for each such time.
+    let Some(turn) = board.runs.begin(id, Some(&format!("at {next_at}"))) else { return };
+    let wait = next_at.0.saturating_sub(board.clock.now().0).clamp(0, MAX_PAUSE_MS);
+    let (board, team, id) = (board.clone(), team.clone(), id.clone());
+    let shutdown = board.shutdown.clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = board.shutdown.soft.cancelled() => return,
+            () = sleep(Duration::from_millis(wait.unsigned_abs())) => {}
+        }
+        drop(turn);
+        board.runs.poke(&team, &id);
+    });
 }
 
 /// Makes one move, unless it is not to be made any more.

@@ -46,8 +46,9 @@ pub(super) fn spawn(board: &Board, team: &TeamId, id: &RunId, label: String) {
 async fn begin(board: &Board, team: &TeamId, id: &RunId, label: &str) -> Result<()> {
     let next = RunMove::Start(label.to_owned());
     let (now, again) = {
+        let at = board.clock.now();
         let mut tx = board.db.reader_of(team).await?;
-        let Some(now) = snapshot(&mut tx, id).await?.filter(|now| plan::moves(now).contains(&next)) else {
+        let Some(now) = snapshot(&mut tx, id, at).await?.filter(|now| plan::moves(now).contains(&next)) else {
             return Ok(());
         };
         let step = now.step(label).cloned().ok_or(Error::NotFound)?;

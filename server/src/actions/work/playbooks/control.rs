@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use protocol::{RunId, TeamId, text::head};
 
-use super::{advance, gates::GateDecision, play::Play};
+use super::{
+    advance,
+    gates::{GateDecision, MAX_NOTE_BYTES, note_too_long, said},
+    play::Play,
+};
 use crate::{
     actions::{members::Requester, refusals},
     db::{self, audit::Entry},
@@ -15,6 +19,8 @@ use crate::{
 
 /// Longest reason for leaving a step out, bytes.
 const MAX_REASON_BYTES: usize = 2 * 1024;
+/// Longest instruction of a step with what people added to it, bytes.
+const MAX_INSTRUCTION_BYTES: usize = 128 * 1024;
 
 /// Something that a person wants of a run, or of a step by its label.
 #[derive(Clone, Debug)]
@@ -22,7 +28,7 @@ enum RunOrder {
     Stop,
     Pause,
     Resume,
-    Retry(String),
+    Retry { label: String, note: Option<String> },
     Skip { label: String, role: Role, reason: String },
     Decide { label: String, role: Role, decision: GateDecision },
 }
@@ -47,9 +53,19 @@ pub async fn resume(board: &Board, team: &TeamId, by: &By, id: &RunId) -> Result
     order(board, team, by, id, RunOrder::Resume).await
 }
 
-/// Starts a failed step again, as soon as what it waits for is there.
-pub async fn retry_step(board: &Board, team: &TeamId, by: &By, (id, label): (&RunId, &str)) -> Result<PlaybookRun> {
-    order(board, team, by, id, RunOrder::Retry(label.to_owned())).await
+/// Starts a failed step again, as soon as what it waits for is there. A note becomes a part of its instruction.
+pub async fn retry_step(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    (id, label): (&RunId, &str),
+    note: Option<&str>,
+) -> Result<PlaybookRun> {
+    let note = said(note);
+    if note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
+        return Err(note_too_long());
+    }
+    order(board, team, by, id, RunOrder::Retry { label: label.to_owned(), note }).await
 }
 
 /// Leaves a step out that does not run, with a reason. One with a gate only those leave out who may decide about that: the
@@ -129,7 +145,7 @@ impl Play<'_, '_> {
                 self.note(RunEventKind::Paused, "Paused", "playbook.pause").await
             }
             RunOrder::Resume => self.resume().await,
-            RunOrder::Retry(label) => self.retry_by_person(label).await,
+            RunOrder::Retry { label, note } => self.retry_by_person(label, note.as_deref()).await,
             RunOrder::Skip { label, role, reason } => self.skip_by_person(label, *role, reason).await,
             RunOrder::Decide { label, role, decision } => self.decide(label, *role, decision).await,
         }
@@ -162,7 +178,7 @@ impl Play<'_, '_> {
         self.note(RunEventKind::Resumed, "Resumed", "playbook.resume").await
     }
 
-    async fn retry_by_person(&mut self, label: &str) -> Result<()> {
+    async fn retry_by_person(&mut self, label: &str, note: Option<&str>) -> Result<()> {
         let step = self.step_of_person(label)?;
         if step.phase != StepPhase::Failed {
             let message = format!("step {label} is {}: only one that failed is started again", step.phase);
@@ -171,8 +187,17 @@ impl Play<'_, '_> {
         if self.now.is_at_work(step) {
             return Err(Error::conflict("step_running", format!("step {label} runs again already")));
         }
-        self.change(label, |step, _| step.want(None)).await?;
-        self.note_step((RunEventKind::StepRetried, label), "is to be started again", "playbook.retry").await
+        let instruction = note.map(|note| format!("{}\n\n{} says: {note}", step.instruction, self.tx.by.actor.name()));
+        if instruction.as_ref().is_some_and(|instruction| instruction.len() > MAX_INSTRUCTION_BYTES) {
+            return Err(note_too_long());
+        }
+        if note.is_some() {
+            self.note_author();
+        }
+        let told = note.map(|note| format!(": {}", head(note, 500))).unwrap_or_default();
+        self.change(label, |step, _| step.want(instruction)).await?;
+        let what = format!("is to be started again{told}");
+        self.note_step((RunEventKind::StepRetried, label), &what, "playbook.retry").await
     }
 
     async fn skip_by_person(&mut self, label: &str, role: Role, reason: &str) -> Result<()> {

@@ -22,8 +22,11 @@ const MAX_FILES: usize = 100;
 /// How many of them are read at once, and how long all of them may take.
 const READS_AT_ONCE: usize = 4;
 const FILES_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a folder's listing is good enough for the names in it, milliseconds, and how long a viber has to answer with another.
+const NAMES_KEPT_MS: i64 = 30_000;
+const NAMES_TIMEOUT: Duration = Duration::from_millis(500);
 /// Other vibers whose agents are looked at for the steps of one playbook.
-const MAX_OTHER_VIBERS: usize = 16;
+pub(super) const MAX_OTHER_VIBERS: usize = 16;
 
 /// A playbook as it lies on a viber.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +66,31 @@ pub async fn files(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<
     Ok(files_after(board, (team, viber), "", MAX_FILES).await?.files)
 }
 
+/// The names of a viber's playbooks, without looking into them: as they were listed a moment ago, else as they are now, or were
+/// when the viber does not answer soon.
+pub async fn playbook_names(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<String>> {
+    let kept = db::listings::load(&mut board.db.reader_of(team).await?, viber, PLAYBOOK_FOLDER).await?;
+    let oldest = board.clock.now().millis() - NAMES_KEPT_MS;
+    let listing = match kept {
+        Some((listing, at)) if at.millis() > oldest => Some(listing),
+        kept => {
+            let asked = tokio::time::timeout(NAMES_TIMEOUT, files::list(board, team, viber, PLAYBOOK_FOLDER, 0)).await;
+            asked.ok().and_then(Result::ok).map(|folder| folder.listing).or(kept.map(|(listing, _)| listing))
+        }
+    };
+    let named = listing.as_ref().map(listed).unwrap_or_default();
+    Ok(named.into_iter().map(|(name, _)| name).collect())
+}
+
+/// The playbooks of a folder, by name, each with its path.
+fn listed(listing: &protocol::Listing) -> Vec<(String, String)> {
+    let files = listing.entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    let names = files.filter_map(|entry| entry.name.strip_suffix(".md"));
+    let mut named: Vec<(String, String)> = names.filter_map(|name| Some((name.to_owned(), path(name).ok()?))).collect();
+    named.sort_unstable();
+    named
+}
+
 /// At most `limit` of them, whose names come after `after`.
 pub async fn files_after(
     board: &Board,
@@ -76,11 +104,8 @@ pub async fn files_after(
         Err(Error::NotFound) => return Ok(PlaybookFiles::default()),
         Err(error) => return Err(error),
     };
-    let is_file = |entry: &&protocol::Entry| entry.kind == EntryKind::File;
-    let names = listing.entries.iter().filter(is_file).filter_map(|entry| entry.name.strip_suffix(".md"));
-    let mut named: Vec<(String, String)> =
-        names.filter(|name| *name > after).filter_map(|name| Some((name.to_owned(), path(name).ok()?))).collect();
-    named.sort_unstable();
+    let mut named = listed(&listing);
+    named.retain(|(name, _)| name.as_str() > after);
     let is_more = named.len() > limit;
     named.truncate(limit);
     let next = named.last().filter(|_| is_more).map(|(name, _)| name.clone());

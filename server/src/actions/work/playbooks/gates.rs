@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Longest note, bytes; also of a reason.
-const MAX_NOTE_BYTES: usize = 8 * 1024;
+pub(super) const MAX_NOTE_BYTES: usize = 8 * 1024;
 
 /// Why the people of a run do not decide its gates where the team's settings say so.
 const OWN_RUN: &str =
@@ -40,7 +40,7 @@ pub async fn decide_gate(
 ) -> Result<PlaybookRun> {
     let is_longer = |text: &Option<String>| text.as_ref().is_some_and(|text| text.len() > MAX_NOTE_BYTES);
     if is_longer(&decision.note) || is_longer(&decision.reason) {
-        return Err(Error::unacceptable("note_too_long", "a note or a reason has at most 8 KiB"));
+        return Err(note_too_long());
     }
     control::decide(board, team, who, step, decision).await
 }
@@ -59,7 +59,8 @@ impl Play<'_, '_> {
         let break_glass = self.check_decider(role, &step, decision.reason.as_deref()).await?;
         let (actor, at) = (self.tx.by.actor.clone(), self.tx.now);
         let note = said(decision.note.as_deref());
-        if note.is_some() {
+        // A denial's note is told to the agents; an allowance's is no order to any.
+        if note.is_some() && !decision.allow {
             self.note_author();
         }
         let past = if break_glass.is_some() { " past the team's settings" } else { "" };
@@ -107,8 +108,8 @@ impl Play<'_, '_> {
         Ok(is_own.then_some(OWN_RUN))
     }
 
-    /// Whether whoever acts started the run, or told its supervisor or the step's agent something, also with a decision, with
-    /// whatever token.
+    /// Whether whoever acts started the run, or told its supervisor or the step's agent something, also with a denial or a retry,
+    /// with whatever token.
     async fn is_requester(&mut self, step: &RunStep) -> Result<bool> {
         let run = &self.now.run;
         let mut authors = run.told_by.clone();
@@ -129,7 +130,12 @@ impl Play<'_, '_> {
     }
 }
 
+/// Why a note is refused.
+pub(super) fn note_too_long() -> Error {
+    Error::unacceptable("note_too_long", "a note or a reason has at most 8 KiB")
+}
+
 /// What somebody said, if it is anything.
-fn said(text: Option<&str>) -> Option<String> {
+pub(super) fn said(text: Option<&str>) -> Option<String> {
     text.map(str::trim).filter(|text| !text.is_empty()).map(db::clean)
 }

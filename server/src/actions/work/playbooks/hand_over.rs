@@ -10,6 +10,7 @@ use crate::{
     db::{self, TeamTx},
     domain::{
         Artifact, ArtifactOrigin, RunSnapshot, RunStep, StepPhase,
+        artifact::file_name,
         playbook_run::goal::{HandedFiles, handed_file},
     },
     error::{Error, Result},
@@ -115,7 +116,12 @@ async fn hand_on(
 ) -> Result<(String, String)> {
     let StepProducts { step, result, made, is_waited_for } = products;
     let mut names = HandedFiles::default();
-    let mut wanted = made.iter().map(|one| (one.id.clone(), one.file_name())).collect::<Vec<_>>();
+    // What the playbook asked for is called as it is there.
+    let called = |one: &Artifact| {
+        let given = step.gives.iter().find(|given| one.is_file(given));
+        given.and_then(|given| file_name(given)).unwrap_or_else(|| one.file_name())
+    };
+    let mut wanted = made.iter().map(|one| (one.id.clone(), called(one))).collect::<Vec<_>>();
     names.missing.extend(wanted.split_off(wanted.len().min(*room)).into_iter().map(|(_, name)| name));
     let fetches =
         wanted.into_iter().map(|(id, name)| async move { (name, artifacts::keep_version(board, team, &id).await) });

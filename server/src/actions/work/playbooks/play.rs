@@ -8,7 +8,7 @@ use crate::{
     actions::{AfterCommit, dispatch, tasks},
     db::{self, Change, commands::NewCommand},
     domain::{
-        ArtifactOrigin, PlaybookRun, RunEvent, RunEventKind, RunMove, RunSnapshot, RunState, RunStep, StepPlace,
+        ArtifactOrigin, PlaybookRun, RunEvent, RunEventKind, RunMove, RunNeed, RunSnapshot, RunState, RunStep,
         playbook_run::{
             ledger::cost,
             plan::{self, MAX_SUPERVISOR_ATTEMPTS, StepEnd},
@@ -22,7 +22,7 @@ const ROWS_PER_CHANGE: u64 = 100;
 /// Artifacts of a step that are looked at for what it has to give.
 const MAX_ARTIFACTS: u64 = 1_000;
 /// Longest reason of a failure that is kept, bytes.
-const MAX_FAILURE_BYTES: usize = 4 * 1024;
+pub(super) const MAX_FAILURE_BYTES: usize = 4 * 1024;
 
 /// A run behind its lock, while one move is made.
 pub(super) struct Play<'a, 't> {
@@ -87,17 +87,18 @@ impl<'a, 't> Play<'a, 't> {
                 self.now.run.supervisor_attempts = MAX_SUPERVISOR_ATTEMPTS;
                 let text = format!("The supervisor could not be started: {why}");
                 self.event(RunEvent::of_run(RunEventKind::Failed, &text, None, at)).await?;
+                // That is said already.
+                self.now.run.needs = Some(RunNeed::Supervisor);
                 self.save().await
             }
-            RunMove::NoteEnd(label) => {
-                let end = match self.step_end(label).await? {
-                    StepEnd::Retry(failure) => StepEnd::Broke(format!("{failure}\nIt was not started again: {why}")),
-                    end => end,
-                };
-                self.conclude(label, end).await
-            }
             RunMove::Start(label) => {
-                self.fail(label, why.to_owned()).await?;
+                let why = match &self.step(label)?.failure {
+                    Some(failure) => {
+                        format!("{}\nIt was not started again: {why}", head(failure, MAX_FAILURE_BYTES / 2))
+                    }
+                    None => why.to_owned(),
+                };
+                self.fail(label, why).await?;
                 self.save().await
             }
             other => Err(Error::Internal(format!("{other:?} was refused: {why}"))),
@@ -131,7 +132,14 @@ impl<'a, 't> Play<'a, 't> {
 
     /// Stores the run as its next version.
     pub async fn save(&mut self) -> Result<()> {
-        self.now.run.needs = self.now.need();
+        let need = self.now.need();
+        if need == Some(RunNeed::Supervisor) && self.now.run.needs != need {
+            let (attempts, why) = (self.now.run.supervisor_attempts, self.now.supervisor_end());
+            let why = head(&why, MAX_FAILURE_BYTES);
+            let text = format!("The supervisor is not started again after attempt {attempts}, because: {why}");
+            self.event(RunEvent::of_run(RunEventKind::Failed, &text, None, self.tx.now)).await?;
+        }
+        self.now.run.needs = need;
         db::playbook_runs::save(self.tx, &self.now.run).await?;
         self.after.run(&self.now.run.id);
         Ok(())
@@ -186,7 +194,7 @@ impl<'a, 't> Play<'a, 't> {
                 self.step_event(RunEventKind::StepDone, label, &what, None).await?;
             }
             StepEnd::Gate => return self.open_gate(label).await,
-            StepEnd::Retry(why) => self.retry(label, &why).await?,
+            StepEnd::Retry { why, broke } => self.retry(label, &why, broke).await?,
             StepEnd::Broke(why) => {
                 self.fail(label, why).await?;
                 self.change(label, |step, _| step.broke = true).await?;
@@ -197,19 +205,12 @@ impl<'a, 't> Play<'a, 't> {
         self.save().await
     }
 
-    /// Starts a step's task over, as an attempt of its own.
-    async fn retry(&mut self, label: &str, why: &str) -> Result<()> {
-        let task = self.step(label)?.task_id.clone();
-        let task = task.ok_or_else(|| Error::Internal(format!("step {label} has no task")))?;
-        let what = format!("failed, attempt {}: {}", self.step(label)?.attempt, head(why, MAX_FAILURE_BYTES));
-        self.step_event(RunEventKind::StepFailed, label, &what, None).await?;
-        let again = tasks::begin_again(self.tx, &task, &tasks::Retry::default(), &mut self.after).await?;
-        let (run, at) = (self.now.run.id.clone(), self.tx.now);
-        self.after.follow(&run, &again.id);
-        let place = StepPlace { task: again.id, session: again.session_id, viber: again.viber_id };
-        self.change(label, |step, _| step.begin(place, at)).await?;
-        let what = format!("started again, attempt {}", self.step(label)?.attempt);
-        self.step_event(RunEventKind::StepRetried, label, &what, None).await
+    /// A step is started again by itself, after a pause.
+    async fn retry(&mut self, label: &str, why: &str, broke: bool) -> Result<()> {
+        let (at, why) = (self.tx.now, head(why, MAX_FAILURE_BYTES).to_owned());
+        let what = format!("failed, attempt {}: {why}", self.step(label)?.attempt);
+        self.change(label, |step, _| step.retry_later(why, broke, at)).await?;
+        self.step_event(RunEventKind::StepFailed, label, &what, None).await
     }
 
     /// The files that a step had to produce, and that its session does not have.

@@ -8,10 +8,10 @@ use protocol::{
 };
 use serde_json::json;
 
-use super::files;
+use super::files::{self, MAX_OTHER_VIBERS};
 use crate::{
     actions::{AfterCommit, idempotency},
-    db::{self, Change, audit::Entry},
+    db::{self, Change, TeamTx, audit::Entry},
     domain::{
         By, PlaybookRun, RunEvent, RunEventKind, RunState, RunStep, Viber,
         idempotency::{IdempotentCall, KeptAnswer},
@@ -235,7 +235,8 @@ async fn insert(board: &Board, team: &TeamId, by: &By, new: RunToStart) -> Resul
     let filled = new.filled()?;
     let now = board.clock.now();
     let run = new.run(by, now, u32::try_from(filled.steps.len()).unwrap_or(u32::MAX));
-    let steps = steps_of(&run.id, &filled, &new.viber.agents);
+    let there = agents_there(&mut board.db.reader_of(team).await?, &filled).await?;
+    let steps = steps_of(&run.id, &filled, (new.viber.agents.as_slice(), &there));
     let all = Arc::new((run, steps, new.once));
     let starting = board.db.change(team, by, now, move |tx| {
         let all = all.clone();
@@ -290,12 +291,32 @@ fn begun(run: &PlaybookRun) -> RunEvent {
     RunEvent::of_run(RunEventKind::Started, &format!("Started {way}{with}"), Some(&run.starter), run.created_at)
 }
 
-/// The steps of a filled playbook. Those that run where the playbook lies name their agent as it is called there.
-fn steps_of(run: &RunId, playbook: &Playbook, agents: &[AgentInfo]) -> Vec<RunStep> {
-    let known: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
+/// The agents of vibers, by the viber's name.
+type AgentsThere = BTreeMap<String, Vec<AgentInfo>>;
+
+/// The agents of the vibers that steps name.
+async fn agents_there(tx: &mut TeamTx<'_>, playbook: &Playbook) -> Result<AgentsThere> {
+    let mut there = AgentsThere::new();
+    for step in &playbook.steps {
+        let Some(StepViber::Name(name)) = &step.viber else { continue };
+        if there.len() < MAX_OTHER_VIBERS && !there.contains_key(name) {
+            let known = db::vibers::candidate_named(tx, name).await?;
+            there.insert(name.clone(), known.map(|known| known.agents).unwrap_or_default());
+        }
+    }
+    Ok(there)
+}
+
+/// The steps of a filled playbook. They name their agent as it is called where they run, as far as that is known.
+fn steps_of(run: &RunId, playbook: &Playbook, (own, there): (&[AgentInfo], &AgentsThere)) -> Vec<RunStep> {
     let step = |step: &PlaybookStep| {
-        let own = if step.viber.is_none() { playbook::agent_id(&known, &step.agent) } else { None };
-        let agent = own.unwrap_or_else(|| step.agent.clone());
+        let agents: &[AgentInfo] = match &step.viber {
+            None => own,
+            Some(StepViber::Name(name)) => there.get(name).map(Vec::as_slice).unwrap_or_default(),
+            Some(StepViber::Labels(_)) => &[],
+        };
+        let known: Vec<&str> = agents.iter().map(|agent| agent.id.as_str()).collect();
+        let agent = playbook::agent_id(&known, &step.agent).unwrap_or_else(|| step.agent.clone());
         RunStep {
             position: step.n,
             bullets: step.bullets.clone(),
@@ -323,7 +344,9 @@ pub(super) fn playbook_of(run: &PlaybookRun) -> Result<Playbook> {
 /// Stores some of the steps of a run's playbook that are not stored yet: one change does not hold all of a long one.
 pub(super) async fn store_steps(tx: &mut Change<'_>, run: &PlaybookRun, stored: &[RunStep]) -> Result<()> {
     let agents = db::vibers::load(tx, &run.viber_id).await?.map(|viber| viber.agents).unwrap_or_default();
-    let all = steps_of(&run.id, &playbook_of(run)?, &agents);
+    let playbook = playbook_of(run)?;
+    let there = agents_there(tx, &playbook).await?;
+    let all = steps_of(&run.id, &playbook, (agents.as_slice(), &there));
     let is_new = |step: &RunStep| !stored.iter().any(|known| known.label == step.label);
     let more: Vec<RunStep> = all.into_iter().filter(is_new).take(STEPS_PER_CHANGE).collect();
     Ok(db::playbook_runs::insert_steps(tx, &more).await?)

@@ -1,9 +1,13 @@
 //! The supervisor of a run: a task on the viber of the playbook. It is started over when it fails, with what was done before it.
 
-use protocol::PlaybookTask;
+use protocol::{PlaybookTask, text::head};
 use serde_json::{Value, json};
 
-use super::{ledger, play::Play, start};
+use super::{
+    ledger,
+    play::{MAX_FAILURE_BYTES, Play},
+    start,
+};
 use crate::{
     actions::tasks::{self, NewTask, RunTask},
     db,
@@ -21,6 +25,7 @@ impl Play<'_, '_> {
         start::can_supervise(&viber)?;
         let before = self.now.task(self.now.run.supervisor.as_ref()).map(|task| (task.id.clone(), task.state));
         let is_first = self.now.run.supervisor.is_none();
+        let why = self.now.supervisor_end();
         let task = match before {
             Some((id, TaskState::Error | TaskState::Stopped)) => {
                 let mut task = db::tasks::load(self.tx, &id).await?.ok_or(Error::NotFound)?;
@@ -39,6 +44,7 @@ impl Play<'_, '_> {
             state: task.state,
             attempt: task.attempt,
             error: None,
+            ended_at: None,
             summary: String::new(),
             usage: task.usage,
         });
@@ -46,7 +52,8 @@ impl Play<'_, '_> {
         run.supervisor_session = Some(task.session_id);
         run.supervisor_attempts += 1;
         if !is_first {
-            let text = format!("The supervisor was started again, attempt {}", run.supervisor_attempts);
+            let why = head(&why, MAX_FAILURE_BYTES);
+            let text = format!("The supervisor was started again, attempt {}, because: {why}", run.supervisor_attempts);
             let event = RunEvent::of_run(RunEventKind::SupervisorRetried, &text, None, self.tx.now);
             self.event(event).await?;
         }

@@ -305,8 +305,10 @@ impl NewCompaction {
                 })
             }
             TaskKind::Work | TaskKind::Compact => {
-                let standing = self.keep.map_or(StandingTurns::Enough, StandingTurns::Exactly);
-                let mut range = compaction::range(&now.past, settings, standing)?;
+                let mut range = match self.keep {
+                    Some(kept) => compaction::range(&now.past, settings, StandingTurns::Exactly(kept)),
+                    None => compaction::on_request(&now.past, settings),
+                }?;
                 // Of a request that has to be smaller, people are shown what is sent otherwise.
                 if *settings != now.settings {
                     range = range.shown(&now.past, &now.settings);

@@ -302,6 +302,9 @@ impl NewTask {
             policies: Policies::default().with(self.policies),
         };
         db::sessions::insert(tx, &session).await?;
+        if let Some(of_run) = &self.of_run {
+            db::sessions::set_run(tx, &session.id, &of_run.playbook.run_id).await?;
+        }
         Ok((session, rules))
     }
 

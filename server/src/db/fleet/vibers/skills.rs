@@ -1,6 +1,8 @@
 //! What the library of skills asks of vibers: of many at once, so it reads as little as that needs.
 
-use protocol::{SKILLS_CAPABILITY, ViberId};
+use std::collections::BTreeSet;
+
+use protocol::{AgentInfo, SKILLS_CAPABILITY, ViberId};
 
 use crate::{
     args,
@@ -48,6 +50,18 @@ pub async fn taking_skills(tx: &mut TeamTx<'_>, limit: u64) -> Result<Vec<NamedV
          ORDER BY v.viber_id LIMIT $3 + 0"
     );
     tx.rows(sql, args![takes_skills(), limit]).await?.iter().map(named_viber).collect()
+}
+
+/// The ids of their agents, of at most `limit` of them.
+pub async fn agents_taking_skills(tx: &mut TeamTx<'_>, limit: u64) -> Result<BTreeSet<String>, DbError> {
+    let sql = "SELECT v.agents FROM vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL AND v.capabilities LIKE $2 \
+               ORDER BY v.viber_id LIMIT $3 + 0";
+    let mut ids = BTreeSet::new();
+    for row in tx.rows(sql, args![takes_skills(), limit]).await? {
+        let agents: Vec<AgentInfo> = row.json("agents")?;
+        ids.extend(agents.into_iter().map(|agent| agent.id));
+    }
+    Ok(ids)
 }
 
 /// Those among them that are connected.

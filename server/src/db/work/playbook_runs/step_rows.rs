@@ -118,7 +118,7 @@ pub async fn stop_steps(tx: &mut Change<'_>, id: &RunId, limit: u64) -> Result<u
 
 /// The tasks that a run has to do with now: of its supervisor, and of steps that run, failed, or wait to be started again.
 pub async fn child_tasks(tx: &mut TeamTx<'_>, id: &RunId) -> Result<Vec<ChildTask>, DbError> {
-    let sql = "SELECT t.task_id, t.state, t.attempt, t.error, t.result, t.usage FROM \
+    let sql = "SELECT t.task_id, t.state, t.attempt, t.error, t.ended_at, t.result, t.usage FROM \
                (SELECT p.task_id FROM playbook_steps p WHERE p.team_id = $1 AND p.run_id = $2 \
                AND p.phase IN ('pending', 'running', 'failed') AND p.task_id IS NOT NULL \
                UNION SELECT r.supervisor FROM playbook_runs r \
@@ -136,6 +136,7 @@ fn child(row: &Row) -> Result<ChildTask, DbError> {
         state: row.parse("state")?,
         attempt: number(row, "attempt")?,
         error: error.map(|error| error.message),
+        ended_at: row.optional_instant("ended_at")?,
         summary: result.map(|result| result.summary).unwrap_or_default(),
         usage: row.json("usage")?,
     })

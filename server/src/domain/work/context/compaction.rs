@@ -13,13 +13,13 @@ use super::{
     ContextPlan, Past, PlanReason, PlanSettings, PlannedMessage,
     form::{Caps, FormedExchange},
     past::{PieceBody, words_cost},
-    plan::{TurnsWriter, WAYS, left_out, plan, shares, ways},
+    plan::{TurnsWriter, WAYS, left_out, notices_cost, plan, shares, ways},
     scaled,
 };
 
 /// Newest turns that a compaction lets stand, unless it is said otherwise.
 pub const DEFAULT_STANDING_TURNS: usize = 6;
-/// Fewest of them when fewer have to do.
+/// Fewest of them when fewer have to do, unless turns would be left out with these.
 const MIN_STANDING_TURNS: usize = 2;
 /// Share of what a conversation may take that a compaction is to free, percent.
 const MIN_FREED_PERCENT: u64 = 20;
@@ -260,7 +260,7 @@ impl CompactedRange {
 
     /// With a summary short enough for the turns that stand to be carried whole beside it; `None`: there is no room for one.
     fn fitted(self, settings: &PlanSettings) -> Option<Self> {
-        let beside = self.rest.least() + words_cost(&marked_summary(""));
+        let beside = self.rest.least() + words_cost(&marked_summary("")) + notices_cost();
         let longest = self.longest.min(settings.estimated_room().saturating_sub(beside));
         (longest >= MIN_SUMMARY_TOKENS.min(self.longest)).then_some(Self { longest, ..self })
     }
@@ -276,9 +276,12 @@ impl CompactedRange {
 pub enum StandingTurns {
     /// So many, whatever that frees.
     Exactly(usize),
-    /// Six, or fewer where six free too little; two when nothing frees enough.
+    /// Six, or fewer where six free too little; two when nothing frees enough. Where turns would be left out with two, one or
+    /// none: what a request does not carry is in the summary.
     Enough,
-    /// The same, but nothing is compacted when that does not free enough.
+    /// The same, but nothing is compacted when that does not free enough and nothing is left out.
+    NoneLost,
+    /// At least two, and nothing is compacted when that does not free enough.
     OnlyEnough,
 }
 
@@ -307,12 +310,10 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
     }
     let enough = u128::from(settings.budget.available()) * u128::from(MIN_FREED_PERCENT) / 100;
     let is_enough = |tokens: u64| u128::from(tokens) >= enough;
-    let (mut fitted, mut fewest) = (Vec::new(), None);
-    for all in (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of) {
-        fewest = Some(all);
-        // Behind a summary that leaves them no room, turns would be neither in it nor in the request. Where not even the newest
-        // two have room beside one, it would be written before each task.
-        let Some(range) = all.fitted(settings) else { continue };
+    // Behind a summary that leaves them no room, turns would be neither in it nor in the request.
+    let of = |kept: usize| of(kept)?.fitted(settings);
+    let mut fitted = Vec::new();
+    for range in (MIN_STANDING_TURNS..=DEFAULT_STANDING_TURNS).rev().filter_map(of) {
         if is_enough(range.frees_by_itself()) {
             return Some(range);
         }
@@ -323,14 +324,21 @@ pub fn range(past: &Past, settings: &PlanSettings, standing: StandingTurns) -> O
             let least = ways(past, settings)[WAYS - 1];
             let frees = |range: &&CompactedRange| is_enough(settings.counted(least.saturating_sub(range.least())));
             // The fewest leave room for the next turns.
-            fitted.iter().find(frees).or(fitted.last()).copied()
+            let found = fitted.iter().find(frees).or(fitted.last()).copied();
+            let fewer = || (0..MIN_STANDING_TURNS).rev().find_map(of);
+            if standing == StandingTurns::OnlyEnough { found } else { found.or_else(fewer) }
         }
         _ => None,
     };
-    match standing {
-        StandingTurns::OnlyEnough => found,
-        _ => found.or(fewest),
-    }
+    found.or(fitted.last().copied().filter(|_| standing == StandingTurns::Enough))
+}
+
+/// The range of a compaction that somebody asks for: beside its summary there is room for a question as long as the newest one.
+pub fn on_request(past: &Past, settings: &PlanSettings) -> Option<CompactedRange> {
+    let asked = settings.asked.max(past.newest_question());
+    let roomy = PlanSettings { asked, ..settings.clone() };
+    let of = |settings: &PlanSettings| range(past, settings, StandingTurns::Enough);
+    Some(of(&roomy).or_else(|| of(settings))?.shown(past, settings))
 }
 
 /// Most tokens of a summary of so many.

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppliedSummary, ContextPlan, MessageShare, Past, PlanReason, PlanSettings, SessionPast,
-    compaction::{StandingTurns, range, to_each_turn},
+    compaction::{on_request, to_each_turn},
     plan,
     report::{ContextReport, LayerItem, MoreItems},
 };
@@ -404,7 +404,7 @@ fn what_if(past: &Past, settings: &PlanSettings, next: &ContextPlan, files: u64)
         let kept_turns = kept_turns.min(settings.kept_turns);
         next.total.saturating_sub(plan(past, &PlanSettings { kept_turns, ..settings.clone() }).total)
     };
-    let compacted = range(past, settings, StandingTurns::Enough);
+    let compacted = on_request(past, settings);
     let actions = [
         (WhatIfAction::PruneResults, with(0)),
         (WhatIfAction::KeepTwoTurns, with(FEW_TURNS)),

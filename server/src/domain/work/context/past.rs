@@ -119,6 +119,16 @@ impl Past {
         self.turns.first().map(|turn| turn.question.seq)
     }
 
+    /// Estimated tokens of the newest question.
+    pub fn newest_question(&self) -> u64 {
+        let pieces = self.turns.first().into_iter().flat_map(PastExchange::pieces);
+        let asked = pieces.filter(|piece| piece.of == MessageRole::User).map(|piece| match &piece.body {
+            PieceBody::Words(part) => cost(part),
+            PieceBody::Call(_) => 0,
+        });
+        asked.sum()
+    }
+
     /// Whether calls were made whose results are carried.
     pub fn has_results(&self) -> bool {
         self.turns.iter().any(|turn| turn.calls().next().is_some())

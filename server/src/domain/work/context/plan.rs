@@ -2,12 +2,12 @@
 
 use protocol::{
     Turn, TurnPart, TurnRole,
-    context::marked_summary_within,
+    context::{LEFT_OUT, marked_summary_within},
     prune::{self, PastCall, ResultCaps, ResultShare},
 };
 
 use super::{
-    ContextPlan, MAX_SUMMARY_SHARE, MessageShare, PlanReason, PlanSettings, PlannedMessage,
+    ContextPlan, MessageShare, PlanReason, PlanSettings, PlannedMessage,
     form::{Caps, FormedExchange, FormedPart},
     past::{Past, PastExchange, cost, words_cost},
     pin_room::{PinnedTurn, pinned},
@@ -18,18 +18,17 @@ use crate::domain::MessageRole;
 const FEWER_TURNS: [usize; 2] = [4, 2];
 /// Most tokens of a result when more does not fit, the most first.
 const SMALLER_RESULTS: [u64; 2] = [2_000, 500];
-/// In less room than this nothing is carried, tokens.
+/// In less room than this nothing is carried but the notice that turns are missing, tokens.
 const MIN_ROOM: u64 = 128;
 /// What is answered to a summary that no turn follows.
 const GOES_ON: &str = "The conversation goes on from here.";
-/// What stands where turns are missing.
-const LEFT_OUT: &str = "Earlier turns of this conversation were left out.";
 
 /// How many ways there are to carry a past whole, at most.
 pub(super) const WAYS: usize = 1 + FEWER_TURNS.len() + SMALLER_RESULTS.len();
 
 /// Estimated tokens of a past of which nothing is left out, however much that is: in each way that a plan tries, the one that
-/// says most first. Where there are fewer ways, the last of them again.
+/// says most first. Where there are fewer ways, the last of them again; the last one of a turn that stands alone may be a line
+/// for each of its results.
 pub(super) fn ways(past: &Past, settings: &PlanSettings) -> [u64; WAYS] {
     let frame = PlanFrame::new(past, settings, settings.estimated_room());
     let (mut ways, mut least) = ([0; WAYS], 0);
@@ -37,6 +36,9 @@ pub(super) fn ways(past: &Past, settings: &PlanSettings) -> [u64; WAYS] {
     for way in &mut ways {
         least = rungs.next().map_or(least, |rung| frame.all(&rung));
         *way = least;
+    }
+    if past.turns().len() == 1 {
+        ways[WAYS - 1] = frame.newest_in_lines().map_or(least, |lines| least.min(frame.beside(lines.tokens)));
     }
     ways
 }
@@ -56,7 +58,10 @@ pub fn plan(past: &Past, settings: &PlanSettings) -> ContextPlan {
             }
         }
     }
-    let carried = frame.newest(&last);
+    let mut carried = frame.newest(&last);
+    if carried.is_empty() {
+        carried.extend(frame.newest_in_lines().filter(|lines| frame.beside(lines.tokens) <= room));
+    }
     let left_out = PlanReason::LeftOut { result_tokens: last.caps.tokens };
     let why = if frame.is_all(carried.len()) { last.why } else { left_out };
     frame.finish(carried, why)
@@ -101,11 +106,13 @@ struct PlanFrame<'a> {
 
 impl<'a> PlanFrame<'a> {
     fn new(past: &'a Past, settings: &'a PlanSettings, room: u64) -> Self {
-        let summary = past.summary().filter(|_| room >= MIN_ROOM);
-        let summary = summary.and_then(|summary| marked_summary_within(&summary.text, room / MAX_SUMMARY_SHARE));
         let own_caps = &settings.caps;
-        // Pins may take half of the room.
+        // Pins may take half of the room, and a summary what they leave of it.
         let pins = pinned(past, own_caps, if room >= MIN_ROOM { room / 2 } else { 0 });
+        let taken = pins.iter().flatten().map(PinnedTurn::cost).sum::<u64>() + notices_cost();
+        let share = settings.summary_share().min(room.saturating_sub(taken));
+        let summary = past.summary().filter(|_| room >= MIN_ROOM);
+        let summary = summary.and_then(|summary| marked_summary_within(&summary.text, share));
         Self { past, settings, room, own_caps, pins, summary }
     }
 
@@ -150,27 +157,38 @@ impl<'a> PlanFrame<'a> {
         whole + older + self.frame_cost(shares.len())
     }
 
-    /// Tokens of the summary, and of the notice before so many turns when others are left out.
+    /// Tokens of the summary, of what is answered to one that no turn follows, and of the notice before so many turns when
+    /// others are left out.
     fn frame_cost(&self, turns: usize) -> u64 {
         let notice = if self.is_all(turns) { 0 } else { notice_cost() };
-        self.summary.as_ref().map_or(0, |text| words_cost(text)) + notice
+        let answer = if turns == 0 { words_cost(GOES_ON) } else { 0 };
+        self.summary.as_ref().map_or(0, |text| words_cost(text) + answer) + notice
     }
 
-    /// The newest turn where it does not fit whole: with a line for each result, else its ends.
-    fn squeezed(&self, room: u64) -> Option<FormedExchange> {
-        let newest = self.past.turns().first()?;
+    /// Tokens of the newest turn in so many, with all that is carried when it is the only one.
+    fn beside(&self, newest: u64) -> u64 {
+        let pins: u64 = self.pins.iter().flatten().map(PinnedTurn::cost).sum();
+        newest + pins + self.frame_cost(1)
+    }
+
+    /// The newest turn with a line for each result. `None`: there is none, or pins of it are carried instead.
+    fn newest_in_lines(&self) -> Option<FormedExchange> {
+        let newest = self.past.turns().first().filter(|newest| !newest.has_pin())?;
         let caps = self.own_caps.at_most(SMALLER_RESULTS[1]);
         let shares = shares(std::slice::from_ref(newest), 0).remove(0);
-        let lines = FormedExchange::whole(newest, &shares, Caps { pinned: &caps, others: &caps });
-        if lines.tokens <= room { Some(lines) } else { FormedExchange::ends(newest, room) }
+        Some(FormedExchange::whole(newest, &shares, Caps { pinned: &caps, others: &caps }))
+    }
+
+    /// The ends of the newest turn where it does not fit otherwise.
+    fn ends(&self) -> Option<FormedExchange> {
+        let newest = self.past.turns().first().filter(|_| self.pins.first().is_some_and(Option::is_none))?;
+        FormedExchange::ends(newest, self.room.saturating_sub(self.beside(0)))
     }
 
     /// The plan with these newest turns whole.
     fn finish(mut self, mut whole: Vec<FormedExchange>, why: PlanReason) -> ContextPlan {
-        let all = self.pins.len();
-        if whole.is_empty() && all > 0 && self.pins[0].is_none() {
-            let taken = self.pins.iter().flatten().map(PinnedTurn::cost).sum::<u64>() + self.frame_cost(0);
-            whole.extend(self.squeezed(self.room.saturating_sub(taken)));
+        if whole.is_empty() {
+            whole.extend(self.ends());
         }
         let mut formed: Vec<Option<FormedExchange>> = whole.into_iter().map(Some).collect();
         let pins = std::mem::take(&mut self.pins).into_iter().skip(formed.len());
@@ -197,7 +215,8 @@ impl<'a> PlanFrame<'a> {
         if self.summary.is_some() && formed.iter().all(Option::is_none) {
             turns.put(TurnRole::Assistant, [TurnPart::Notice { text: GOES_ON.to_owned() }]);
         }
-        if is_gap && self.room >= MIN_ROOM && formed.iter().all(Option::is_none) {
+        // However little room a question leaves: the model is to know.
+        if is_gap && !formed.is_empty() {
             turns.put(TurnRole::User, [left_out()]);
         }
         let near = self.past.turns().iter().map(|exchange| (exchange, false));
@@ -246,6 +265,11 @@ pub(super) fn left_out() -> TurnPart {
 /// Tokens of what stands where turns are missing.
 pub(super) fn notice_cost() -> u64 {
     words_cost(LEFT_OUT)
+}
+
+/// The same with what is answered to a summary that no turn follows: more is carried beside no summary.
+pub(super) fn notices_cost() -> u64 {
+    notice_cost() + words_cost(GOES_ON)
 }
 
 /// What stays of each call when so many of the newest turns keep their results: by turn, newest first.

@@ -44,6 +44,9 @@ pub struct ContextReport {
     /// Counts the model calls of an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
+    /// Turns of the session were missing in it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub left_out: bool,
     pub layers: Vec<ReportedLayer>,
 }
 
@@ -98,7 +101,7 @@ impl MoreItems {
 }
 
 impl ContextReport {
-    /// Of `{window, windowSource, windowAt, reserve, used, source, model, estimatePercent, step,
+    /// Of `{window, windowSource, windowAt, reserve, used, source, model, estimatePercent, step, leftOut?,
     /// layers: [{layer, tokens, source?, items?}]}`.
     pub fn read(body: &Value) -> Self {
         let layers = body["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -112,6 +115,7 @@ impl ContextReport {
             model: body["model"].as_str().map(|model| head(model, MAX_NAME_BYTES).to_owned()),
             estimate_percent: number(&body["estimatePercent"]).map(believed_percent),
             step: number(&body["step"]),
+            left_out: body["leftOut"] == Value::Bool(true),
             layers: layers.iter().filter_map(ReportedLayer::read).take(MAX_LAYERS).collect(),
         }
     }
@@ -240,7 +244,7 @@ mod tests {
     fn a_report_is_read_as_far_as_it_makes_sense() {
         let report = ContextReport::read(&json!({
             "window": 200_000, "windowSource": "provider", "windowAt": "2026-06-19T13:58:04.000Z", "reserve": 8_192,
-            "used": 5_300, "source": "measured", "model": "a/b", "estimatePercent": 130, "step": 3, "hint": false,
+            "used": 5_300, "source": "measured", "model": "a/b", "estimatePercent": 130, "step": 3, "hint": false, "leftOut": true,
             "layers": [
                 { "layer": "system", "tokens": 4_000, "source": "estimated" },
                 { "layer": "files", "tokens": 900, "items": [
@@ -249,6 +253,7 @@ mod tests {
                 { "layer": "free", "tokens": 100_000 }],
         }));
         assert_eq!((report.window, report.reserve, report.step), (Some(200_000), Some(8_192), Some(3)));
+        assert!(report.left_out && !ContextReport::read(&json!({ "leftOut": "yes" })).left_out);
         assert_eq!((report.percent_of("a/b"), report.percent_of("a/c")), (Some(130), None));
         assert_eq!((report.window_source, report.source), (Some(WindowSource::Provider), UsageSource::Measured));
         assert_eq!((report.used(), report.fixed(), report.layers.len()), (5_300, Some(4_000), 4));

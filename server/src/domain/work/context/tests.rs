@@ -5,13 +5,13 @@ mod pinned;
 use proptest::prelude::*;
 use protocol::{
     TurnPart, TurnRole,
-    context::{ContextBudget, marked_summary},
+    context::{ContextBudget, LEFT_OUT, marked_summary},
     prune::ResultCaps,
 };
 use serde_json::{Value, json};
 
 use super::{
-    past::{MAX_WHOLE_CALLS_BYTES, MAX_WORDS_BYTES, PastExchange, cost},
+    past::{MAX_WHOLE_CALLS_BYTES, MAX_WORDS_BYTES, PastExchange, cost, words_cost},
     *,
 };
 
@@ -243,7 +243,8 @@ fn a_turn_that_cannot_fit_leaves_its_ends() {
         "{said:?}"
     );
     assert!(plan.total <= 400);
-    assert!(planned(&[exchange(0, "q", vec![Part::text("a")])], 0).turns.is_empty());
+    let nothing = planned(&[exchange(0, "q", vec![Part::text("a")])], 0);
+    assert_eq!(words(&nothing), [format!("[{LEFT_OUT}]")], "the model is told");
 }
 
 #[test]
@@ -440,7 +441,10 @@ proptest! {
         prop_assert_eq!(&super::plan(&past, &settings), &plan, "the same twice");
         let tokens: u64 = plan.turns.iter().flat_map(|turn| &turn.parts).map(cost).sum();
         prop_assert_eq!((plan.estimated, plan.total), (tokens, tokens * estimate_percent / 100));
-        prop_assert!(tokens <= estimated_room && plan.total <= room, "{} of {}", tokens, room);
+        // Where turns are missing, the model is told in any case.
+        let least = words_cost(LEFT_OUT);
+        prop_assert!(tokens <= estimated_room.max(least), "{} of {}", tokens, room);
+        prop_assert!(plan.total <= room.max(settings.counted(least)), "{} of {}", plan.total, room);
         let of_messages: u64 = plan.messages.iter().map(|message| message.tokens).sum();
         prop_assert!(of_messages <= plan.total, "{} of {}", of_messages, plan.total);
         prop_assert!(plan.turns.first().is_none_or(|turn| turn.role == TurnRole::User));

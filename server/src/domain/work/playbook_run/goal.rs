@@ -58,7 +58,9 @@ pub fn of_step(run: &PlaybookRun, playbook: &Playbook, step: &RunStep, handed: &
     }
     if !step.gives.is_empty() {
         let files = step.gives.join(", ");
-        goal.push_str(&format!("\n\nThe step fails unless you report these files as artifacts: {files}."));
+        goal.push_str(&format!(
+            "\n\nThe step fails unless you report these files as artifacts, each with this name as its title: {files}."
+        ));
     }
     // A second try is told what was wrong with the first one.
     if let Some(failure) = &step.failure {
@@ -69,7 +71,8 @@ pub fn of_step(run: &PlaybookRun, playbook: &Playbook, step: &RunStep, handed: &
 
 /// The goal of the task that supervises a run.
 pub fn of_supervisor(run: &PlaybookRun, playbook: &Playbook, steps: &[RunStep]) -> String {
-    let mut goal = format!("Supervise the playbook {:?}, run {}.\n\n## Goal\n\n", run.playbook, run.id);
+    // The first line is the title of its session.
+    let mut goal = format!("Supervise the playbook {:?}.\n\nIt is the run {}.\n\n## Goal\n\n", run.playbook, run.id);
     goal.push_str(head(playbook.goal.trim(), MAX_GOAL_BYTES / 4));
     if !run.inputs.is_empty() {
         goal.push_str("\n\n## Inputs\n");

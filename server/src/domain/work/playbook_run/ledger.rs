@@ -17,6 +17,8 @@ pub const MAX_LISTED_EVENTS: u64 = 500;
 const MAX_EVENT_CHARS: usize = 1_000;
 /// Longest text of an agent in a ledger, characters.
 const MAX_TEXT_CHARS: usize = 500;
+/// Digits of a digest that are shown.
+const SHOWN_DIGITS: usize = 12;
 /// Files that are named for each step.
 const MAX_NAMED_FILES: usize = 16;
 
@@ -39,17 +41,24 @@ pub fn cost(step: &RunStep) -> String {
     step.usage.cost_usd.map(|usd| format!(", ${usd:.2}")).unwrap_or_default()
 }
 
-/// The ledger. `events`: the newest first. `files`: the names of what each step produced, by label.
-pub fn ledger(run: &PlaybookRun, steps: &[RunStep], events: &[RunEvent], files: &[(String, Vec<String>)]) -> String {
+/// The ledger. `events`: the newest first. `files`: the names of what each step produced, `vibers`: those of where each ran, by
+/// label.
+pub fn ledger(
+    run: &PlaybookRun,
+    steps: &[RunStep],
+    events: &[RunEvent],
+    (files, vibers): (&[(String, Vec<String>)], &[(String, String)]),
+) -> String {
     let mut text = format!("# Playbook {}: run {}\n\n", inline(&run.playbook), run.id);
     let paused = if run.paused { ", paused" } else { "" };
     text.push_str(&format!("- State: {}{paused}\n", run.state));
-    text.push_str(&format!("- Started: {} by {}\n", run.created_at, inline(&run.starter)));
+    text.push_str(&format!("- Started: {} by {}\n", to_second(run.created_at), inline(&run.starter)));
     if let Some(ended) = run.ended_at {
-        text.push_str(&format!("- Ended: {ended}\n"));
+        text.push_str(&format!("- Ended: {}\n", to_second(ended)));
     }
     let way = if run.supervised { "with a supervisor" } else { "as written" };
-    text.push_str(&format!("- Runs: {way}\n- File: {}, SHA-256 {}\n", inline(&run.path), run.hash));
+    let digest = run.hash.get(..SHOWN_DIGITS).unwrap_or(&run.hash);
+    text.push_str(&format!("- Runs: {way}\n- File: {}, SHA-256 {digest}\n", inline(&run.path)));
     for (name, value) in &run.inputs {
         text.push_str(&format!("- Input {}: {}\n", inline(name), inline(value)));
     }
@@ -59,7 +68,8 @@ pub fn ledger(run: &PlaybookRun, steps: &[RunStep], events: &[RunEvent], files: 
     text.push_str("\n## Steps\n\n");
     for step in steps {
         let made = files.iter().find(|(label, _)| *label == step.label).map(|(_, names)| names.as_slice());
-        text.push_str(&of_step(step, made.unwrap_or_default()));
+        let viber = vibers.iter().find(|(label, _)| *label == step.label).map(|(_, name)| name.as_str());
+        text.push_str(&of_step(step, made.unwrap_or_default(), viber));
     }
     let mut text = cut(&text, MAX_STEPS_BYTES);
     text.push_str("\n## What happened\n\n");
@@ -71,7 +81,7 @@ pub fn ledger(run: &PlaybookRun, steps: &[RunStep], events: &[RunEvent], files: 
 fn happened(events: &[RunEvent], room: usize) -> String {
     let line = |event: &RunEvent| {
         let by = event.by.as_deref().map(|by| format!(" (by {})", inline(by))).unwrap_or_default();
-        format!("- {} {}{by}\n", event.at, inline(&event.text))
+        format!("- {} {}{by}\n", to_second(event.at), inline(&event.text))
     };
     let (mut lines, mut left) = (Vec::new(), room.saturating_sub(json_bytes(MORE)));
     for line in events.iter().map(line) {
@@ -85,6 +95,12 @@ fn happened(events: &[RunEvent], room: usize) -> String {
     lines.iter().rev().map(String::as_str).collect()
 }
 
+/// An instant to the second.
+fn to_second(at: Instant) -> String {
+    let text = at.to_string();
+    text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
+}
+
 /// Stands for lines that do not fit.
 const MORE: &str = "- … and more\n";
 
@@ -93,12 +109,12 @@ fn json_bytes(text: &str) -> usize {
     text.len() + text.bytes().filter(|byte| matches!(byte, b'"' | b'\\' | b'\n')).count()
 }
 
-fn of_step(step: &RunStep, files: &[String]) -> String {
+fn of_step(step: &RunStep, files: &[String], viber: Option<&str>) -> String {
     let added = if step.added { ", added by the supervisor" } else { "" };
     let mut text = format!("- Step {}: {}\n", step.label, inline(&step.title));
     text.push_str(&format!("  - State: {}{added}\n  - Agent: {}\n", state(step), inline(&step.agent_id)));
-    if let Some(viber) = &step.viber_id {
-        text.push_str(&format!("  - Viber: {viber}\n"));
+    if let Some(viber) = viber {
+        text.push_str(&format!("  - Viber: {}\n", inline(viber)));
     }
     if !step.after.is_empty() {
         text.push_str(&format!("  - After: {}\n", step.after.join(", ")));
@@ -195,6 +211,6 @@ mod tests {
         let newest_first: Vec<RunEvent> = (0..1_000).rev().map(event).collect();
         let told = happened(&newest_first, 2_000);
         assert!(told.starts_with(MORE) && told.ends_with("event 999\n") && told.len() <= 2_000, "{told}");
-        assert!(happened(&newest_first[..2], 2_000).starts_with("- 1970-01-01T00:00:00.998Z event 998"));
+        assert!(happened(&newest_first[..2], 2_000).starts_with("- 1970-01-01T00:00:00Z event 998"));
     }
 }

@@ -1,7 +1,7 @@
 //! What is to be done next about a run: a pure function of its rows and of the states of its tasks. It asks for nothing twice,
 //! because what was done shows in them.
 
-use protocol::{ApprovalId, TaskId, Usage, playbook::GatePoint};
+use protocol::{ApprovalId, Instant, TaskId, Usage, playbook::GatePoint};
 
 use super::{calls, gates};
 use crate::domain::{PlaybookRun, RunNeed, RunState, RunStep, StepPhase, SupervisorCall, TaskState};
@@ -10,10 +10,18 @@ use crate::domain::{PlaybookRun, RunNeed, RunState, RunStep, StepPhase, Supervis
 pub const MAX_RUNNING_STEPS: usize = 8;
 /// How often a supervisor is started by itself, with the first time.
 pub const MAX_SUPERVISOR_ATTEMPTS: u32 = 5;
+/// How long each attempt of a supervisor waits after the one before it, milliseconds.
+const SUPERVISOR_PAUSES_MS: [i64; 4] = [1_000, 10_000, 30_000, 60_000];
+/// The same of a step's second attempt, milliseconds: twice as long before each one after it.
+const FIRST_STEP_PAUSE_MS: i64 = 1_000;
+/// The longest pause before an attempt, milliseconds.
+pub const MAX_PAUSE_MS: i64 = 60_000;
 
 /// A run as it is now.
 #[derive(Clone, Debug)]
 pub struct RunSnapshot {
+    /// When it was looked at.
+    pub at: Instant,
     pub run: PlaybookRun,
     /// In order.
     pub steps: Vec<RunStep>,
@@ -32,6 +40,8 @@ pub struct ChildTask {
     pub attempt: u32,
     /// Why it failed.
     pub error: Option<String>,
+    /// When its newest attempt ended.
+    pub ended_at: Option<Instant>,
     /// What it said at its end, in short.
     pub summary: String,
     /// Of the newest attempt.
@@ -122,7 +132,44 @@ impl RunSnapshot {
         self.steps.iter().all(|step| step.phase.is_over())
     }
 
-    /// Whether the supervisor is to be started now.
+    /// Why the supervisor works no more.
+    pub fn supervisor_end(&self) -> String {
+        let task = self.task(self.run.supervisor.as_ref());
+        match task.map(|task| task.state) {
+            Some(TaskState::Error) => {
+                task.and_then(|task| task.error.clone()).unwrap_or_else(|| "its task failed".to_owned())
+            }
+            Some(TaskState::Stopped) => "somebody stopped it".to_owned(),
+            Some(_) => "it ended without `finish`".to_owned(),
+            None => "its task was deleted".to_owned(),
+        }
+    }
+
+    /// When the supervisor may be started again, if it is to be; `None` within: at once.
+    fn next_supervisor(&self) -> Option<Option<Instant>> {
+        let attempts = self.run.supervisor_attempts as usize;
+        let pause = attempts.checked_sub(1).map(|n| SUPERVISOR_PAUSES_MS.get(n).copied().unwrap_or(MAX_PAUSE_MS));
+        let ended = self.task(self.run.supervisor.as_ref()).and_then(|task| task.ended_at);
+        self.wants_supervisor().then(|| after_pause(ended, pause?, self.at))
+    }
+
+    /// When a step may begin, if it is due; `None` within: at once.
+    fn next_start(&self, step: &RunStep) -> Option<Option<Instant>> {
+        let doublings = step.attempt.saturating_sub(1).min(6);
+        let pause = (FIRST_STEP_PAUSE_MS << doublings).min(MAX_PAUSE_MS);
+        self.is_due(step).then(|| after_pause(step.ended_at, pause, self.at))
+    }
+
+    /// When something is to be done next that only waits for its time.
+    pub fn next_at(&self) -> Option<Instant> {
+        if self.run.state.is_final() || self.run.paused {
+            return None;
+        }
+        let starts = self.steps.iter().filter_map(|step| self.next_start(step));
+        starts.chain(self.next_supervisor()).flatten().min()
+    }
+
+    /// Whether the supervisor is to be started, as soon as its pause is over.
     fn wants_supervisor(&self) -> bool {
         self.run.supervised && self.supervisor().is_none() && self.run.supervisor_attempts < self.most_attempts()
     }
@@ -138,13 +185,20 @@ impl RunSnapshot {
         self.run.supervised && self.supervisor().is_none() && !self.wants_supervisor() && !self.are_all_over()
     }
 
-    /// Whether a step is to begin as soon as there is room.
+    /// Whether a step is to begin as soon as there is room, and its pause is over.
     fn is_due(&self, step: &RunStep) -> bool {
         let is_asked_for = !self.run.supervised || step.wanted || gates::is_let(&self.run, step);
         // What goes on by itself is not started.
         let is_new = !comes_back(step, self.task(step.task_id.as_ref()));
         step.phase == StepPhase::Pending && is_asked_for && is_new && self.missing_before(step).is_empty()
     }
+}
+
+/// When a pause after an end is over; `None`: it is. A clock that was put back lengthens none.
+fn after_pause(ended: Option<Instant>, pause_ms: i64, at: Instant) -> Option<Instant> {
+    let ended = ended?;
+    let has_passed = at.0.saturating_sub(ended.0);
+    (0..pause_ms).contains(&has_passed).then(|| Instant(ended.0.saturating_add(pause_ms)))
 }
 
 /// Everything that can be done now, what comes first in front. After one of them the others may be wrong.
@@ -198,10 +252,7 @@ fn go_on(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
         let task = now.task(step.task_id.as_ref());
         let is_over = task.is_none_or(|task| task.state.is_final());
         match step.phase {
-            // What would start it over waits while nothing is started.
-            StepPhase::Running if is_over && !(now.run.paused && is_retried(now, step)) => {
-                moves.push(RunMove::NoteEnd(step.label.clone()));
-            }
+            StepPhase::Running if is_over => moves.push(RunMove::NoteEnd(step.label.clone())),
             StepPhase::Failed | StepPhase::Pending if comes_back(step, task) => {
                 moves.push(RunMove::TakeUp(step.label.clone()));
             }
@@ -219,7 +270,7 @@ fn go_on(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
         return;
     }
     if !now.run.paused {
-        if now.wants_supervisor() {
+        if now.next_supervisor() == Some(None) {
             moves.push(RunMove::Supervise);
         }
         begin(now, moves);
@@ -238,7 +289,7 @@ fn comes_back(step: &RunStep, task: Option<&ChildTask>) -> bool {
 /// The gates to be opened, and the steps to be started.
 fn begin(now: &RunSnapshot, moves: &mut Vec<RunMove>) {
     let running = now.steps.iter().filter(|step| step.phase == StepPhase::Running).count();
-    let due = now.steps.iter().filter(|step| now.is_due(step));
+    let due = now.steps.iter().filter(|step| now.next_start(step) == Some(None));
     let (passed, shut): (Vec<&RunStep>, Vec<&RunStep>) = due.partition(|step| gates::is_passed(&now.run, step));
     moves.extend(shut.into_iter().map(|step| RunMove::OpenGate(step.label.clone())));
     let room = MAX_RUNNING_STEPS.saturating_sub(running);
@@ -251,8 +302,11 @@ pub enum StepEnd {
     Done,
     /// A person decides whether it is done.
     Gate,
-    /// Its task is started over.
-    Retry(String),
+    /// It is started again by itself. `broke`: its task failed, and may be completed after all.
+    Retry {
+        why: String,
+        broke: bool,
+    },
     /// It failed, because of its task.
     Broke(String),
     /// It failed otherwise.
@@ -264,9 +318,11 @@ pub enum StepEnd {
 /// The same. `absent`: files that it had to produce and did not.
 pub fn step_end(now: &RunSnapshot, step: &RunStep, absent: &[String]) -> StepEnd {
     let task = now.task(step.task_id.as_ref());
+    let is_retried = step.attempt <= step.retry && !now.run.state.is_final();
     match task.map(|task| task.state) {
         Some(TaskState::Completed) if !absent.is_empty() => {
-            StepEnd::Failed(format!("It did not hand over {}, which it has to give", absent.join(", ")))
+            let why = format!("It did not hand over {}, which it has to give", absent.join(", "));
+            if is_retried { StepEnd::Retry { why, broke: false } } else { StepEnd::Failed(why) }
         }
         Some(TaskState::Completed) if step.gate == Some(GatePoint::After) && !now.run.state.is_final() => StepEnd::Gate,
         Some(TaskState::Completed) => StepEnd::Done,
@@ -274,13 +330,8 @@ pub fn step_end(now: &RunSnapshot, step: &RunStep, absent: &[String]) -> StepEnd
         None => StepEnd::Failed("Its task was deleted".to_owned()),
         Some(TaskState::Error) => {
             let why = task.and_then(|task| task.error.clone()).unwrap_or_else(|| "Its task failed".to_owned());
-            if step.attempt <= step.retry { StepEnd::Retry(why) } else { StepEnd::Broke(why) }
+            if is_retried { StepEnd::Retry { why, broke: true } } else { StepEnd::Broke(why) }
         }
         Some(_) => StepEnd::Failed("Its task was stopped".to_owned()),
     }
-}
-
-/// Whether the step's task, which has ended, is started over by itself.
-fn is_retried(now: &RunSnapshot, step: &RunStep) -> bool {
-    matches!(step_end(now, step, &[]), StepEnd::Retry(_))
 }

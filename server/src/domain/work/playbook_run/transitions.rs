@@ -43,13 +43,18 @@ impl RunStep {
 
     /// It is to begin as soon as it may; with another instruction it begins as a new task.
     pub fn want(&mut self, instruction: Option<String>) {
-        if let Some(instruction) = instruction.filter(|other| *other != self.instruction) {
-            self.instruction = instruction;
-            self.task_id = None;
-        }
+        let other = instruction.filter(|other| *other != self.instruction);
         if matches!(self.phase, StepPhase::Pending | StepPhase::Failed) {
+            // What is started again by itself keeps its pause.
+            if other.is_some() || !self.wanted {
+                self.ended_at = None;
+            }
             self.phase = StepPhase::Pending;
             self.wanted = true;
+        }
+        if let Some(instruction) = other {
+            self.instruction = instruction;
+            self.task_id = None;
         }
     }
 
@@ -94,6 +99,14 @@ impl RunStep {
         self.wanted = false;
         self.failure = Some(why);
         self.ended_at = Some(now);
+    }
+
+    /// It failed and is started again by itself, after a pause that begins now. `broke`: its task may be completed after all.
+    pub fn retry_later(&mut self, why: String, broke: bool, now: Instant) {
+        self.fail(why, now);
+        self.phase = StepPhase::Pending;
+        self.wanted = true;
+        self.broke = broke;
     }
 
     /// It is left out.

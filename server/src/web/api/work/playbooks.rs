@@ -217,7 +217,8 @@ words! {
 #[schema(examples(json!({ "action": "allow", "digest": "the gateDigest of the step" })))]
 pub struct DecideStep {
     action: RunStepAction,
-    /// With `skip` the reason, which is required; with `allow` and `deny` what is said to the supervisor.
+    /// With `skip` the reason, which is required; with `retry` what its agent is told, with `deny` what its supervisor is told,
+    /// with `allow` what people are.
     #[schema(max_length = 8192)]
     note: Option<String>,
     /// With `allow` and `deny`: the `gateDigest` that was seen.
@@ -240,7 +241,7 @@ async fn decide(
     let (team, step) = (&caller.team.id, (&id, label.as_str()));
     let DecideStep { action, note, digest, reason } = said;
     let run = match action {
-        RunStepAction::Retry => playbooks::retry_step(&board, team, &caller.by, step).await?,
+        RunStepAction::Retry => playbooks::retry_step(&board, team, &caller.by, step, note.as_deref()).await?,
         RunStepAction::Skip => {
             playbooks::skip_step(&board, team, caller.maker(), step, note.as_deref().unwrap_or_default()).await?
         }

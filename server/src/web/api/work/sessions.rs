@@ -85,6 +85,7 @@ async fn list(
     };
     let filter = db::sessions::SessionFilter {
         archived: which.archived.unwrap_or(false),
+        own: false,
         viber: which.viber_id,
         agent: which.agent_id,
         person: which.created_by,

@@ -7,7 +7,7 @@ mod on_viber;
 mod permissions;
 mod places;
 mod review;
-mod rollouts;
+pub(in crate::web::pages) mod rollouts;
 mod surroundings;
 mod text;
 mod tree;
@@ -29,7 +29,7 @@ use multer::{Constraints, Multipart, SizeLimit};
 use protocol::{SkillId, ViberId};
 use serde::Deserialize;
 
-use self::places::{LibraryRow, PlaceMatrix, SkillPlaces, SkillStanding};
+use self::places::{LibraryRow, PlaceMatrix, PlacedSkill, SkillPlaces, SkillStanding};
 use crate::{
     actions::skills::{self, SkillOnViber},
     db::{self, DbError, TeamTx},
@@ -46,6 +46,8 @@ use crate::{
 
 /// Skills of a page.
 const SKILLS_PER_PAGE: usize = 25;
+/// Skills of which it is shown where they are, whatever page is shown.
+const MAX_PLACED_SKILLS: usize = 100;
 /// Vibers that the form offers to take a skill from.
 const MAX_OFFERED_VIBERS: u64 = 100;
 /// Versions whose texts are searched: as many as a library may have.
@@ -192,7 +194,7 @@ struct Page {
     waiting: usize,
     next: Option<String>,
     matrix: Option<PlaceMatrix>,
-    /// Where a skill of this page was changed: its name, the viber's, and the viber's page.
+    /// Where a skill was changed: its name, the viber's, and the viber's page.
     changed: Vec<(String, String, String)>,
     add: AddForm,
     /// Vibers that a skill can be taken from now.
@@ -226,11 +228,19 @@ impl Page {
             SkillFilter::Drift => places.find(&mut tx, &BTreeSet::new()).await?.drifting,
             _ => BTreeSet::new(),
         };
-        let mut admitted = matching.iter().filter(|skill| asked.show.admits(skill, &drifting)).skip(asked.from);
-        let shown: Vec<&SkillVersion> = admitted.by_ref().take(SKILLS_PER_PAGE).copied().collect();
-        let next = admitted.next().is_some().then(|| asked.from + SKILLS_PER_PAGE);
-        let names = shown.iter().map(|skill| skill.name.clone()).collect();
+        let admitted: Vec<&SkillVersion> =
+            matching.iter().filter(|skill| asked.show.admits(skill, &drifting)).copied().collect();
+        let shown: Vec<&SkillVersion> = admitted.iter().skip(asked.from).take(SKILLS_PER_PAGE).copied().collect();
+        let end = asked.from.saturating_add(SKILLS_PER_PAGE);
+        let next = (admitted.len() > end).then_some(end);
+        let names = admitted.iter().take(MAX_PLACED_SKILLS).chain(&shown).map(|skill| skill.name.clone()).collect();
         let mut found = places.find(&mut tx, &names).await?;
+        let placed = admitted.iter().take(MAX_PLACED_SKILLS).map(|skill| PlacedSkill {
+            name: skill.name.clone(),
+            href: urls::skill(&slug, &skill.id),
+            placements: found.placements.get(&skill.name).cloned().unwrap_or_default(),
+        });
+        let placed: Vec<PlacedSkill> = placed.collect();
         let (vibers, _) = db::vibers::connectivity(&mut tx).await?;
         let mut rows = Vec::new();
         for version in shown {
@@ -256,16 +266,15 @@ impl Page {
             is_chosen: asked.show == show,
         });
         let can_give = db::vibers::connected_taking_skills(&mut tx, MAX_OFFERED_VIBERS).await?;
-        let changed = rows.iter().flat_map(|row| {
-            let changed = row.placements.iter().filter(|place| place.standing == SkillStanding::Modified);
-            changed.map(|place| {
-                (row.skill.name.clone(), place.viber.name.clone(), urls::viber_skills(&slug, &place.viber.id))
-            })
+        let changed = placed.iter().flat_map(|skill| {
+            let changed = skill.placements.iter().filter(|place| place.standing == SkillStanding::Modified);
+            changed
+                .map(|place| (skill.name.clone(), place.viber.name.clone(), urls::viber_skills(&slug, &place.viber.id)))
         });
         Ok(Self {
             shell,
             filters: filters.into(),
-            matrix: PlaceMatrix::of(&slug, &rows, found.is_cut),
+            matrix: PlaceMatrix::of(&slug, &placed, admitted.len() - placed.len(), found.is_cut),
             changed: changed.take(MAX_NAMED_CHANGES).collect(),
             vibers: can_give.into_iter().map(|viber| (viber.id.to_string(), viber.name)).collect(),
             registry: board.registry.as_ref().map(|registry| registry.host().to_owned()),

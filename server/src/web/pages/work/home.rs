@@ -119,7 +119,8 @@ pub async fn show(
 async fn page(board: &Board, caller: &Caller, start: HomeQuery, error: Option<String>) -> Result<Page> {
     let recent = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        db::sessions::list(&mut tx, caller.reader(), &SessionFilter::default(), None, MAX_RECENT_SESSIONS).await?
+        let filter = SessionFilter { own: true, ..SessionFilter::default() };
+        db::sessions::list(&mut tx, caller.reader(), &filter, None, MAX_RECENT_SESSIONS).await?
     };
     let shell = Shell::load(board, caller).await?.at(PageLocation::Home);
     let slug = caller.team.slug.clone();

@@ -42,6 +42,7 @@ use crate::{
         pane, patches,
         playbooks::list::RunRows,
         session::composer::{self, AttachedFiles},
+        skills::rollouts,
         viber::StateView,
         vibers,
     },
@@ -258,7 +259,7 @@ impl Watcher {
                 let tab = self.pane.shows(pane::Tab::Files) && self.workspace.as_ref() == Some(viber);
                 (false, tab || self.view.shows(viber, path))
             }
-            Changed::Team => (true, false),
+            Changed::Team => (true, matches!(self.view, View::Skill(..))),
             Changed::Read(operator) => (self.caller.reader() == Some(operator), false),
             Changed::Revoked(_) => (false, false),
             Changed::Anything => (true, true),
@@ -397,6 +398,12 @@ impl Watcher {
             View::Run(_) => {
                 if let Some(run) = &mut self.run {
                     self.ready.extend(run.look(&self.board, &self.caller).await?);
+                }
+            }
+            View::Skill(id, ordered) => {
+                let [rollouts, orders] = rollouts::regions(&self.board, &self.caller, &id, &ordered).await?;
+                for (name, (html, ageless)) in [("rollouts", rollouts), ("orders", orders)] {
+                    self.region(name, html, &ageless);
                 }
             }
             View::Vibers => {

@@ -54,6 +54,12 @@ impl Page {
         is_first && !is_narrowed && self.shell.rail.steps().next().is_some()
     }
 
+    /// Whether the list can be shown with and without the sessions of steps of playbooks.
+    fn has_steps_switch(&self) -> bool {
+        let is_all = self.asked.shows_all() && self.filter.chips.is_empty() && self.filter.filter.is_some();
+        self.shell.rail.has_runs && is_all
+    }
+
     /// The words in messages instead of titles.
     fn messages(&self) -> String {
         urls::search(&self.slug, &[("q", &self.asked.q)])

@@ -52,9 +52,33 @@ pub fn says(tool: &str, args: &Value, done: Option<&str>) -> Option<String> {
             };
             short(&format!("{word}: {note}"))
         }),
+        "run_step" => label(args).map(|label| {
+            let rest = done.and_then(first_line).map(str::to_owned).or_else(|| text("instruction"));
+            let is_told = rest.as_ref().is_some_and(|rest| rest.starts_with("Step "));
+            match rest {
+                Some(rest) if is_told => short(&rest),
+                Some(rest) => short(&format!("Step {label}: {rest}")),
+                None => format!("Step {label}"),
+            }
+        }),
+        "skip_step" => label(args).map(|label| match text("reason") {
+            Some(reason) => short(&format!("Step {label} left out: {reason}")),
+            None => format!("Step {label} left out"),
+        }),
+        "add_step" => text("instruction").map(|what| short(&format!("Step added: {what}"))),
+        "finish" => Some(text("summary").map_or_else(|| "Finish".to_owned(), |all| short(&format!("Finish: {all}")))),
         "read_output" => Some("An earlier result, read again".to_owned()),
         "search_memory" => text("query").map(|query| short(&format!("Memory searched for {query}"))),
         "add_artifact" => text("title").or_else(|| text("id")).map(|name| short(&format!("Artifact {name}"))),
+        _ => None,
+    }
+}
+
+/// The label of the step that a supervisor's call names, which may be a number.
+fn label(args: &Value) -> Option<String> {
+    match args.get("step")? {
+        Value::String(label) => first_line(label).map(short),
+        Value::Number(label) => Some(label.to_string()),
         _ => None,
     }
 }
@@ -137,6 +161,13 @@ mod tests {
         let proposed = "It is proposed for MEMORY.md: an operator decides about it. Go on.";
         assert_eq!(says("remember", &note, Some(proposed)).as_deref(), Some("Suggested for memory: Build with make."));
         assert_eq!(says("add_artifact", &json!({ "id": "chart.png" }), None).as_deref(), Some("Artifact chart.png"));
+        let step = json!({ "step": 2, "instruction": "Push the tag.\nOnly that." });
+        assert_eq!(says("run_step", &step, None).as_deref(), Some("Step 2: Push the tag."));
+        assert_eq!(says("run_step", &step, Some("Step 2 is done.\n\nAll of it")).as_deref(), Some("Step 2 is done."));
+        assert_eq!(says("run_step", &json!({ "step": "3a" }), None).as_deref(), Some("Step 3a"));
+        let skip = json!({ "step": "3", "reason": "A holiday" });
+        assert_eq!(says("skip_step", &skip, None).as_deref(), Some("Step 3 left out: A holiday"));
+        assert_eq!(says("run_step", &json!({}), None), None);
         assert_eq!(says("shell", &json!({ "command": "ls" }), None), None);
         for odd in [json!(null), json!([1]), json!({ "note": 7, "steps": 7, "id": [] })] {
             assert_eq!(says("update_plan", &odd, None).as_deref(), Some("Plan"));

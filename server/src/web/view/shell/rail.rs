@@ -1,18 +1,29 @@
 //! What the rail shows: what waits for a person, the sessions by age, the fleet, and how much the reader has not seen.
 
+use std::collections::BTreeSet;
+
 use protocol::{Instant, OperatorId, RunId, SessionId};
 
 use crate::{
-    db::{self, DbError, TeamTx, playbook_runs::RunFilter, sessions::UnreadCount},
-    domain::{PlaybookRun, RunNeed, RunStep, SessionLine, StepPhase},
+    db::{
+        self, DbError, TeamTx,
+        playbook_runs::RunFilter,
+        sessions::{SessionFilter, UnreadCount},
+    },
+    domain::{PlaybookRun, RunNeed, RunState, RunStep, SessionLine, SessionState, StepPhase},
     web::{
         urls,
         view::{Badge, truncate::truncate_escaped},
     },
 };
 
-/// Sessions that the rail shows.
+/// Sessions that the rail shows beside those that need a person.
 const MAX_RAIL_SESSIONS: u64 = 60;
+/// Sessions that need a person: how many of them the rail lists, and how many it counts.
+const MAX_NEEDING: usize = 20;
+const MAX_COUNTED_NEEDING: u64 = 120;
+/// Newest runs of playbooks that the rail shows.
+const MAX_NEWEST_RUNS: u64 = 10;
 /// Runs of playbooks of which something waits for a person, and steps of them, that the rail shows.
 const MAX_RAIL_RUNS: u64 = 20;
 const MAX_RAIL_STEPS: u64 = 20;
@@ -21,12 +32,21 @@ const MAX_RAIL_TITLE_BYTES: usize = 240;
 /// A day, milliseconds.
 pub(super) const DAY_MS: i64 = 86_400_000;
 
-/// A session in the rail.
+/// Where a row of the rail leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RailPlace {
+    Session(SessionId),
+    /// A run of a playbook: the sessions of its steps have no rows of their own.
+    Run(RunId),
+}
+
+/// A session, or a run of a playbook, in the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RailRow {
-    pub id: SessionId,
+    pub place: RailPlace,
     pub title: String,
-    pub viber: String,
+    /// What stands below the title: the viber, or that it is a run.
+    pub under: String,
     pub badge: Badge,
     pub unread: bool,
     pub active_at: Instant,
@@ -51,6 +71,8 @@ pub struct RailGroup {
     /// They stand before the sessions.
     pub steps: Vec<WaitingStep>,
     pub rows: Vec<RailRow>,
+    /// How many more need a person than are listed: `7`, `99+`; empty for none.
+    pub more: String,
 }
 
 /// How many vibers there are, and how many of them can be reached.
@@ -66,6 +88,8 @@ pub struct Rail {
     pub groups: Vec<RailGroup>,
     /// More of playbooks waits for a person than is listed.
     pub more_steps: bool,
+    /// The team has run a playbook.
+    pub has_runs: bool,
     pub fleet: Fleet,
     pub unread: Unread,
 }
@@ -103,23 +127,81 @@ impl Rail {
     /// About how many bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         let rows = self.groups.iter().flat_map(|group| &group.rows);
-        let rows = rows.map(|row| size_of::<RailRow>() + row.id.as_str().len() + row.title.len() + row.viber.len());
+        let rows = rows.map(|row| size_of::<RailRow>() + row.place.bytes() + row.title.len() + row.under.len());
         let steps = self.steps().map(|step| size_of::<WaitingStep>() + step.title.len() + step.playbook.len());
         rows.sum::<usize>() + steps.sum::<usize>()
     }
 
     /// What the rail shows to this reader.
     pub async fn read(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>, now: Instant) -> Result<Self, DbError> {
-        let filter = db::sessions::SessionFilter::default();
-        let lines = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
+        let lines = lines(tx, reader).await?;
+        let runs = db::playbook_runs::list(tx, None, None, MAX_NEWEST_RUNS).await?;
+        let has_runs = !runs.is_empty();
         let (all, connected) = db::vibers::connectivity(tx).await?;
         let (steps, more_steps) = WaitingStep::all(tx).await?;
         let unread = match reader {
             Some(reader) => db::sessions::count_unread(tx, reader).await?,
             None => UnreadCount::default(),
         };
-        let groups = groups(steps, lines, now);
-        Ok(Self { groups, more_steps, fleet: Fleet { all, connected }, unread: Unread(unread) })
+        let groups = groups(steps, rows(lines, runs, now));
+        Ok(Self { groups, more_steps, has_runs, fleet: Fleet { all, connected }, unread: Unread(unread) })
+    }
+}
+
+/// The sessions that need a person, however old, and the newest others that are no step's.
+async fn lines(tx: &mut TeamTx<'_>, reader: Option<&OperatorId>) -> Result<Vec<SessionLine>, DbError> {
+    let mut lines = db::sessions::needing(tx, reader, MAX_COUNTED_NEEDING).await?;
+    let listed: BTreeSet<SessionId> = lines.iter().map(|line| line.session.id.clone()).collect();
+    let filter = SessionFilter { own: true, ..SessionFilter::default() };
+    let newest = db::sessions::list(tx, reader, &filter, None, MAX_RAIL_SESSIONS).await?;
+    lines.extend(newest.into_iter().filter(|line| !listed.contains(&line.session.id)));
+    Ok(lines)
+}
+
+impl RailPlace {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Session(id) => id.as_str().len(),
+            Self::Run(id) => id.as_str().len(),
+        }
+    }
+}
+
+impl RailRow {
+    fn of_session(line: SessionLine) -> Self {
+        Self {
+            unread: line.unread && ended(&line),
+            badge: line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state)),
+            place: RailPlace::Session(line.session.id),
+            title: truncate_escaped(&line.session.title, MAX_RAIL_TITLE_BYTES),
+            under: line.viber_name,
+            active_at: line.session.active_at,
+        }
+    }
+
+    fn of_run(run: PlaybookRun) -> Self {
+        Self {
+            badge: Badge::run(&run),
+            active_at: run.ended_at.unwrap_or(run.created_at),
+            title: truncate_escaped(&run.playbook, MAX_RAIL_TITLE_BYTES),
+            place: RailPlace::Run(run.id),
+            under: "Playbook".to_owned(),
+            unread: false,
+        }
+    }
+
+    pub(in crate::web) fn address(&self, slug: &str) -> String {
+        match &self.place {
+            RailPlace::Session(id) => urls::session(slug, id),
+            RailPlace::Run(id) => urls::playbook_run(slug, id),
+        }
+    }
+}
+
+impl RailGroup {
+    /// The list of all that wait for a person.
+    pub(in crate::web) fn all(&self, slug: &str) -> String {
+        urls::sessions_with(slug, &[("state", SessionState::Waiting.as_str())])
     }
 }
 
@@ -185,33 +267,51 @@ pub const SESSION_GROUPS: [&str; 6] = ["Needs you", "Working", "Pinned", "Today"
 /// Which of [`SESSION_GROUPS`] a session belongs to.
 pub fn group_of(line: &SessionLine, now: Instant) -> usize {
     let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
-    let today = now.millis() - now.millis().rem_euclid(DAY_MS);
     match badge.state {
         "waiting" => 0,
         "failed" if line.unread && ended(line) => 0,
         _ if !ended(line) => 1,
         _ if line.session.pinned_at.is_some() => 2,
-        _ if line.session.active_at.millis() >= today => 3,
-        _ if line.session.active_at.millis() >= today - 6 * DAY_MS => 4,
+        _ => by_age(line.session.active_at, now),
+    }
+}
+
+fn by_age(active_at: Instant, now: Instant) -> usize {
+    let today = now.millis() - now.millis().rem_euclid(DAY_MS);
+    match active_at.millis() {
+        at if at >= today => 3,
+        at if at >= today - 6 * DAY_MS => 4,
         _ => 5,
     }
 }
 
-fn groups(steps: Vec<WaitingStep>, lines: Vec<SessionLine>, now: Instant) -> Vec<RailGroup> {
-    let mut groups = SESSION_GROUPS.map(|title| RailGroup { title, steps: Vec::new(), rows: Vec::new() });
+/// What is listed, the most recently active first, each with its group. A run of which something waits stands there with what
+/// waits.
+fn rows(lines: Vec<SessionLine>, runs: Vec<PlaybookRun>, now: Instant) -> Vec<(usize, RailRow)> {
+    let runs = runs.into_iter().filter(|run| run.needs.is_none()).map(|run| {
+        let is_under_way = run.state == RunState::Running;
+        let row = RailRow::of_run(run);
+        (if is_under_way { 1 } else { by_age(row.active_at, now) }, row)
+    });
+    let lines = lines.into_iter().map(|line| (group_of(&line, now), RailRow::of_session(line)));
+    let mut rows: Vec<(usize, RailRow)> = lines.chain(runs).collect();
+    rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.active_at));
+    rows
+}
+
+fn groups(steps: Vec<WaitingStep>, rows: Vec<(usize, RailRow)>) -> Vec<RailGroup> {
+    let empty = |title| RailGroup { title, steps: Vec::new(), rows: Vec::new(), more: String::new() };
+    let mut groups = SESSION_GROUPS.map(empty);
+    let (needing, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(place, _)| *place == 0);
     groups[0].steps = steps;
-    for line in lines {
-        let badge = line.task.as_ref().map_or(Badge::IDLE, |task| Badge::brief(task, line.contact.state));
-        let unread = line.unread && ended(&line);
-        let place = group_of(&line, now);
-        groups[place].rows.push(RailRow {
-            id: line.session.id,
-            title: truncate_escaped(&line.session.title, MAX_RAIL_TITLE_BYTES),
-            viber: line.viber_name,
-            badge,
-            unread,
-            active_at: line.session.active_at,
-        });
+    groups[0].more = match needing.len().saturating_sub(MAX_NEEDING) {
+        0 => String::new(),
+        n @ 1..=99 => n.to_string(),
+        _ => "99+".to_owned(),
+    };
+    let shown = needing.into_iter().take(MAX_NEEDING).chain(others.into_iter().take(MAX_RAIL_SESSIONS as usize));
+    for (place, row) in shown {
+        groups[place].rows.push(row);
     }
     groups.into_iter().filter(|group| !group.rows.is_empty() || !group.steps.is_empty()).collect()
 }

@@ -33,6 +33,9 @@ impl CallGroup {
     }
 
     pub(in crate::web::view) fn took(&self) -> String {
+        if self.calls.iter().all(|call| call.took().is_empty()) {
+            return String::new();
+        }
         took(self.calls.iter().fold(0, |sum: u64, call| sum.saturating_add(call.duration_ms)))
     }
 

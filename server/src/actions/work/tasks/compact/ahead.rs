@@ -8,7 +8,7 @@ use crate::{
     actions::AfterCommit,
     db::{
         self, Change, TeamTx,
-        contexts::{ALL_SEQS, PastExtent},
+        contexts::{ALL_SEQS, CompactionCause, PastExtent},
         messages::summaries,
     },
     domain::{
@@ -123,10 +123,8 @@ pub(in crate::actions) async fn foresee(
 ) -> Result<Foreseen> {
     let asked = tokens::estimate(goal);
     let may = db::contexts::may_need_compaction(&mut board.db.reader_of(team).await?, id, (asked, model)).await?;
-    if !may {
-        return Ok(Foreseen::Fits);
-    }
-    let decide = move |now: &SessionPast, noted| needed(now, asked, noted).map(Box::new);
+    let Some(cause) = may else { return Ok(Foreseen::Fits) };
+    let decide = move |now: &SessionPast, noted| needed(now, (asked, cause), noted).map(Box::new);
     Ok(Foreseen::Full(look(board, team, id, model.map(str::to_owned), decide).await?))
 }
 
@@ -146,7 +144,8 @@ pub(in crate::actions) async fn compact_first(
     };
     let asked = tokens::estimate(coming.goal);
     let may = db::contexts::may_need_compaction(tx, id, (asked, coming.model)).await?;
-    if !may || !db::sessions::lock(tx, id).await? {
+    let Some(cause) = may else { return Ok(false) };
+    if !db::sessions::lock(tx, id).await? {
         return Ok(false);
     }
     let Some(session) = db::sessions::load(tx, id).await? else { return Ok(false) };
@@ -159,7 +158,7 @@ pub(in crate::actions) async fn compact_first(
         None => {
             let extent = (PastExtent::Compaction, coming.below);
             let now = db::contexts::session_past(tx, &session, extent, coming.model).await?;
-            needed(&now, asked, basis.noted).map(Box::new)
+            needed(&now, (asked, cause), basis.noted).map(Box::new)
         }
     };
     let Some(compaction) = decided else { return Ok(false) };
@@ -169,16 +168,24 @@ pub(in crate::actions) async fn compact_first(
 }
 
 /// The compaction without which a request with so many tokens of a question does not fit as it should.
-fn needed(now: &SessionPast, asked: u64, noted: u64) -> Option<Compaction> {
+fn needed(now: &SessionPast, (asked, cause): (u64, CompactionCause), noted: u64) -> Option<Compaction> {
     let mut settings = now.settings.clone();
     (settings.threshold_percent, settings.asked) = (now.percent, asked);
     let usual = PlanSettings { asked, ..now.settings.clone() };
-    let range = |settings: &PlanSettings| match plan(&now.past, settings).why {
-        PlanReason::Fits { .. } => None,
-        _ => compaction::range(&now.past, settings, StandingTurns::OnlyEnough),
+    let range = |settings: &PlanSettings, standing| {
+        let is_full = match plan(&now.past, settings).why {
+            PlanReason::Fits { .. } => false,
+            PlanReason::LeftOut { .. } => true,
+            _ => cause == CompactionCause::Threshold,
+        };
+        if is_full { compaction::range(&now.past, settings, standing) } else { None }
     };
     // It is decided for the share that people chose, which may be too small for any, and shown with what is sent.
-    let range = range(&settings).or_else(|| range(&usual))?.shown(&now.past, &usual);
+    let chosen = match cause {
+        CompactionCause::Threshold => range(&settings, StandingTurns::OnlyEnough),
+        CompactionCause::LostTurns => None,
+    };
+    let range = chosen.or_else(|| range(&usual, StandingTurns::NoneLost))?.shown(&now.past, &usual);
     let compaction::CompactedRange { up_to, replaced, longest, before, rest } = range;
     Some(Compaction {
         up_to,

@@ -128,8 +128,7 @@ fn a_session_is_compacted_before_turns_are_left_out_and_not_before_each_task() {
 }
 
 #[test]
-fn what_no_summary_can_make_fit_is_not_compacted_before_each_task() {
-    // The newest two turns do not fit by themselves.
+fn turns_that_do_not_fit_beside_each_other_are_summed_up_down_to_the_newest() {
     let of = |lengths: &[usize]| {
         let mut past = Past::new(u64::MAX, Pins::default(), None);
         for (n, tokens) in lengths.iter().enumerate().rev() {
@@ -138,9 +137,20 @@ fn what_no_summary_can_make_fit_is_not_compacted_before_each_task() {
         past.end();
         past
     };
-    for lengths in [&[5_000, 5_000][..], &[150, 150, 5_000, 5_000], &[4_500, 150, 5_000, 5_000]] {
+    let backlogs: [(&[usize], usize); 6] = [
+        (&[5_000, 5_000], 1),
+        (&[150, 150, 5_000, 5_000], 1),
+        (&[4_500, 150, 5_000, 5_000], 1),
+        (&[150, 150, 6_900, 150], 1),
+        (&[150, 8_000], 0),
+        (&[6_900, 6_900], 0),
+    ];
+    for (lengths, stand) in backlogs {
         let (past, settings) = (of(lengths), settings(10_000));
         assert!(matches!(plan(&past, &settings).why, PlanReason::LeftOut { .. }));
+        let found = range(&past, &settings, StandingTurns::NoneLost).expect("a range");
+        assert_eq!(standing(found, lengths.len()), stand, "{lengths:?}");
+        // A smaller share that people chose is no reason to sum up what a request carries.
         assert_eq!(range(&past, &settings, StandingTurns::OnlyEnough), None, "{lengths:?}");
     }
     // A short summary is asked for where a longer one would leave them no room.
@@ -152,10 +162,71 @@ fn what_no_summary_can_make_fit_is_not_compacted_before_each_task() {
 #[test]
 fn before_a_question_that_leaves_no_room_nothing_is_compacted() {
     let past = past(20, 500, None);
-    for (asked, is_compacted) in [(0, true), (7_000, false), (20_000, false)] {
+    for (asked, is_compacted) in [(0, true), (7_000, true), (9_950, false), (20_000, false)] {
         let settings = PlanSettings { asked, ..settings(10_000) };
-        assert!(matches!(plan(&past, &settings).why, PlanReason::LeftOut { .. }));
-        assert_eq!(range(&past, &settings, StandingTurns::OnlyEnough).is_some(), is_compacted, "{asked}");
+        let next = plan(&past, &settings);
+        assert!(matches!(next.why, PlanReason::LeftOut { .. }));
+        assert!(protocol::context::leaves_turns_out(&next.turns), "{asked}: the model is told");
+        assert_eq!(range(&past, &settings, StandingTurns::NoneLost).is_some(), is_compacted, "{asked}");
+    }
+}
+
+#[test]
+fn beside_a_long_question_the_summary_and_pins_stay() {
+    let id: MessageId = format!("msg_{:032x}", 1).parse().expect("an id");
+    let pins: Pins = [Pin { message: id, call: None, place: 1 }].into_iter().collect();
+    let text = "wor ".repeat(1_500).trim_end().to_owned();
+    let mut past = pinned_past(12, 400, Some(Summary { text: text.clone(), up_to: 3 }), pins);
+    past.take_pinned(turn(0, vec![Part::text("a0")]));
+    for asked in [0, 5_000, 7_400] {
+        let settings = PlanSettings { asked, ..settings(10_000) };
+        let next = plan(&past, &settings);
+        let said: Vec<&str> = next.turns.iter().flat_map(|turn| &turn.parts).filter_map(said).collect();
+        assert!(said.contains(&marked_summary(&text).as_str()) && said.contains(&"q0"), "{asked}: {next:?}");
+        assert!(next.total + asked <= 10_000);
+    }
+}
+
+fn said(part: &TurnPart) -> Option<&str> {
+    match part {
+        TurnPart::Text { text } => Some(text),
+        _ => None,
+    }
+}
+
+/// Turns whose question and answer take about so many tokens.
+fn past_of(turns: &[(usize, usize)], summary: Option<Summary>) -> Past {
+    let mut past = Past::new(u64::MAX, Pins::default(), summary);
+    for (n, (asked, answered)) in turns.iter().enumerate().rev() {
+        let mut turn = turn(n, vec![Part::text("wor ".repeat(*answered))]);
+        turn.question.parts = vec![Part::text("wor ".repeat(*asked))];
+        if !past.take(turn) {
+            return past;
+        }
+    }
+    past.end();
+    past
+}
+
+fn leaves_out(past: &Past, settings: &PlanSettings) -> bool {
+    matches!(plan(past, settings).why, PlanReason::LeftOut { .. })
+}
+
+/// A summary as long as may be.
+fn summary_of(range: CompactedRange) -> Option<Summary> {
+    let text = "wor ".repeat(usize::try_from(range.longest).expect("short") * 9 / 10);
+    Some(Summary { text, up_to: range.up_to })
+}
+
+#[test]
+fn one_that_was_asked_for_leaves_room_for_a_question_like_the_newest() {
+    for (window, asked) in [(14_000, 1_670), (32_000, 3_470)] {
+        let budget = ContextBudget { window, reserve: window / 4, fixed: 1_500 };
+        let settings = PlanSettings { budget, ..settings(window) };
+        let turns = vec![(asked, 10); 9];
+        let found = on_request(&past_of(&turns, None), &settings).expect("a range");
+        let next = PlanSettings { asked: asked as u64, ..settings };
+        assert!(!leaves_out(&past_of(&turns, summary_of(found)), &next), "{window}: {found:?}");
     }
 }
 
@@ -287,7 +358,56 @@ fn the_summary_before_is_merged_and_noted_turns_are_marked() {
     assert!(words.iter().zip(expected).all(|(word, begins)| word.starts_with(begins)), "{words:?}");
 }
 
+/// Shares of a window, percent.
+fn any_share() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 1u64..=12, 3 => 12u64..=35, 2 => 35u64..=70, 1 => 70u64..=120]
+}
+
 proptest! {
+    #[test]
+    fn whatever_the_sizes_no_turn_is_neither_in_the_summary_nor_in_the_request(
+        shares in prop::collection::vec((any_share(), any_share()), 2..7),
+        steps in 1usize..3,
+        window in 1_600u64..2_400,
+        by_hand in prop::option::of(0usize..3),
+    ) {
+        let of = |share: u64| usize::try_from(window * share / 100).expect("few");
+        let turns: Vec<(usize, usize)> = shares.into_iter().map(|(asked, answered)| (of(asked), of(answered))).collect();
+        let budget = ContextBudget { window, reserve: window / 4, fixed: window / 10 };
+        let usual = PlanSettings { budget, ..settings(window) };
+        // What came together before anything was compacted.
+        let backlog = turns.len().saturating_sub(steps).max(1);
+        let mut summary = None;
+        for (step, asked) in turns[backlog..].iter().map(|(asked, _)| *asked as u64).chain([50]).enumerate() {
+            let turns = &turns[..backlog + step];
+            let mut past = past_of(turns, summary.clone());
+            if by_hand == Some(step) && let Some(found) = on_request(&past, &usual) {
+                summary = summary_of(found);
+                past = past_of(turns, summary.clone());
+            }
+            let settings = PlanSettings { asked, ..usual.clone() };
+            let mut before = summary.as_ref().map_or(0, |summary| summary.up_to);
+            while leaves_out(&past, &settings)
+                && let Some(found) = range(&past, &settings, StandingTurns::NoneLost)
+            {
+                prop_assert!(found.up_to > before, "{} {:?}: it would never end", before, found);
+                before = found.up_to;
+                summary = summary_of(found);
+                past = past_of(turns, summary.clone());
+            }
+            let next = plan(&past, &settings);
+            prop_assert!(next.total <= next.room.max(settings.counted(notices_cost())));
+            // Only where the question itself leaves no room.
+            if leaves_out(&past, &settings) {
+                prop_assert!(settings.estimated_room() < 256, "{} of {}: {:?}", asked, window, turns);
+                let is_cut = |part: &TurnPart| matches!(part, TurnPart::Text { text } if text.contains(" tokens omitted]"));
+                let is_told = protocol::context::leaves_turns_out(&next.turns)
+                    || next.turns.iter().flat_map(|turn| &turn.parts).any(is_cut);
+                prop_assert!(is_told, "the model is told");
+            }
+        }
+    }
+
     #[test]
     fn what_is_promised_is_what_is_sent(turns in 3usize..30, tokens in 20usize..900, kept in 1usize..8, window in 2_000u64..40_000) {
         let (past, settings) = (past(turns, tokens, None), settings(window));

@@ -74,6 +74,59 @@ fn a_broken_step_is_retried_and_then_asks() {
 }
 
 #[test]
+fn pauses_before_attempts_grow_and_end() {
+    let pause = |world: &mut World, label: &str| {
+        let task = match label {
+            "" => world.now.run.supervisor.clone(),
+            label => world.now.step(label).and_then(|step| step.task_id.clone()),
+        };
+        world.end(&task.expect("it runs"), TaskState::Error);
+        world.go_on_for_now();
+        let next = world.now.next_at().expect("an attempt that waits");
+        let ended = match label {
+            "" => world.now.task(world.now.run.supervisor.as_ref()).and_then(|task| task.ended_at),
+            label => world.now.step(label).and_then(|step| step.ended_at),
+        };
+        world.pass(protocol::Instant(next.0 - 1));
+        assert!(plan::moves(&world.now).is_empty(), "not before its time");
+        world.pass(next);
+        world.go_on_for_now();
+        next.0 - ended.expect("it has ended").0
+    };
+    let mut world = World::new(false, &[FREE]).with("1", |step| step.retry = 8);
+    world.go_on();
+    let pauses: Vec<i64> = (0..8).map(|_| pause(&mut world, "1")).collect();
+    assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+    let mut world = World::new(true, &[FREE]);
+    world.go_on();
+    let pauses: Vec<i64> = (0..4).map(|_| pause(&mut world, "")).collect();
+    assert_eq!(pauses, [1_000, 10_000, 30_000, 60_000]);
+}
+
+#[test]
+fn a_person_and_a_clock_that_goes_back_wait_for_no_pause() {
+    let mut world = World::new(false, &[FREE]).with("1", |step| step.retry = 1);
+    world.go_on();
+    for _ in 0..2 {
+        world.end_step("1", TaskState::Error);
+    }
+    world.step("1").want(None);
+    world.go_on_for_now();
+    assert_eq!((world.phases()[0], world.now.steps[0].attempt), (StepPhase::Running, 3));
+    let mut world = World::new(false, &[FREE]).with("1", |step| step.retry = 1);
+    world.go_on();
+    let task = world.now.steps[0].task_id.clone().expect("it runs");
+    world.end(&task, TaskState::Error);
+    world.go_on_for_now();
+    assert_eq!(world.phases()[0], StepPhase::Pending);
+    world.step("1").want(None);
+    assert!(world.now.next_at().is_some(), "who only asks again does not shorten it");
+    world.pass(protocol::Instant(0));
+    world.go_on_for_now();
+    assert_eq!(world.phases()[0], StepPhase::Running);
+}
+
+#[test]
 fn a_result_that_comes_late_is_taken_up() {
     let mut world = World::new(false, &[FREE]).with("1", |step| {
         step.retry = 0;
@@ -175,6 +228,14 @@ fn what_was_not_handed_over_fails_the_step() {
         let end = plan::step_end(&world.now, &world.now.steps[0], &absent);
         assert_eq!(end == StepEnd::Done, done, "{end:?}");
     }
+    world.step("1").retry = 1;
+    let end = plan::step_end(&world.now, &world.now.steps[0], &["a.md".to_owned()]);
+    let why = "It did not hand over a.md, which it has to give".to_owned();
+    assert_eq!(end, StepEnd::Retry { why: why.clone(), broke: false });
+    let at = world.now.at;
+    world.step("1").retry_later(why, false, at);
+    world.go_on();
+    assert_eq!((world.phases()[0], world.now.steps[0].attempt), (StepPhase::Running, 2));
 }
 
 #[test]
@@ -301,7 +362,7 @@ fn while_a_run_is_paused_nothing_starts_and_nothing_is_lost() {
     world.go_on();
     world.now.run.paused = true;
     world.end_step("1", TaskState::Error);
-    assert_eq!((world.phases()[0], world.now.steps[0].attempt), (StepPhase::Running, 1), "its retry waits");
+    assert_eq!((world.phases()[0], world.now.steps[0].attempt), (StepPhase::Pending, 1), "its retry waits");
     world.now.run.paused = false;
     world.go_on();
     assert_eq!((world.phases()[0], world.now.steps[0].attempt), (StepPhase::Running, 2));

@@ -34,13 +34,14 @@ impl World {
     pub fn new(supervised: bool, shape: &[u8]) -> Self {
         let run = run(supervised, shape.len() as u32);
         let steps = (1..).zip(shape).map(|(n, byte)| step(&run.id, n, *byte)).collect();
-        let now = RunSnapshot { run, steps, tasks: Vec::new(), calls: Vec::new() };
+        let now = RunSnapshot { at: Instant(1), run, steps, tasks: Vec::new(), calls: Vec::new() };
         Self { now, clock: 1, begun: HashSet::new(), answers: Vec::new() }
     }
 
     fn at(&mut self) -> Instant {
         self.clock += 1;
-        Instant(self.clock)
+        self.now.at = Instant(self.clock);
+        self.now.at
     }
 
     /// How many steps run.
@@ -48,8 +49,25 @@ impl World {
         self.now.steps.iter().filter(|step| step.phase == StepPhase::Running).count()
     }
 
-    /// Makes moves until there is none.
+    /// Makes moves until there is none, and none would be after a pause.
     pub fn go_on(&mut self) {
+        for _ in 0..MAX_MOVES {
+            self.go_on_for_now();
+            let Some(next_at) = self.now.next_at() else { return };
+            assert!(next_at > self.now.at, "what is due is done");
+            self.pass(next_at);
+        }
+        panic!("it is never over: {:#?}", self.now);
+    }
+
+    /// Time passes, without anything else.
+    pub fn pass(&mut self, until: Instant) {
+        self.clock = until.0;
+        self.now.at = until;
+    }
+
+    /// Makes moves until there is none at this time.
+    pub fn go_on_for_now(&mut self) {
         for _ in 0..MAX_MOVES {
             let Some(next) = plan::moves(&self.now).into_iter().next() else { return };
             self.make(&next);
@@ -150,15 +168,7 @@ impl World {
         match end {
             StepEnd::Done => self.step(label).done(at),
             StepEnd::Gate => self.step(label).open_gate(&run, at),
-            StepEnd::Retry(_) => {
-                let step = self.now.step(label).expect("a step").clone();
-                let task = step.task_id.expect("it ran");
-                self.now.tasks.retain(|one| one.id != task);
-                self.now.tasks.push(child(&task));
-                assert!(self.begun.insert((label.to_owned(), step.attempt + 1)), "step {label} was retried");
-                let place = StepPlace { task, session: SessionId::new(1), viber: ViberId::new(1) };
-                self.step(label).begin(place, at);
-            }
+            StepEnd::Retry { why, broke } => self.step(label).retry_later(why, broke, at),
             StepEnd::Broke(why) => {
                 let step = self.step(label);
                 step.fail(why, at);
@@ -249,8 +259,10 @@ impl World {
 
     /// A task ends.
     pub fn end(&mut self, id: &TaskId, state: TaskState) {
+        let at = self.at();
         if let Some(task) = self.now.tasks.iter_mut().find(|task| task.id == *id && !task.state.is_final()) {
             task.state = state;
+            task.ended_at = Some(at);
         }
     }
 
@@ -353,6 +365,7 @@ fn child(id: &TaskId) -> ChildTask {
         state: TaskState::Running,
         attempt: 1,
         error: None,
+        ended_at: None,
         summary: String::new(),
         usage: Usage::default(),
     }

@@ -70,7 +70,8 @@ pub fn facts(needy: &[&SkillInfo], page: &str) -> Vec<Fact> {
         let lead = format!("The skill {} needs setup:", shortened(&skill.name, MAX_LABEL_BYTES));
         let rest = format!(" {}, so the agent is not offered it.", missing_words(&missing));
         let mut fixes: Vec<String> = Vec::new();
-        for fix in missing.iter().filter_map(|check| check.fix.as_deref()) {
+        // How variables are set is a sentence, which the viber's page has.
+        for fix in missing.iter().filter(|check| check.kind != "env").filter_map(|check| check.fix.as_deref()) {
             let fix = shortened(fix, MAX_FIX_BYTES);
             if !fixes.contains(&fix) {
                 fixes.push(fix);
@@ -172,7 +173,7 @@ mod tests {
     fn what_is_missing_is_said_with_what_mends_it() {
         let checks = [
             ("bin", "gh", Some("apt install gh")),
-            ("env", "GH_TOKEN", Some("export GH_TOKEN=…")),
+            ("env", "GH_TOKEN", Some("set GH_TOKEN for the daemon")),
             ("bin", "jq", Some("apt install gh")),
         ];
         let all = [lacking("release", &checks), lacking("notes", &[]), skill("ready", &["default"])];
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert_eq!(told[0].lead, "The skill release needs setup:");
         assert_eq!(told[0].rest, " gh, the variable GH_TOKEN and jq are missing, so the agent is not offered it.");
-        assert_eq!(told[0].fixes, ["apt install gh", "export GH_TOKEN=…"]);
+        assert_eq!(told[0].fixes, ["apt install gh"], "commands alone");
         let all: Vec<SkillInfo> = (0..5).map(|n| lacking(&format!("s{n}"), &[("os", "darwin", None)])).collect();
         let told = facts(&needy(&all, &agent(&["*"])), "");
         assert_eq!((told.len(), told[3].lead.as_str()), (4, "2 more skills need setup."));

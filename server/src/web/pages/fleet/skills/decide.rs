@@ -1,5 +1,7 @@
 //! What admins do with a version: approve or reject it, install it, delete it.
 
+pub mod orders;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
@@ -13,10 +15,11 @@ use futures_util::StreamExt as _;
 use protocol::{SkillId, ViberId};
 use serde::Deserialize;
 
+use self::orders::Ordered;
 use super::{
     files::SkillReviewQuery,
     refusal,
-    review::{self, MAX_TARGETS, OrderOutcome, ReviewOutcome},
+    review::{self, MAX_TARGETS, ReviewOutcome},
     words,
 };
 use crate::{
@@ -25,7 +28,7 @@ use crate::{
         skills::{self, SkillDecision},
     },
     db,
-    domain::{LibrarySkill, SkillOrderState, SkillReviewState, rollout::label_parts},
+    domain::{LibrarySkill, SkillReviewState, rollout::label_parts},
     error::{Error, Result},
     state::Board,
     web::{
@@ -165,10 +168,16 @@ pub async fn install(
         let (board, caller, change) = (board.clone(), caller.0.clone(), change.clone());
         async move { order_on(&board, &caller, (viber, name), change).await }
     }));
-    let orders: Vec<Result<OrderOutcome, Rejection>> = orders.buffered(ORDERS_AT_ONCE).collect().await;
+    let orders: Vec<Result<Ordered, Rejection>> = orders.buffered(ORDERS_AT_ONCE).collect().await;
     let orders = orders.into_iter().collect::<Result<Vec<_>, _>>()?;
+    if orders.iter().any(|order| order.result.is_ok()) {
+        // A reload of what it leads to orders nothing again.
+        let told = orders::told(&orders);
+        return Ok(Redirect::to(&urls::skill_with(&caller.team.slug, &id, &[("ordered", &told)])).into_response());
+    }
+    let orders = orders.into_iter().filter_map(|order| order.refused(&caller.team.slug)).collect();
     let said = ReviewOutcome { orders, ..ReviewOutcome::default() };
-    answer(&board, &caller, &id, (StatusCode::OK, said)).await
+    answer(&board, &caller, &id, (StatusCode::CONFLICT, said)).await
 }
 
 async fn order_on(
@@ -176,16 +185,12 @@ async fn order_on(
     caller: &Caller,
     (viber, name): (ViberId, String),
     change: SkillChange,
-) -> Result<OrderOutcome, Rejection> {
-    let href = urls::viber_skills(&caller.team.slug, &viber);
+) -> Result<Ordered, Rejection> {
     let result = match skill_orders::order(board, &caller.team.id, &caller.by, &viber, change).await {
-        Ok(order) if order.state == SkillOrderState::Failed => {
-            Err(order.error.unwrap_or_else(|| "the viber did not say why".to_owned()))
-        }
-        Ok(order) => Ok(order.state),
+        Ok(order) => Ok(order.cmd_seq),
         Err(error) => Err(refusal(error)?.1),
     };
-    Ok(OrderOutcome { viber: name, href, result })
+    Ok(Ordered { viber, name, result })
 }
 
 /// Asks for confirmation before a version is deleted.

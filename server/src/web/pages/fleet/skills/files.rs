@@ -39,6 +39,9 @@ pub struct SkillReviewQuery {
     /// How many files of the tree come before.
     #[serde(default)]
     pub files: usize,
+    /// Orders that were just given, as `orders::told` names them.
+    #[serde(default)]
+    pub ordered: String,
 }
 
 /// A finding with where it is.
@@ -53,13 +56,12 @@ pub struct FindingView {
 impl FindingView {
     /// A finding on a page that `link` leads to, with parameters and a place in it.
     pub fn of(finding: &SkillFinding, link: impl Fn(&[(&str, &str)], &str) -> String) -> Self {
-        let name = finding.path.rsplit('/').next().unwrap_or_default();
         let line = if finding.line == 0 { String::new() } else { finding.line.to_string() };
         let place = if line.is_empty() { "files".to_owned() } else { format!("L{line}") };
         Self {
             icon: finding_icon(finding.kind),
             label: finding.kind.label(),
-            place: if line.is_empty() { marked(name) } else { format!("{}:{line}", marked(name)) },
+            place: if line.is_empty() { marked(&finding.path) } else { format!("{}:{line}", marked(&finding.path)) },
             href: link(&[("file", finding.path.as_str()), ("view", "whole"), ("line", line.as_str())], &place),
             text: protocol::text::head(&finding.text, MAX_FINDING_BYTES).to_owned(),
         }

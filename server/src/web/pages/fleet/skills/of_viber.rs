@@ -6,7 +6,9 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{Instant, SKILLS_CAPABILITY, SkillInfo, SkillKind, SkillScope, SkillState, ViberId};
+use protocol::{
+    ConfigError, Instant, SKILLS_CAPABILITY, SkillCheck, SkillInfo, SkillKind, SkillScope, SkillState, ViberId,
+};
 use serde::Deserialize;
 
 use super::{
@@ -80,11 +82,20 @@ struct ViberSkillView {
 }
 
 impl ViberSkillView {
-    fn kind(&self) -> &'static str {
-        match self.info.kind {
-            SkillKind::Tool => "Tool",
-            SkillKind::Instructions => "Instructions",
-        }
+    /// What it is, and why: `Tool: a script: 1 sh block in its text`.
+    fn kind(&self) -> String {
+        let (kind, why) = match self.info.kind {
+            SkillKind::Tool => ("Tool", self.info.runs.as_str()),
+            SkillKind::Instructions => {
+                ("Instructions", self.info.runs.strip_prefix("instructions: ").unwrap_or(&self.info.runs))
+            }
+        };
+        if why.is_empty() { kind.to_owned() } else { format!("{kind}: {}", marked(why)) }
+    }
+
+    /// Its file is broken, and what it said before that is in use.
+    fn is_former_in_use(&self) -> bool {
+        self.info.error.is_some() && self.info.state == SkillState::Ready
     }
 
     fn calls(&self) -> String {
@@ -126,8 +137,11 @@ impl OrderView {
     }
 }
 
-fn badge(state: SkillState) -> Badge {
-    match state {
+fn badge(info: &SkillInfo) -> Badge {
+    match info.state {
+        SkillState::Ready if info.error.is_some() => {
+            Badge { state: "waiting", icon: "note", word: "Ready, with a broken edit" }
+        }
         SkillState::Ready => Badge { state: "done", icon: "check", word: "Ready" },
         SkillState::NeedsSetup => Badge { state: "waiting", icon: "key", word: "Needs setup" },
         SkillState::Modified => Badge { state: "waiting", icon: "conflict", word: "Modified" },
@@ -245,7 +259,7 @@ fn view(slug: &str, viber: &Viber, versions: &[SkillVersion], info: &SkillInfo) 
     let version = |skill: &SkillVersion| words::version(skill.version.as_deref(), &skill.digest);
     let agents = viber.agents.iter().take(MAX_AGENTS);
     ViberSkillView {
-        badge: badge(info.state),
+        badge: badge(info),
         version: known.map_or_else(|| marked(info.source.version.as_deref().unwrap_or_default()), version),
         digest: words::short_digest(&info.digest, 2),
         source: source(info),
@@ -254,8 +268,22 @@ fn view(slug: &str, viber: &Viber, versions: &[SkillVersion], info: &SkillInfo) 
         newer: newer.map(|skill| (version(skill), format!("{}#install", urls::skill(slug, &skill.id)))),
         agents: agents.map(|agent| (agent.id.clone(), info.agents.contains(&agent.id))).collect(),
         is_installed: matches!(info.source.kind.as_str(), "library" | "clawhub"),
-        info: info.clone(),
+        info: in_lines(info),
     }
+}
+
+/// A skill whose error is one line: daemons of earlier versions report lines of the file with it.
+fn in_lines(info: &SkillInfo) -> SkillInfo {
+    let error = info.error.clone().map(|error| {
+        let first = error.message.lines().next().unwrap_or_default().to_owned();
+        ConfigError { message: first, ..error }
+    });
+    SkillInfo { error, ..info.clone() }
+}
+
+/// Whether what mends a check is a command, and no sentence about files and variables.
+fn is_command(check: &SkillCheck) -> bool {
+    matches!(check.kind.as_str(), "bin" | "anyBin" | "interpreter")
 }
 
 /// What is wanted of a skill.
@@ -316,6 +344,15 @@ mod tests {
         skills.push(info("changed".to_owned(), SkillState::Modified));
         let names: Vec<_> = shown(&skills).iter().map(|info| info.name.as_str()).collect();
         assert_eq!((names.len(), names[0], names[1], names[99]), (100, "changed", "skill-000", "skill-098"));
+    }
+
+    #[test]
+    fn what_is_broken_is_not_simply_ready_and_its_error_is_one_line() {
+        let error = ConfigError { file: "SKILL.md".to_owned(), line: 4, message: "wrong\n4 | parameters:".to_owned() };
+        let broken = SkillInfo { error: Some(error), ..SkillInfo::default() };
+        assert_eq!(badge(&SkillInfo::default()).word, "Ready");
+        assert_eq!(badge(&broken).word, "Ready, with a broken edit");
+        assert_eq!(in_lines(&broken).error.map(|error| error.message).as_deref(), Some("wrong"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What of the library is where, as the vibers reported it, against the newest version that was approved.
 //!
-//! Vibers are looked at some at a time, and what they have is kept of the skills that a page shows alone.
+//! Vibers are looked at some at a time, and what they have is kept of the skills that a page asks for alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,18 @@ pub struct SkillPlacement {
     pub words: String,
     /// Of its files there; empty if it has none, or did not say.
     pub digest: String,
+    /// Whether its files are the library's, or were before somebody changed them; else the skill there has only its name in
+    /// common with the library's.
+    pub is_of_library: bool,
     pub calls: u64,
+}
+
+/// Where one skill is.
+#[derive(Clone, Debug)]
+pub struct PlacedSkill {
+    pub name: String,
+    pub href: String,
+    pub placements: Vec<SkillPlacement>,
 }
 
 /// A skill of the library: its newest version, and where it is.
@@ -126,21 +137,27 @@ impl LibraryRow {
         words::short_digest(&self.skill.digest, 2)
     }
 
-    /// Vibers that have it; an order that waits is none.
+    /// Vibers that have it; an order that waits is none, and neither is a skill of its name with files of its own.
     pub fn installed(&self) -> usize {
-        self.placements.iter().filter(|place| place.standing != SkillStanding::Queued).count()
+        self.of_library().filter(|place| place.standing != SkillStanding::Queued).count()
     }
 
     pub fn calls(&self) -> u64 {
-        self.placements.iter().fold(0, |sum, place| sum.saturating_add(place.calls))
+        self.of_library().fold(0, |sum, place| sum.saturating_add(place.calls))
     }
 
-    /// `1 behind, 1 queued`.
+    fn of_library(&self) -> impl Iterator<Item = &SkillPlacement> {
+        self.placements.iter().filter(|place| place.is_of_library)
+    }
+
+    /// `1 behind, 1 queued, 1 with other files`.
     pub fn standings(&self) -> String {
         let mut counts: BTreeMap<SkillStanding, usize> = BTreeMap::new();
-        self.placements.iter().for_each(|place| *counts.entry(place.standing).or_default() += 1);
+        self.of_library().for_each(|place| *counts.entry(place.standing).or_default() += 1);
         let counted = counts.into_iter().filter_map(|(standing, n)| Some(format!("{n} {}", standing.word()?)));
-        counted.collect::<Vec<_>>().join(", ")
+        let others = self.placements.len() - self.of_library().count();
+        let others = (others > 0).then(|| format!("{others} with other files"));
+        counted.chain(others).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -208,7 +225,8 @@ impl SkillPlaces {
             if there.iter().all(|place| place.viber.id != *viber) {
                 let (standing, words) = (SkillStanding::Queued, queued_words(order));
                 let viber = order.viber.clone();
-                there.push(SkillPlacement { viber, standing, words, digest: String::new(), calls: 0 });
+                let (digest, is_of_library, calls) = (String::new(), true, 0);
+                there.push(SkillPlacement { viber, standing, words, digest, is_of_library, calls });
             }
         }
         Ok(found)
@@ -239,6 +257,7 @@ impl SkillPlaces {
                     standing,
                     words: queued.map_or_else(|| words_of(versions, skill), queued_words),
                     digest: skill.digest.clone(),
+                    is_of_library: queued.is_some() || is_of_library(versions, skill),
                     calls: skill.calls,
                 };
                 found.placements.entry(skill.name.clone()).or_default().push(placement);
@@ -262,12 +281,16 @@ pub fn known<'v>(versions: &'v [SkillVersion], digest: &str) -> Option<&'v Skill
     versions.iter().find(|version| version.digest == digest)
 }
 
+/// Whether a viber's files are those of a version, or were installed as one.
+fn is_of_library(versions: &[SkillVersion], held: &HeldSkill) -> bool {
+    known(versions, &held.digest).is_some() || held.is_installed()
+}
+
 /// How a viber's files stand to these versions, of which the newest comes first.
 pub fn standing(versions: &[SkillVersion], held: &HeldSkill) -> SkillStanding {
     let approved = approved(versions);
     let is_current = approved.is_some_and(|version| version.digest == held.digest);
-    let is_of_library = known(versions, &held.digest).is_some() || held.is_installed();
-    let is_behind = approved.is_some() && !is_current && is_of_library && !held.digest.is_empty();
+    let is_behind = approved.is_some() && !is_current && is_of_library(versions, held) && !held.digest.is_empty();
     match held.state {
         SkillState::Modified => SkillStanding::Modified,
         SkillState::Untrusted => SkillStanding::Untrusted,
@@ -325,23 +348,23 @@ pub struct MatrixRow {
 }
 
 impl PlaceMatrix {
-    /// `None` when none of them is anywhere.
-    pub fn of(slug: &str, rows: &[LibraryRow], is_cut: bool) -> Option<Self> {
-        let somewhere: Vec<&LibraryRow> = rows.iter().filter(|row| !row.placements.is_empty()).collect();
+    /// `None` when none of them is anywhere; `unlooked` is how many skills there are beside them.
+    pub fn of(slug: &str, placed: &[PlacedSkill], unlooked: usize, is_cut: bool) -> Option<Self> {
+        let somewhere: Vec<&PlacedSkill> = placed.iter().filter(|row| !row.placements.is_empty()).collect();
         let places = somewhere.iter().flat_map(|row| &row.placements);
         let with: BTreeMap<&ViberId, &NamedViber> = places.map(|place| (&place.viber.id, &place.viber)).collect();
         let columns: Vec<&NamedViber> = with.values().copied().take(MAX_COLUMNS).collect();
         let lines = MAX_CELLS.checked_div(columns.len())?.max(1);
-        let line = |row: &&LibraryRow| {
+        let line = |row: &&PlacedSkill| {
             let of = |viber: &&NamedViber| row.placements.iter().find(|place| place.viber.id == viber.id).cloned();
-            MatrixRow { name: row.skill.name.clone(), href: row.href.clone(), cells: columns.iter().map(of).collect() }
+            MatrixRow { name: row.name.clone(), href: row.href.clone(), cells: columns.iter().map(of).collect() }
         };
         let away = columns.iter().filter(|viber| !viber.is_connected);
         Some(Self {
             vibers: columns.iter().map(|viber| (viber.name.clone(), urls::viber_skills(slug, &viber.id))).collect(),
             rows: somewhere.iter().take(lines).map(line).collect(),
             more_vibers: with.len() - columns.len(),
-            more_skills: somewhere.len().saturating_sub(lines),
+            more_skills: somewhere.len().saturating_sub(lines) + unlooked,
             is_cut,
             oldest: away.filter_map(|viber| viber.seen_at).min(),
         })
@@ -408,6 +431,26 @@ mod tests {
     }
 
     #[test]
+    fn a_skill_that_has_only_the_name_is_not_of_the_library() {
+        let mut places = SkillPlaces::default();
+        places.versions.insert("notes".to_owned(), versions());
+        let mut found = FoundPlaces::default();
+        let own = HeldSkill { calls: 7, ..held("dddd1111", SkillState::Ready) };
+        let installed = HeldSkill { calls: 2, ..held("bb", SkillState::Ready) };
+        for (n, skill) in (1..).zip([own, installed]) {
+            let viber = NamedViber { id: ViberId::new(n), name: "lab".to_owned(), is_connected: true, seen_at: None };
+            places.look(SkillHolder { viber, skills: vec![skill] }, &["notes".to_owned()].into(), &mut found);
+        }
+        let there: Vec<_> = found.placements["notes"].iter().map(|place| place.is_of_library).collect();
+        assert_eq!(there, [false, true]);
+        // What a page does not ask for is nowhere in the matrix, and is counted.
+        let placements = found.placements["notes"].clone();
+        let placed = PlacedSkill { name: "notes".to_owned(), href: String::new(), placements };
+        let matrix = PlaceMatrix::of("home", &[placed], 3, false).expect("somewhere");
+        assert_eq!((matrix.vibers.len(), matrix.rows.len(), matrix.more_skills), (2, 1, 3));
+    }
+
+    #[test]
     fn of_several_skills_of_one_name_the_installed_one_counts() {
         let mut places = SkillPlaces::default();
         places.versions.insert("notes".to_owned(), versions());
@@ -418,8 +461,9 @@ mod tests {
         let skills = vec![own, shadowed, of_library(held("aa", SkillState::Ready), "1"), other];
         let mut found = FoundPlaces::default();
         places.look(SkillHolder { viber, skills }, &["notes".to_owned()].into(), &mut found);
-        let there: Vec<_> = found.placements["notes"].iter().map(|place| (place.standing, &*place.words)).collect();
-        assert_eq!(there, [(SkillStanding::Behind, "1, behind")]);
+        let places = found.placements["notes"].iter();
+        let there: Vec<_> = places.map(|place| (place.standing, &*place.words, place.is_of_library)).collect();
+        assert_eq!(there, [(SkillStanding::Behind, "1, behind", true)]);
         assert_eq!(found.drifting, ["notes".to_owned()].into());
     }
 }

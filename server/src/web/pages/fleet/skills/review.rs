@@ -10,10 +10,11 @@ use axum::{
 use protocol::{SkillId, ViberId};
 
 use super::{
+    decide::orders::{OrderList, OrderOutcome},
     files::{self, FindingView, SkillFileView, SkillFilesView, SkillReviewQuery},
     permissions::PermissionsView,
     places::SkillPlacement,
-    rollouts::RolloutView,
+    rollouts::RolloutList,
     surroundings::Surroundings,
     text::LinePiece,
     words,
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     actions::skills,
     domain::{
-        LibrarySkill, Role, SkillContents, SkillOrderState, SkillReviewState,
+        LibrarySkill, Role, SkillContents, SkillReviewState,
         skills::{SkillBundle, marked},
     },
     error::{Error, Result},
@@ -49,33 +50,6 @@ pub struct ReviewOutcome {
     pub rollout_error: Option<String>,
     pub rollout_labels: String,
     pub rollout_agents: String,
-}
-
-/// What came of an order for one viber.
-#[derive(Clone, Debug)]
-pub struct OrderOutcome {
-    pub viber: String,
-    pub href: String,
-    /// `Err`: it was not ordered, or the viber refused it, with the reason.
-    pub result: std::result::Result<SkillOrderState, String>,
-}
-
-impl OrderOutcome {
-    pub(super) fn badge(&self) -> Badge {
-        match self.result {
-            Ok(SkillOrderState::Queued) => Badge { state: "pending", icon: "pending", word: "Queued" },
-            Ok(_) => Badge { state: "done", icon: "done", word: "Done" },
-            Err(_) => Badge { state: "failed", icon: "failed", word: "Refused" },
-        }
-    }
-
-    pub(super) fn words(&self) -> &str {
-        match &self.result {
-            Ok(SkillOrderState::Queued) => "it is installed when the viber answers",
-            Ok(_) => "the viber has it",
-            Err(reason) => reason,
-        }
-    }
 }
 
 /// Another version of the name.
@@ -129,9 +103,14 @@ pub struct Page {
     history: Vec<VersionLine>,
     choices: Vec<InstallChoice>,
     has_more_choices: bool,
-    rollouts: Vec<RolloutView>,
+    /// Ids of agents that the forms propose.
+    agents: Vec<String>,
+    rollouts: RolloutList,
+    orders: OrderList,
     said: ReviewOutcome,
     is_admin: bool,
+    /// Whoever reads may not approve it: the team's settings leave that to somebody else than whoever added it.
+    is_own: bool,
 }
 
 impl Page {
@@ -212,11 +191,11 @@ pub async fn page(
     caller: &Caller,
     id: &SkillId,
     asked: SkillReviewQuery,
-    said: ReviewOutcome,
+    mut said: ReviewOutcome,
 ) -> Result<Page> {
     let (skill, contents) = skills::with_contents(board, &caller.team.id, id).await?;
-    let shell = Shell::load(board, caller).await?.at(PageLocation::Skills);
-    let around = Surroundings::load(board, caller, &skill, &asked.from).await?;
+    let shell = Shell::load(board, caller).await?.at(PageLocation::Skill(id.clone(), asked.ordered.clone()));
+    let around = Surroundings::load(board, caller, &skill, &asked).await?;
     let turn = skills::turn(&caller.team.id).await?;
     let new = stored(board, caller, &skill).await?;
     let old = match &around.base {
@@ -261,7 +240,13 @@ pub async fn page(
         findings: contents.findings.iter().map(|finding| FindingView::of(finding, link)).collect(),
         history: history.collect(),
         has_more_choices: around.has_more_choices,
+        agents: around.agents,
         rollouts: around.rollouts,
+        orders: match said.orders.is_empty() {
+            true => around.orders,
+            false => OrderList { orders: std::mem::take(&mut said.orders), more: 0 },
+        },
+        is_own: around.is_own,
         choices: choices.collect(),
         said,
         is_admin: caller.role >= Role::Admin,

@@ -1,15 +1,16 @@
 //! Rollouts on the page of a version: the newest ones of its name with what came of each label, and how one begins and is stopped.
 
+use askama::Template;
 use axum::{
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use axum_extra::extract::Form;
-use protocol::{RolloutId, SkillId};
+use protocol::{Instant, RolloutId, SkillId};
 use serde::Deserialize;
 
 use super::{
-    decide::{answer, named_agents},
+    decide::{answer, named_agents, orders::OrderList},
     refusal,
     review::ReviewOutcome,
     words,
@@ -21,13 +22,13 @@ use crate::{
     },
     db::{self, DbError, TeamTx},
     domain::{Role, RolloutCounts, RolloutState, SkillRollout, skills::marked},
-    error::Result,
+    error::{Error, Result},
     state::Board,
     web::{
         AsAdmin, Rejection,
         extract::{Caller, Id},
         urls,
-        view::Badge,
+        view::{Badge, filters},
     },
 };
 
@@ -35,18 +36,51 @@ use crate::{
 const MAX_ROLLOUTS: u64 = 3;
 
 /// A rollout.
-pub struct RolloutView {
-    pub rollout: SkillRollout,
-    pub badge: Badge,
-    pub version: String,
+#[derive(Clone, Debug)]
+struct RolloutView {
+    rollout: SkillRollout,
+    badge: Badge,
+    version: String,
     /// Each label, and what came of it.
-    pub labels: Vec<(String, String)>,
+    labels: Vec<(String, String)>,
     /// Where it is stopped, by whoever may.
-    pub stop: Option<String>,
+    stop: Option<String>,
 }
 
-/// The newest rollouts of a skill.
-pub async fn newest(tx: &mut TeamTx<'_>, caller: &Caller, name: &str) -> Result<Vec<RolloutView>, DbError> {
+/// The newest rollouts of a skill, all but the first folded: a region of the live stream.
+#[derive(Clone, Debug, Template)]
+#[template(path = "fleet/skills/version/_rollout_list.html")]
+pub struct RolloutList {
+    now: Instant,
+    rollouts: Vec<RolloutView>,
+}
+
+impl RolloutList {
+    /// Those of the skill of this name.
+    pub async fn load(tx: &mut TeamTx<'_>, caller: &Caller, name: &str, now: Instant) -> Result<Self, DbError> {
+        Ok(Self { now, rollouts: newest(tx, caller, name).await? })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rollouts.is_empty()
+    }
+
+    /// The same without ages, to compare two of them.
+    pub fn ageless(&self) -> String {
+        Self { now: Instant(0), ..self.clone() }.to_string()
+    }
+}
+
+/// What of the page of a version changes by itself: its rollouts, and the orders that the page names, with and without ages.
+pub async fn regions(board: &Board, caller: &Caller, id: &SkillId, ordered: &str) -> Result<[(String, String); 2]> {
+    let mut tx = board.db.reader_of(&caller.team.id).await?;
+    let skill = db::skills::load(&mut tx, id).await?.ok_or(Error::NotFound)?;
+    let rollouts = RolloutList::load(&mut tx, caller, &skill.name, board.clock.now()).await?;
+    let orders = OrderList::load(&mut tx, &caller.team.slug, &skill, ordered).await?.to_string();
+    Ok([(rollouts.to_string(), rollouts.ageless()), (orders.clone(), orders)])
+}
+
+async fn newest(tx: &mut TeamTx<'_>, caller: &Caller, name: &str) -> Result<Vec<RolloutView>, DbError> {
     let mut views = Vec::new();
     for rollout in db::skill_rollouts::of_name(tx, name, MAX_ROLLOUTS).await? {
         let counts = db::skill_rollouts::counts(tx, &rollout.id).await?;
@@ -146,8 +180,6 @@ fn to_rollouts(caller: &Caller, id: &SkillId) -> Redirect {
 
 #[cfg(test)]
 mod tests {
-    use protocol::Instant;
-
     use super::*;
 
     #[test]

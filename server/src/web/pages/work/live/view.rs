@@ -1,6 +1,6 @@
 //! What a tab shows, by the name that its page gave it.
 
-use protocol::{JoinTokenId, RunId, SessionId, ViberId};
+use protocol::{JoinTokenId, RunId, SessionId, SkillId, ViberId};
 
 use crate::web::view::PageLocation;
 
@@ -11,11 +11,17 @@ pub enum View {
     Home,
     Playbooks,
     Run(RunId),
+    /// A version of a skill, and the orders that its page names.
+    Skill(SkillId, String),
     Vibers,
     Viber(ViberId),
     Joining(JoinTokenId),
     Session(SessionId),
-    Files { viber: ViberId, how: String, path: String },
+    Files {
+        viber: ViberId,
+        how: String,
+        path: String,
+    },
 }
 
 impl View {
@@ -27,6 +33,10 @@ impl View {
             None if text == "vibers" => Self::Vibers,
             None if text == "rail" => Self::Rail,
             Some(("run", id)) => Self::Run(id.parse().ok()?),
+            Some(("skill", rest)) => {
+                let (id, ordered) = rest.split_once(':')?;
+                Self::Skill(id.parse().ok()?, ordered.to_owned())
+            }
             Some(("viber", id)) => Self::Viber(id.parse().ok()?),
             Some(("join", id)) => Self::Joining(id.parse().ok()?),
             Some(("session", id)) => Self::Session(id.parse().ok()?),
@@ -62,6 +72,7 @@ impl View {
             Self::Home => PageLocation::Home,
             Self::Playbooks => PageLocation::Playbooks,
             Self::Run(id) => PageLocation::Run(id.clone()),
+            Self::Skill(id, ordered) => PageLocation::Skill(id.clone(), ordered.clone()),
             Self::Vibers => PageLocation::Vibers,
             Self::Viber(id) => PageLocation::Viber(id.clone()),
             Self::Joining(id) => PageLocation::Joining(id.clone()),
@@ -82,7 +93,9 @@ mod tests {
         assert_eq!(View::parse("vibers"), Some(View::Vibers));
         let run = RunId::new(1);
         assert_eq!(View::parse(&format!("run:{run}")), Some(View::Run(run)));
-        for bad in ["", "session", "session:", "session:x", "settings:1", "viber:ses_1", "run:ses_1"] {
+        let skill = SkillId::new(1);
+        assert_eq!(View::parse(&format!("skill:{skill}:")), Some(View::Skill(skill, String::new())));
+        for bad in ["", "skill:x:", "session", "session:", "session:x", "settings:1", "viber:ses_1", "run:ses_1"] {
             assert_eq!(View::parse(bad), None, "{bad}");
         }
     }

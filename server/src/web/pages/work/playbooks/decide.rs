@@ -114,7 +114,7 @@ pub async fn retry(
     caller: AsOperator,
     Ids((id, label)): Ids<(RunId, String)>,
 ) -> Result<Response, Rejection> {
-    let done = playbooks::retry_step(&board, &caller.team.id, &caller.by, (&id, label.as_str())).await;
+    let done = playbooks::retry_step(&board, &caller.team.id, &caller.by, (&id, label.as_str()), None).await;
     answer(&board, &caller, &id, done.map(drop), RefusedVerb { step: Some(label), ..RefusedVerb::default() }).await
 }
 

@@ -194,7 +194,7 @@ impl RunRow {
         Self {
             href: urls::playbook_run(slug, &run.id),
             playbook: run.playbook.clone(),
-            badge: words::run_badge(run),
+            badge: Badge::run(run),
             viber: names.get(&run.viber_id).map_or_else(|| "a removed viber".to_owned(), Clone::clone),
             starter: run.starter.clone(),
             inputs: words::inputs(&run.inputs),

@@ -221,7 +221,9 @@ impl RunRecord {
 
     /// What became of a step's attempt before this one, as the ledger says it.
     fn tried(&self, step: &RunStep) -> Option<&str> {
-        if step.attempt < 2 || matches!(step.phase, StepPhase::Failed | StepPhase::Skipped) {
+        // One that waits to be started again is at its next attempt.
+        let attempt = step.attempt + u32::from(step.phase == StepPhase::Pending);
+        if attempt < 2 || matches!(step.phase, StepPhase::Failed | StepPhase::Skipped) {
             return None;
         }
         let is_its_failure = |event: &&RunEvent| {
@@ -324,7 +326,7 @@ impl RunBar {
         let can_act = may_act && !run.state.is_final();
         let verb = |verb: &str, can: bool| (can_act && can).then(|| urls::playbook_run_verb(slug, &run.id, verb));
         Self {
-            badge: words::run_badge(run),
+            badge: Badge::run(run),
             pause: verb("pause", !run.paused),
             // It also starts a supervisor again.
             resume: verb("resume", run.paused || run.needs == Some(RunNeed::Supervisor)),

@@ -6,24 +6,12 @@ use protocol::{TaskLimits, Usage, UsageSource, playbook::StepViber};
 
 use crate::{
     db::playbook_runs::StepWork,
-    domain::{PlaybookRun, RunEventKind, RunState, RunStep, StepPhase},
+    domain::{RunEventKind, RunStep, StepPhase},
     web::view::{Badge, filters::token_words},
 };
 
 /// Longest value of an input that a row of facts shows, bytes.
 const MAX_SHOWN_INPUT_BYTES: usize = 200;
-
-/// How a run stands.
-pub fn run_badge(run: &PlaybookRun) -> Badge {
-    match run.state {
-        RunState::Running if run.needs.is_some() => Badge { state: "waiting", icon: "waiting", word: "Needs you" },
-        RunState::Running if run.paused => Badge { state: "waiting", icon: "paused", word: "Paused" },
-        RunState::Running => Badge::WORKING,
-        RunState::Completed => Badge { state: "done", icon: "done", word: "Done" },
-        RunState::Error => Badge { state: "failed", icon: "failed", word: "Failed" },
-        RunState::Stopped => Badge { state: "stopped", icon: "stopped", word: "Stopped" },
-    }
-}
 
 /// How a step stands; while it runs, as its task does, as far as anybody knows.
 pub fn step_badge(step: &RunStep, work: Option<&StepWork>) -> Badge {

@@ -27,6 +27,8 @@ const ME: &str = "me";
 pub struct SessionListQuery {
     pub q: String,
     pub archived: String,
+    /// Set: with the sessions of steps of playbooks.
+    pub steps: String,
     pub state: String,
     /// A viber's id, or what `on` finds.
     pub viber: String,
@@ -47,10 +49,16 @@ impl SessionListQuery {
         self
     }
 
-    fn parameters<'a>(&'a self, viber: &'a str, after: &'a str) -> [(&'static str, &'a str); 7] {
+    /// Whether it is the list of all sessions, as long as no filter narrows it.
+    pub fn shows_all(&self) -> bool {
+        self.q.is_empty() && self.archived.is_empty()
+    }
+
+    fn parameters<'a>(&'a self, viber: &'a str, after: &'a str) -> [(&'static str, &'a str); 8] {
         [
             ("q", &self.q),
             ("archived", if self.archived.is_empty() { "" } else { "1" }),
+            ("steps", if self.steps.is_empty() { "" } else { "1" }),
             ("state", &self.state),
             ("viber", viber),
             ("agent", &self.agent),
@@ -141,8 +149,10 @@ impl FilterForm {
         let agents = db::sessions::agents(tx, MAX_OFFERED_AGENTS).await?;
         let agent = Some(asked.agent.clone()).filter(|agent| !agent.is_empty());
         let viber = chosen.as_ref().map(|viber| viber.id.to_string()).unwrap_or_default();
+        let is_narrowed = state.is_some() || chosen.is_some() || agent.is_some() || person.is_some();
         let filter = SessionFilter {
             archived: !asked.archived.is_empty(),
+            own: asked.shows_all() && asked.steps.is_empty() && !is_narrowed,
             viber: chosen.as_ref().map(|viber| viber.id.clone()),
             agent: agent.as_deref().map(db::clean),
             person: person.as_deref().map(db::clean),
@@ -186,6 +196,13 @@ impl FilterForm {
     /// The list from a place on, as it was asked for.
     pub fn address(&self, slug: &str, asked: &SessionListQuery, after: &str) -> String {
         urls::sessions_with(slug, &asked.parameters(&self.viber, after))
+    }
+
+    /// The same list with the sessions of steps of playbooks, or without them.
+    pub fn with_steps(&self, slug: &str, asked: &SessionListQuery) -> String {
+        let flag = if asked.steps.is_empty() { "1" } else { "" };
+        let asked = SessionListQuery { steps: flag.to_owned(), ..asked.clone() };
+        self.address(slug, &asked, "")
     }
 
     /// The same list of sessions that are archived, or are not.

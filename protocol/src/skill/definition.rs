@@ -2,21 +2,18 @@
 //!
 //! The text is somebody else's: nothing of it is run here, and nothing of it widens what an agent may do.
 
-use protocol::{
-    ConfigError, SkillKind,
-    agent::{is_id, is_variable_name},
-    skill::{
-        front_matter::{FrontMatter, FrontValue, plain_name},
-        requirements::Requirements,
-    },
-};
 use serde_json::Value;
 
 use super::{
-    health::Programs,
+    front_matter::{FrontMatter, FrontValue, plain_name},
     parameters::{self, SkillParameter},
+    requirements::Requirements,
 };
-use crate::config::toolset::tools_of;
+use crate::{
+    ConfigError, SkillKind,
+    agent::{is_id, is_variable_name},
+    toolset::tools_of,
+};
 
 /// Longest description that is kept, bytes.
 const MAX_DESCRIPTION_BYTES: usize = 2_000;
@@ -84,8 +81,8 @@ impl SkillDefinition {
         if self.script.is_some() { SkillKind::Tool } else { SkillKind::Instructions }
     }
 
-    /// Reads the text of `file`, which errors name; `programs` are those of this machine.
-    pub fn read(text: &str, file: &str, programs: &Programs) -> Result<Self, ConfigError> {
+    /// Reads the text of `file`, which errors name; `is_program` says which commands the machine has.
+    pub fn read(text: &str, file: &str, is_program: &dyn Fn(&str) -> bool) -> Result<Self, ConfigError> {
         let front = FrontMatter::read(text, file)?;
         let mut keys = Keys { front: &front, file, warnings: front.warnings.clone() };
         let name = keys.name()?;
@@ -99,7 +96,7 @@ impl SkillDefinition {
         let body = front.body.trim_matches(['\r', '\n']).to_owned();
         let (script, runs) = match &parameters {
             None => (None, "instructions: it has no `parameters`".to_owned()),
-            Some(_) => script_of(&body, asked, programs),
+            Some(_) => script_of(&body, asked, is_program),
         };
         if let Some(script) = &script {
             check_script(script).map_err(|why| keys.wrong(1, why))?;
@@ -153,7 +150,7 @@ impl Keys<'_> {
         };
         let name = plain_name(written);
         if !is_id(&name) {
-            let shown = protocol::text::head(written, 80);
+            let shown = crate::text::head(written, 80);
             let why = format!("the name {shown:?}: expected 1 to 64 letters, digits, - and _");
             return Err(self.wrong(line, why));
         }
@@ -168,13 +165,13 @@ impl Keys<'_> {
     }
 
     fn description(&mut self) -> Result<String, ConfigError> {
-        let found = self.text("description")?.filter(|(text, _)| !text.trim().is_empty());
+        let found = self.text("description")?.filter(|(text, _)| text.chars().any(is_shown));
         let Some((written, _)) = found else {
             return Err(self.wrong(1, "expected a `description` that says what it does and when to use it"));
         };
         let words: Vec<&str> = written.split_whitespace().collect();
         let one_line: String = words.join(" ").chars().filter(|c| !c.is_control()).collect();
-        let kept = protocol::text::head(&one_line, MAX_DESCRIPTION_BYTES).to_owned();
+        let kept = crate::text::head(&one_line, MAX_DESCRIPTION_BYTES).to_owned();
         if kept.len() < one_line.len() {
             self.warnings.push(format!("its description is cut at {MAX_DESCRIPTION_BYTES} bytes"));
         }
@@ -216,15 +213,19 @@ impl Keys<'_> {
 
     fn name_unknown(&mut self) {
         let unknown = self.front.entries.keys().filter(|key| !KNOWN_KEYS.contains(&key.as_str()));
-        let unknown: Vec<String> = unknown.map(|key| protocol::text::head(key, 40).to_owned()).collect();
+        let unknown: Vec<String> = unknown.map(|key| crate::text::head(key, 40).to_owned()).collect();
         if !unknown.is_empty() {
             self.warnings.push(format!("keys without a meaning here: {}", unknown.join(", ")));
         }
     }
 }
 
+fn is_shown(c: char) -> bool {
+    !c.is_whitespace() && !c.is_control()
+}
+
 /// What a call runs, if it is a script, and why or why not.
-fn script_of(body: &str, asked: Option<bool>, programs: &Programs) -> (Option<SkillScript>, String) {
+fn script_of(body: &str, asked: Option<bool>, is_program: &dyn Fn(&str) -> bool) -> (Option<SkillScript>, String) {
     if asked == Some(false) {
         return (None, "instructions: it says `run: instructions`".to_owned());
     }
@@ -245,11 +246,11 @@ fn script_of(body: &str, asked: Option<bool>, programs: &Programs) -> (Option<Sk
     }
     match first_word(body) {
         None => (None, "instructions: its text is empty".to_owned()),
-        Some(word) if begins_script(word, programs) => {
-            (whole(), format!("a script: its text begins with the command {}", protocol::text::head(word, 40)))
+        Some(word) if begins_script(word, is_program) => {
+            (whole(), format!("a script: its text begins with the command {}", crate::text::head(word, 40)))
         }
         Some(word) => {
-            let word = protocol::text::head(word, 40);
+            let word = crate::text::head(word, 40);
             (None, format!("instructions: its text begins with {word:?}, which is no command of this machine"))
         }
     }
@@ -274,10 +275,10 @@ fn first_word(body: &str) -> Option<&str> {
     line.split(|c: char| c.is_whitespace() || c == ';').next().filter(|word| !word.is_empty())
 }
 
-fn begins_script(word: &str, programs: &Programs) -> bool {
+fn begins_script(word: &str, is_program: &dyn Fn(&str) -> bool) -> bool {
     let is_setting = word.split_once('=').is_some_and(|(name, _)| is_variable_name(name));
     let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._+-[".contains(&byte));
-    is_setting || SHELL_WORDS.contains(&word) || (is_plain && programs.has(word))
+    is_setting || SHELL_WORDS.contains(&word) || (is_plain && is_program(word))
 }
 
 /// A fenced block of Markdown.

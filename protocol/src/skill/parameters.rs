@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{
-    ConfigError,
-    agent::is_variable_name,
-    yaml::{config_error, parse_bounded},
-};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use serde_saphyr::Spanned;
 
 use super::variable_names::is_reserved;
+use crate::{
+    ConfigError,
+    agent::is_variable_name,
+    yaml::{brief_error, parse_bounded},
+};
 
 /// Most parameters of a skill.
 const MAX_PARAMETERS: usize = 64;
@@ -39,10 +39,8 @@ pub struct SkillParameter {
 }
 
 /// What a value is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterType {
-    #[default]
     String,
     Number,
     Integer,
@@ -50,6 +48,8 @@ pub enum ParameterType {
 }
 
 impl ParameterType {
+    const ALL: [Self; 4] = [Self::String, Self::Number, Self::Integer, Self::Boolean];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::String => "string",
@@ -57,6 +57,12 @@ impl ParameterType {
             Self::Integer => "integer",
             Self::Boolean => "boolean",
         }
+    }
+
+    /// With its article.
+    fn expected(self) -> String {
+        let article = if self == Self::Integer { "an" } else { "a" };
+        format!("{article} {}", self.as_str())
     }
 
     /// The value as text, if it is of this type. Small models write `"5"` and `"true"`.
@@ -86,7 +92,7 @@ struct Written {
 #[serde(default)]
 struct WrittenParameter {
     #[serde(rename = "type")]
-    kind: ParameterType,
+    kind: Option<Spanned<Value>>,
     description: Option<String>,
     required: bool,
     default: Option<Spanned<Value>>,
@@ -103,7 +109,7 @@ pub fn read(front: &str, file: &str) -> Result<Vec<SkillParameter>, ConfigError>
             let section = section(front).ok_or(error)?;
             parse_bounded(&section)
         })
-        .map_err(|error| config_error(&error, file))?;
+        .map_err(|error| brief_error(&error, file))?;
     let all = written.parameters.unwrap_or_default();
     let wrong = |line: usize, message: String| {
         let line = u32::try_from(line).unwrap_or(0);
@@ -116,7 +122,16 @@ pub fn read(front: &str, file: &str) -> Result<Vec<SkillParameter>, ConfigError>
     all.into_iter()
         .map(|(name, found)| {
             let line = found.referenced.line() as usize;
-            checked(name, found.value.unwrap_or_default()).map_err(|why| wrong(line, why))
+            let written = found.value.unwrap_or_default();
+            let kind = match &written.kind {
+                Some(asked) if !asked.value.is_null() => {
+                    let known = ParameterType::ALL.into_iter().find(|kind| asked.value == kind.as_str());
+                    let line = asked.referenced.line() as usize;
+                    known.ok_or_else(|| wrong(line, unknown_type(&name, &asked.value)))?
+                }
+                _ => ParameterType::String,
+            };
+            checked(name, kind, written).map_err(|why| wrong(line, why))
         })
         .collect()
 }
@@ -131,7 +146,13 @@ fn section(front: &str) -> Option<String> {
     Some(format!("---\n{}{}\n", "\n".repeat(first), kept.join("\n")))
 }
 
-fn checked(name: String, written: WrittenParameter) -> Result<SkillParameter, String> {
+fn unknown_type(name: &str, asked: &Value) -> String {
+    let known = ParameterType::ALL.map(ParameterType::as_str).join(", ");
+    let asked = crate::text::head_and_tail(&asked.to_string(), 80);
+    format!("the type of the parameter {name:?} is {asked}: expected one of {known}")
+}
+
+fn checked(name: String, kind: ParameterType, written: WrittenParameter) -> Result<SkillParameter, String> {
     if !is_variable_name(&name) || name.len() > 64 {
         return Err(format!(
             "the parameter {name:?} becomes a variable of the script: expected letters, digits and _, not beginning with a digit"
@@ -142,8 +163,7 @@ fn checked(name: String, written: WrittenParameter) -> Result<SkillParameter, St
             "the parameter {name:?} is called like a variable that programs obey: expected another name"
         ));
     }
-    let kind = written.kind;
-    let expected = |what: &str| format!("the {what} of the parameter {name:?}: expected a {}", kind.as_str());
+    let expected = |what: &str| format!("the {what} of the parameter {name:?}: expected {}", kind.expected());
     let choices = match written.choices {
         None => None,
         Some(choices) if choices.value.is_empty() => {
@@ -156,7 +176,7 @@ fn checked(name: String, written: WrittenParameter) -> Result<SkillParameter, St
         Some(value) if !value.value.is_null() => Some(kind.text_of(&value.value).ok_or_else(|| expected("default"))?),
         _ => None,
     };
-    let description = protocol::text::head(&written.description.unwrap_or_default(), MAX_DESCRIPTION_BYTES).to_owned();
+    let description = crate::text::head(&written.description.unwrap_or_default(), MAX_DESCRIPTION_BYTES).to_owned();
     let parameter = SkillParameter {
         name,
         kind,
@@ -257,8 +277,8 @@ pub fn variables(parameters: &[SkillParameter], args: &Value) -> Result<Vec<(Str
 }
 
 fn mistake(name: &str, kind: ParameterType, value: &Value) -> String {
-    let value = protocol::text::head_and_tail(&value.to_string(), 200);
-    format!("argument {name:?} must be a {}, not {value}", kind.as_str())
+    let value = crate::text::head_and_tail(&value.to_string(), 200);
+    format!("argument {name:?} must be {}, not {value}", kind.expected())
 }
 
 #[cfg(test)]
@@ -297,7 +317,9 @@ mod tests {
             ("  PATH: {}\n", 3, "PATH"),
             ("  x: {}\n  LD_PRELOAD: {}\n", 4, "LD_PRELOAD"),
             ("  a-b: {}\n", 3, "letters"),
-            ("  x: { type: money }\n", 3, "money"),
+            ("  x: { type: money }\n", 3, "is \"money\": expected one of string, number, integer, boolean"),
+            ("  x: { type: integer, default: abc }\n", 3, "expected an integer"),
+            ("  x:\n    type: strin\n", 4, "strin"),
             ("  x: { type: number, default: many }\n", 3, "default"),
             ("  x: { enum: [] }\n", 3, "enum"),
             ("  x: { enum: [a], default: b }\n", 3, "none of a"),
