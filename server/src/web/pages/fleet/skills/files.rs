@@ -21,6 +21,36 @@ use crate::domain::{
 /// Text of a finding that the page shows, bytes.
 const MAX_FINDING_BYTES: usize = 160;
 
+/// The addresses of a page that shows the files of a skill.
+pub trait SkillFileLinks {
+    /// The page with these parameters, keeping what else it was asked for.
+    fn link(&self, parameters: &[(&str, &str)]) -> String;
+
+    fn file_link(&self, path: &str) -> String {
+        format!("{}#files", self.link(&[("file", path)]))
+    }
+
+    fn view_link(&self, file: &SkillFileView, view: &str) -> String {
+        format!("{}#files", self.link(&[("file", &file.path), ("view", view)]))
+    }
+
+    fn part_link(&self, file: &SkillFileView, at: &usize) -> String {
+        format!("{}#files", self.link(&[("file", &file.path), ("view", "whole"), ("at", &at.to_string())]))
+    }
+
+    fn begin_link(&self, file: &SkillFileView) -> String {
+        format!("{}#files", self.link(&[("file", &file.path), ("view", "whole")]))
+    }
+
+    fn shown_file<'f>(&self, files: &'f SkillFilesView) -> &'f SkillFileView {
+        &files.file
+    }
+
+    fn tree_link(&self, before: &usize) -> String {
+        format!("{}#files", self.link(&[("files", &before.to_string())]))
+    }
+}
+
 /// Which of the files a page shows.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SkillReviewQuery {

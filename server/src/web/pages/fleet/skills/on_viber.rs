@@ -10,7 +10,7 @@ use protocol::{SkillInfo, SkillState, ViberId};
 use serde::Deserialize;
 
 use super::{
-    files::{self, FindingView, SkillFileView, SkillFilesView, SkillReviewQuery},
+    files::{self, FindingView, SkillFileLinks, SkillFilesView, SkillReviewQuery},
     permissions::PermissionsView,
     places::{SkillPlaces, approved},
     review::stored,
@@ -79,34 +79,12 @@ impl Page {
         let is_of_library = |info: &SkillInfo| matches!(info.source.kind.as_str(), "library" | "clawhub");
         self.info.as_ref().is_some_and(is_of_library)
     }
+}
 
+impl SkillFileLinks for Page {
     fn link(&self, parameters: &[(&str, &str)]) -> String {
         let parameters = [&[("digest", self.digest.as_str())][..], parameters].concat();
         urls::viber_skill(&self.slug, &self.viber, &self.name, &parameters)
-    }
-
-    fn file_link(&self, path: &str) -> String {
-        format!("{}#files", self.link(&[("file", path)]))
-    }
-
-    fn view_link(&self, file: &SkillFileView, view: &str) -> String {
-        format!("{}#files", self.link(&[("file", &file.path), ("view", view)]))
-    }
-
-    fn part_link(&self, file: &SkillFileView, at: &usize) -> String {
-        format!("{}#files", self.link(&[("file", &file.path), ("view", "whole"), ("at", &at.to_string())]))
-    }
-
-    fn begin_link(&self, file: &SkillFileView) -> String {
-        format!("{}#files", self.link(&[("file", &file.path), ("view", "whole")]))
-    }
-
-    fn shown_file<'f>(&self, files: &'f SkillFilesView) -> &'f SkillFileView {
-        &files.file
-    }
-
-    fn tree_link(&self, before: &usize) -> String {
-        format!("{}#files", self.link(&[("files", &before.to_string())]))
     }
 }
 

@@ -11,7 +11,7 @@ use protocol::{SkillId, ViberId};
 
 use super::{
     decide::orders::{OrderList, OrderOutcome},
-    files::{self, FindingView, SkillFileView, SkillFilesView, SkillReviewQuery},
+    files::{self, FindingView, SkillFileLinks, SkillFilesView, SkillReviewQuery},
     permissions::PermissionsView,
     places::SkillPlacement,
     rollouts::RolloutList,
@@ -129,37 +129,14 @@ impl Page {
     fn is_approved(&self) -> bool {
         self.skill.review.state == SkillReviewState::Approved
     }
+}
 
-    /// The page with a file, keeping what it is compared with.
+impl SkillFileLinks for Page {
     fn link(&self, parameters: &[(&str, &str)]) -> String {
         let from = self.base.as_ref().map(|base| base.id.to_string()).unwrap_or_default();
         let mut all = vec![("from", from.as_str())];
         all.extend(parameters);
         urls::skill_with(&self.slug, &self.skill.id, &all)
-    }
-
-    fn file_link(&self, path: &str) -> String {
-        format!("{}#files", self.link(&[("file", path)]))
-    }
-
-    fn view_link(&self, file: &SkillFileView, view: &str) -> String {
-        format!("{}#files", self.link(&[("file", &file.path), ("view", view)]))
-    }
-
-    fn part_link(&self, file: &SkillFileView, at: &usize) -> String {
-        format!("{}#files", self.link(&[("file", &file.path), ("view", "whole"), ("at", &at.to_string())]))
-    }
-
-    fn begin_link(&self, file: &SkillFileView) -> String {
-        format!("{}#files", self.link(&[("file", &file.path), ("view", "whole")]))
-    }
-
-    fn shown_file<'f>(&self, files: &'f SkillFilesView) -> &'f SkillFileView {
-        &files.file
-    }
-
-    fn tree_link(&self, before: &usize) -> String {
-        format!("{}#files", self.link(&[("files", &before.to_string())]))
     }
 }
 

@@ -118,7 +118,7 @@ fn done(step: &RunStep, is_over: bool) -> Vec<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use protocol::{Instant, RunId, TaskLimits, Usage, ViberId};
+    use protocol::{Instant, RunId, ViberId};
 
     use super::*;
     use crate::domain::{RunState, SkippedStep};
@@ -158,36 +158,9 @@ mod tests {
 
     fn step(position: u32, label: &str, instruction: &str, after: &[&str]) -> RunStep {
         RunStep {
-            run_id: RunId::new(1),
             position,
-            label: label.to_owned(),
-            title: instruction.to_owned(),
-            instruction: instruction.to_owned(),
-            bullets: Vec::new(),
-            agent_id: "coder".to_owned(),
-            viber_id: None,
-            target: None,
             after: after.iter().map(ToString::to_string).collect(),
-            gate: None,
-            gives: Vec::new(),
-            retry: 0,
-            limits: TaskLimits::default(),
-            phase: StepPhase::Pending,
-            task_id: None,
-            session_id: None,
-            attempt: 0,
-            added: false,
-            wanted: false,
-            broke: false,
-            gate_digest: None,
-            gate_opened_at: None,
-            gate_word: None,
-            skipped: None,
-            failure: None,
-            summary: None,
-            usage: Usage::default(),
-            started_at: None,
-            ended_at: None,
+            ..RunStep::new(RunId::new(1), label.to_owned(), "coder".to_owned(), instruction.to_owned())
         }
     }
 
