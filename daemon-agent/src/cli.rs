@@ -7,16 +7,16 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::cli::console::say(format_args!($($words)*)) };
 }
 
+mod abilities;
+mod chat;
 mod check;
 mod console;
 mod enrol;
 mod keys;
 mod logs;
 mod memory;
-mod playbook;
 mod run;
 mod service;
-mod skill;
 mod status;
 mod task;
 
@@ -26,6 +26,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use protocol::{MemorySearch, SessionId};
 
 use crate::home::Home;
+use abilities::{agents, mcp, playbook, skill};
 
 /// Runs AI agents on this machine for a Viber Board.
 #[derive(Debug, Parser)]
@@ -102,10 +103,29 @@ enum Verb {
     /// List playbooks, and start runs of them on the Board.
     #[command(subcommand, after_help = "Example: daemon-agent playbook list")]
     Playbook(playbook::PlaybookVerb),
+    /// List, sign in to, allow and test MCP servers.
+    #[command(subcommand, after_help = "Example: daemon-agent mcp list")]
+    Mcp(mcp::McpVerb),
+    /// List the agents of this machine, and add new ones from templates.
+    #[command(after_help = "Example: daemon-agent agents add coder")]
+    Agents {
+        #[command(subcommand)]
+        verb: Option<agents::AgentsVerb>,
+    },
     /// List the models that this machine can use.
     #[command(after_help = "Example: daemon-agent models")]
     Models {
         /// Print a JSON object a provider and agent.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Talk to an agent of this machine, through the running daemon.
+    #[command(after_help = "Example: daemon-agent chat --agent default")]
+    Chat(chat::ChatArgs),
+    /// List the ways to operators that this machine has, and how they fare.
+    #[command(after_help = "Example: daemon-agent adapters")]
+    Adapters {
+        /// Print a JSON object an adapter.
         #[arg(long)]
         json: bool,
     },
@@ -361,6 +381,8 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         }
         Verb::Skill(verb) => skill::act(&home, verb).await,
         Verb::Playbook(verb) => playbook::act(&home, verb).await,
+        Verb::Mcp(verb) => mcp::act(&home, verb).await,
+        Verb::Agents { verb } => agents::act(&home, verb).await,
         Verb::Models { json } => status::models(&home, json).await,
         Verb::Doctor { json } => check::doctor(&home, json).await,
         Verb::Config(ConfigVerb::Validate { json }) => check::validate(&home, json),
@@ -375,6 +397,8 @@ async fn act(verb: Verb) -> Result<(), CliError> {
         Verb::Key(KeyVerb::Remove { provider, json }) => keys::remove(&home, &provider, json),
         Verb::Key(KeyVerb::Test { provider, json }) => keys::test(&home, &provider, json).await,
         Verb::Task(task) => task::task(&home, task).await,
+        Verb::Chat(args) => chat::chat(&home, args).await,
+        Verb::Adapters { json } => chat::adapters(&home, json).await,
         // `main` handles it before anything is parsed; this entry only reserves the word.
         Verb::Completions { .. } => Ok(()),
         Verb::Hold { .. } => Err(CliError::Usage("hold is used by the daemon itself".to_owned())),

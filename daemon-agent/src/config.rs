@@ -28,10 +28,14 @@ use protocol::{
 use self::known_models::{KnownModel, KnownModels};
 use crate::home::Home;
 pub use agents::{
+    McpUse,
     context_window::{self, known_models},
+    delegates::Delegate,
     skill_list::{check_skill_agents, forget_skill, set_skill_agents},
+    templates as agent_templates,
 };
 pub use default_model::set_default_model;
+pub use machine::{AdaptersConfig, McpCarrier, McpServer, SlackConfig, WebSocketConfig};
 pub use policy::{MachinePolicy, expand_rule};
 pub use sandbox::SandboxConfig;
 pub use variables::Variables;
@@ -54,8 +58,14 @@ pub struct Config {
     pub embeddings: Option<String>,
     /// Variables for the scripts of single skills, by their names.
     pub skills: BTreeMap<String, SkillVariables>,
+    /// This machine's own ways to operators.
+    pub adapters: AdaptersConfig,
+    /// MCP servers that agents may use, by name.
+    pub mcp: BTreeMap<String, McpServer>,
     /// Whether the Board's admins may set and remove providers' keys on this machine.
     pub board_keys: bool,
+    /// Whether they may add agents from templates.
+    pub board_agents: bool,
     pub policy: MachinePolicy,
     /// What this machine found out about the windows of models.
     pub known_models: KnownModels,
@@ -149,6 +159,8 @@ pub struct Agent {
     pub tools: Vec<String>,
     /// Names of skills that it is offered; `*` is all of them.
     pub skills: Vec<String>,
+    /// Whom it may have do a part of its work.
+    pub delegates: Vec<Delegate>,
     /// Absolute, with `~` replaced. The first is the working directory; if there are none, the workspace is.
     pub spaces: Vec<PathBuf>,
     pub reach: Arc<SharedAccess>,
@@ -162,6 +174,8 @@ pub struct Agent {
     pub stream: Option<ReportedDetail>,
     /// Most tokens of the results of its calls.
     pub results: ResultCaps,
+    /// MCP servers that it uses.
+    pub mcp: Vec<McpUse>,
     /// Known keys that have no effect yet.
     pub not_in_effect: Vec<String>,
 }
@@ -246,10 +260,12 @@ impl ConfigSnapshot {
     /// This snapshot, with the configuration of `before` if this one's is invalid.
     fn or_last_good(mut self, before: &Self, home: &Home) -> Self {
         if self.error.is_some() {
-            // Whoever writes the file may be switching this off: as long as it has a mistake, the Board sets no key.
+            // Whoever writes the file may be switching this off: as long as it has a mistake, the Board sets no key and adds
+            // no agent.
             let (policy, known_models) = (self.config.policy.clone(), self.config.known_models.clone());
             let last_good = Config::clone(&before.config);
-            self.config = Arc::new(Config { board_keys: false, policy, known_models, ..last_good });
+            self.config =
+                Arc::new(Config { board_keys: false, board_agents: false, policy, known_models, ..last_good });
             self.share(home);
         }
         self
@@ -361,6 +377,11 @@ impl Agent {
         vec![Steer, Queue, Approve, Pause, Files, Compact]
     }
 
+    /// Whether a tool that its file lists is one that it can have: without anybody to call there is no mesh.
+    fn may_have(&self, tool: &str) -> bool {
+        !self.delegates.is_empty() || !toolset::MESH_TOOLS.contains(&tool)
+    }
+
     /// The agent as its file describes it.
     pub fn info(&self) -> AgentInfo {
         self.info_with(None)
@@ -376,8 +397,10 @@ impl Agent {
             model: short(&self.model, 120),
             mode: self.mode,
             max_mode: None,
-            tools: self.tools.clone(),
+            tools: self.tools.iter().filter(|tool| self.may_have(tool)).cloned().collect(),
             skills: self.skills.iter().take(MAX_REPORTED_SKILLS).cloned().collect(),
+            delegates: self.delegates.iter().map(|known| short(&known.text(), 120)).collect(),
+            mcp: self.mcp.iter().map(|used| used.server.clone()).collect(),
             spaces: self.spaces.iter().take(8).map(|space| short(&space.display().to_string(), 120)).collect(),
             max_steps: self.max_steps,
             context_window: Some(window.tokens).filter(|_| window.source != WindowSource::Assumed),

@@ -14,8 +14,11 @@ use crate::{
     artifacts::Collector,
     config::{Agent, Config},
     home::Home,
+    mcp::McpServers,
     memory::Memory,
-    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Rest, Sink, activity::ActivityRecorder},
+    report::{
+        ActiveTime, Approvals, Children, EngineOutcome, Inbox, PauseSwitch, Rest, Sink, activity::ActivityRecorder,
+    },
     skills::Skills,
 };
 use waiting::Resumed;
@@ -30,6 +33,8 @@ pub struct EngineRun {
     pub memory: Memory,
     /// The skills of the machine, as they are while the attempt runs.
     pub skills: Skills,
+    /// The MCP servers of the machine.
+    pub mcp: McpServers,
     pub sink: Sink,
     /// Collects the artifacts that the attempt produces.
     pub collector: Collector,
@@ -38,6 +43,8 @@ pub struct EngineRun {
     pub stop: CancellationToken,
     /// Where the engine asks a person for approval.
     pub approvals: Approvals,
+    /// Tasks that it asks others for.
+    pub children: Children,
     /// What people say meanwhile. An engine that cannot listen gets a closed one.
     pub inbox: Inbox,
     /// Where people want the task to be held, if they do.

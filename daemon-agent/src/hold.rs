@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::sandbox;
 
 pub use ancestry::Ancestry;
-pub use command::{CommandSpec, SupervisedCommand};
+pub use command::{CommandSpec, SupervisedCommand, inherited_variables};
 pub use limits::MAX_PROCESSES;
 pub use options::HoldOptions;
 use probe::can_have_namespaces;

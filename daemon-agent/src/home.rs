@@ -170,6 +170,21 @@ impl Home {
         self.state().join("plans").join(format!("{name}.json"))
     }
 
+    /// What people said through adapters, until it is done with (0600).
+    pub fn said(&self) -> PathBuf {
+        self.state().join("said")
+    }
+
+    /// What an adapter keeps over a restart.
+    pub fn adapter_state(&self, adapter: &str) -> PathBuf {
+        self.state().join("adapters").join(adapter)
+    }
+
+    /// The token that programs of this machine show at its WebSocket (0600).
+    pub fn websocket_token(&self) -> PathBuf {
+        self.state().join("websocket.token")
+    }
+
     /// The socket through which `task` and `status` reach a running daemon (0600).
     pub fn socket(&self) -> PathBuf {
         self.state().join("daemon.sock")
@@ -233,6 +248,16 @@ impl Home {
     /// The skills that a session has loaded (0600).
     pub fn loaded_skills(&self, session: &str) -> PathBuf {
         self.state().join("skills").join(format!("{session}.json"))
+    }
+
+    /// The tools of an MCP server that may be offered (0600).
+    pub fn mcp_tools(&self, server: &str) -> PathBuf {
+        self.state().join("mcp").join(format!("{server}.json"))
+    }
+
+    /// What somebody got when they signed in to an MCP server (0600).
+    pub fn mcp_sign_in(&self, server: &str) -> PathBuf {
+        self.secrets().join("mcp").join(format!("{server}.json"))
     }
 
     /// Artifacts of a task.

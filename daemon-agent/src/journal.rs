@@ -157,13 +157,20 @@ impl Journal {
 
     /// Records that these attempts, which no command requested, are to be stopped. Blocks.
     pub fn stopped(&self, attempts: &[AttemptRef], reason: &str) -> io::Result<()> {
+        let stop = |AttemptRef { task_id, attempt }: &AttemptRef| Command::Stop {
+            task_id: task_id.clone(),
+            attempt: *attempt,
+            reason: reason.to_owned(),
+        };
+        self.keep(attempts.iter().map(stop).collect())
+    }
+
+    /// Records what somebody at this machine wants of attempts, as if the Board had said it. Blocks.
+    pub fn keep(&self, commands: Vec<Command>) -> io::Result<()> {
         let mut inner = self.inner();
         let cmd_seq = inner.held.last_cmd_seq;
-        let stop = |AttemptRef { task_id, attempt }: &AttemptRef| {
-            let command = Command::Stop { task_id: task_id.clone(), attempt: *attempt, reason: reason.to_owned() };
-            JournalEntry::Command(NumberedCommand { cmd_seq, command })
-        };
-        inner.write(attempts.iter().map(stop).collect(), &self.path)
+        let entry = |command| JournalEntry::Command(NumberedCommand { cmd_seq, command });
+        inner.write(commands.into_iter().map(entry).collect(), &self.path)
     }
 
     /// Records that the attempts' endings are in the outbox, or with the Board. Blocks.

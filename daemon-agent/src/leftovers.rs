@@ -23,10 +23,14 @@ use rustix::{
 };
 use tokio::runtime::Handle;
 
+mod scratch;
+
 use crate::{
     home::{Home, open_plain, private_folder},
     removal,
 };
+
+pub use scratch::Scratch;
 
 /// The folder for notes, below `state/`.
 const NOTES_FOLDER: &str = "leftovers";

@@ -14,6 +14,7 @@ pub mod hold;
 pub mod home;
 pub(crate) mod journal;
 pub(crate) mod leftovers;
+pub mod mcp;
 pub(crate) mod memory;
 pub(crate) mod mesh;
 pub(crate) mod model;

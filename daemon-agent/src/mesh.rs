@@ -27,8 +27,8 @@ use std::{
 };
 
 use protocol::{
-    Attachment, AttemptRef, Command, EventBody, Fence, Instant, NumberedCommand, SessionId, TaskId, TaskSubmit,
-    WorkspaceWrite,
+    ActivityState, Attachment, AttemptRef, Command, EventBody, Fence, Instant, NumberedCommand, SessionId, TaskId,
+    TaskSubmit, WorkspaceWrite,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -39,16 +39,19 @@ use crate::{
     config::ConfigSnapshot,
     home::Home,
     journal::{Journal, JournalError},
+    mcp::McpServers,
     memory::{Memory, TaskSummary},
     outbox::Outbox,
-    report::{Approvals, Inbox, PauseSwitch, Rest},
+    report::{Approvals, Children, Inbox, PauseSwitch, Rest, activity::Pulse},
     skills::Skills,
     task::StopSwitch,
     workspace::{CommandOwner, Violation, Workspace},
 };
 
+use attempts::AskedFor;
+
 pub use crate::task::StopCause;
-pub use local::LocalTask;
+pub use local::{AcceptedMessage, DecideError, Interrupted, LocalTask, SayError};
 pub use standing::BoardStatus;
 
 /// Fetches a payload that was too large for a frame, by its path below the Board's address.
@@ -100,6 +103,9 @@ struct Shared {
     /// Questions of tasks that wait for a person's answer.
     approvals: Approvals,
     memory: Memory,
+    mcp: McpServers,
+    /// What people say at this machine, and its adapters.
+    local: local::LocalState,
     /// Held while ledgers of playbooks' runs are written.
     ledger_turn: tokio::sync::Mutex<()>,
 }
@@ -117,6 +123,8 @@ pub struct RunningTask {
     pub since: Instant,
     /// Whether it began on this machine.
     pub local: bool,
+    /// What it does now.
+    pub state: ActivityState,
 }
 
 #[derive(Default)]
@@ -124,7 +132,7 @@ struct MeshState {
     queue: VecDeque<TaskSubmit>,
     /// File edits that are still to be made; the first one is under way.
     writes: VecDeque<Box<WorkspaceWrite>>,
-    /// The same of changes of skills.
+    /// The same of changes of skills, and of what MCP servers may offer.
     skill_changes: VecDeque<NumberedCommand>,
     running: BTreeMap<AttemptRef, LiveAttempt>,
     /// What people say to attempts, from when they are requested to their end.
@@ -143,6 +151,10 @@ struct MeshState {
     paused: bool,
     /// The Board has sent its welcome: attempts from before this start may be continued.
     ready: bool,
+    /// Whatever tasks of this machine asked for, until it has ended.
+    asked_for: BTreeMap<AttemptRef, AskedFor>,
+    /// How many tasks this machine made in each tree, by the task that it begins with; the oldest first.
+    trees: VecDeque<(TaskId, u32)>,
     /// Pending stop because of `onDisconnect`; cancelled when the Board is connected again.
     disconnect_stop: Option<CancellationToken>,
 }
@@ -155,6 +167,11 @@ struct LiveAttempt {
     since: Instant,
     stop: StopSwitch,
     rest: Rest,
+    /// Tasks that it asks others for.
+    children: Children,
+    pulse: Pulse,
+    /// As one of those that may run at the same time.
+    counts: bool,
     /// Started on this machine: the Board did not assign it, and a disconnect does not end it.
     local: bool,
 }
@@ -169,8 +186,11 @@ impl Mesh {
         let approvals = Approvals::default();
         let memory =
             Memory::new(context.home.clone(), context.workspace.clone(), context.clock.clone(), context.files.clone());
+        let mcp = McpServers::open(&context.home, &context.clock, context.files.clone());
         let ledger_turn = tokio::sync::Mutex::default();
-        let shared = Shared { context, tracker, state, changed, outcomes, standing, approvals, memory, ledger_turn };
+        let local = local::LocalState::new(local::SaidStore::open(context.home.said()));
+        let shared =
+            Shared { context, tracker, state, changed, outcomes, standing, approvals, memory, mcp, local, ledger_turn };
         Self { shared: Arc::new(shared) }
     }
 
@@ -192,6 +212,11 @@ impl Mesh {
     /// The skills of this machine.
     pub fn skills(&self) -> &Skills {
         &self.shared.context.skills
+    }
+
+    /// The MCP servers of this machine.
+    pub fn mcp(&self) -> &McpServers {
+        &self.shared.mcp
     }
 
     /// The files that people, agents and the Board share.
@@ -258,15 +283,19 @@ impl Mesh {
                 self.pump();
             }
             Command::Write(write) => self.write(write),
-            Command::Approval(response) => self.shared.approvals.answer(*response),
+            Command::Approval(response) => {
+                self.shared.approvals.answer(*response);
+            }
             Command::Pause { task_id, attempt, at } => self.hold(&AttemptRef { task_id, attempt }, at),
             Command::Resume { task_id, attempt } => self.let_go_on(&AttemptRef { task_id, attempt }, cmd_seq),
             Command::Message(message) => self.talk(*message, &newer()),
             Command::InstallSkill(_)
             | Command::RemoveSkill { .. }
             | Command::AcceptSkill { .. }
-            | Command::EnableSkill { .. } => self.change_skills(NumberedCommand { cmd_seq, command }),
+            | Command::EnableSkill { .. }
+            | Command::AllowMcp { .. } => self.change_skills(NumberedCommand { cmd_seq, command }),
             Command::Ledger(_) => self.write_ledgers(),
+            Command::Child(report) => self.tell_child(*report),
         }
     }
 
@@ -292,7 +321,8 @@ impl Mesh {
 
     /// Ends attempts that newer ones have superseded on the Board.
     pub fn fence(&self, fences: &[Fence]) {
-        self.stop(&fenced(), |attempt, _| is_fenced(fences, attempt));
+        // What it asked for goes on: the newer attempt is told of it.
+        self.stop_exactly(&fenced(), |attempt, _| is_fenced(fences, attempt));
     }
 
     /// The Board has recorded events: what is settled is deleted from disk.
@@ -321,26 +351,6 @@ impl Mesh {
         }
     }
 
-    /// Ends the attempts, waiting and running, that `hit` selects by attempt and agent.
-    pub fn stop(&self, cause: &StopCause, hit: impl Fn(&AttemptRef, &str) -> bool) {
-        let waiting: Vec<AttemptRef> = {
-            let mut state = self.state();
-            for (attempt, live) in &state.running {
-                if hit(attempt, &live.agent_id) {
-                    live.stop.stop(cause.clone());
-                }
-            }
-            let (out, kept): (VecDeque<TaskSubmit>, _) = std::mem::take(&mut state.queue)
-                .into_iter()
-                .partition(|submit| hit(&attempt_of(submit), &submit.agent_id));
-            state.queue = kept;
-            out.iter().map(attempt_of).collect()
-        };
-        for attempt in waiting {
-            self.end_soon(attempt, cause.clone().ending(0));
-        }
-    }
-
     /// Records the ending of an attempt that does not run, without making the caller wait for the disk.
     fn end_soon(&self, attempt: AttemptRef, ending: EventBody) {
         self.end_with(attempt, ending, None);
@@ -354,7 +364,13 @@ impl Mesh {
 
     /// Records the ending of an attempt and its summary, and forgets the attempt.
     async fn end(&self, attempt: &AttemptRef, ending: EventBody, task_summary: Option<TaskSummary>) {
+        let session = self.session_of(attempt);
+        self.settle_said(attempt, &ending).await;
+        let report = self.child_report(attempt, &ending);
         self.outbox().end(attempt, ending).await;
+        if let Some(report) = report {
+            self.tell_child(report);
+        }
         self.add_daily_log_entry(task_summary).await;
         self.settle(attempt).await;
         self.remove_record(attempt).await;
@@ -365,6 +381,9 @@ impl Mesh {
             state.ending.remove(attempt);
             state.inboxes.remove(attempt);
             state.pauses.remove(attempt);
+        }
+        if let Some(session) = session {
+            self.say_next(&session).await;
         }
         self.ring();
         self.pump();
@@ -394,26 +413,6 @@ impl Mesh {
         let all: BTreeSet<AttemptRef> =
             self.held().into_iter().chain(self.outbox().attempts().into_iter().map(|(attempt, _)| attempt)).collect();
         all.into_iter().collect()
-    }
-
-    /// The tasks that run now, the longest first.
-    pub fn running(&self) -> Vec<RunningTask> {
-        let state = self.state();
-        let mut all: Vec<RunningTask> = state
-            .running
-            .iter()
-            .map(|(attempt, live)| RunningTask {
-                task_id: attempt.task_id.clone(),
-                attempt: attempt.attempt,
-                session_id: live.session_id.clone(),
-                agent_id: live.agent_id.clone(),
-                goal: live.title.clone(),
-                since: live.since,
-                local: live.local,
-            })
-            .collect();
-        all.sort_by_key(|task| task.since.millis());
-        all
     }
 
     /// How many attempts run, those at rest among them, and how many wait for their turn.

@@ -9,6 +9,7 @@ mod log;
 mod record;
 mod recover;
 mod refused;
+mod retention;
 mod unacked;
 
 use std::{
@@ -69,6 +70,8 @@ struct Shared {
     sync: FsyncThread,
     /// Whether the reserve is in use.
     low: AtomicBool,
+    /// Readers beside the Board that logs are kept for.
+    readers: Mutex<Vec<&'static str>>,
     /// Notifies whenever readers can see more.
     bell: watch::Sender<u64>,
 }
@@ -97,7 +100,8 @@ impl Outbox {
             }
         }
         let (logs, sync, bell) = (Mutex::new(logs), FsyncThread::start()?, watch::Sender::new(0));
-        let shared = Shared { root, quota, clock, logs, sync, low: AtomicBool::new(true), bell };
+        let (low, readers) = (AtomicBool::new(true), Mutex::default());
+        let shared = Shared { root, quota, clock, logs, sync, low, readers, bell };
         let outbox = Self { shared: Arc::new(shared) };
         outbox.age();
         outbox.fill_reserve();
@@ -109,7 +113,7 @@ impl Outbox {
         self.fill_reserve();
         let folder = self.shared.root.join(format!("{}.{}", attempt.task_id, attempt.attempt));
         let mut logs = self.logs();
-        let log = logs.entry(attempt.clone()).or_insert_with(|| AttemptLog::create(folder, agent_id));
+        let log = logs.entry(attempt.clone()).or_insert_with(|| self.kept(AttemptLog::create(folder, agent_id)));
         if log.agent_id.is_empty() {
             log.agent_id = agent_id.to_owned();
         }
@@ -121,12 +125,16 @@ impl Outbox {
         debug_assert!(!body.is_terminal());
         let (mut dirty, size) = (Vec::new(), weight(&body));
         let mut logs = self.logs();
-        let held: u64 = logs.values().map(AttemptLog::bytes).sum();
+        let mut held: u64 = logs.values().map(AttemptLog::bytes).sum();
+        if held + self.shared.quota.reserve >= self.shared.quota.viber {
+            // What the Board has gives way to what it has not.
+            held -= retention::drop_settled(&mut logs);
+        }
         let Some(log) = logs.get_mut(attempt).filter(|log| !log.ended) else { return };
         let quota = &self.shared.quota;
         // While the reserve is in use the disk is full: streamed text must not take the place of endings.
         let low = self.shared.low.load(Ordering::Relaxed);
-        let full = low || log.bytes() >= quota.task || held + quota.reserve >= quota.viber;
+        let full = low || log.unacknowledged_bytes() >= quota.task || held + quota.reserve >= quota.viber;
         if full && is_droppable(&body) {
             log.skip(size, "quota");
         } else if let Err(error) = self.write(log, &body, &mut dirty)
@@ -196,9 +204,18 @@ impl Outbox {
         done
     }
 
-    /// Deletes an attempt's log.
+    /// The Board has an attempt's whole log: it is deleted, or stays for readers that have not come so far.
     pub fn forget(&self, attempt: &AttemptRef) {
-        let log = self.logs().remove(attempt);
+        let log = {
+            let mut logs = self.logs();
+            match logs.get_mut(attempt) {
+                Some(log) if log.is_kept() => {
+                    log.settle();
+                    None
+                }
+                _ => logs.remove(attempt),
+            }
+        };
         if let Some(log) = log {
             log.remove();
         }
@@ -216,7 +233,7 @@ impl Outbox {
     /// What is held of every attempt.
     pub fn ranges(&self) -> Vec<OutboxRange> {
         let logs = self.logs();
-        let held = logs.iter().filter(|(_, log)| log.refused.is_none()).filter_map(|(attempt, log)| {
+        let held = logs.iter().filter(|(_, log)| log.is_for_board()).filter_map(|(attempt, log)| {
             let (task_id, attempt) = (attempt.task_id.clone(), attempt.attempt);
             Some(OutboxRange { task_id, attempt, first_seq: log.first()?, last_seq: log.visible })
         });
@@ -227,7 +244,7 @@ impl Outbox {
     pub fn attempts(&self) -> Vec<(AttemptRef, bool)> {
         self.logs()
             .iter()
-            .filter(|(_, log)| log.refused.is_none())
+            .filter(|(_, log)| log.is_for_board())
             .map(|(attempt, log)| (attempt.clone(), log.ended))
             .collect()
     }
@@ -263,7 +280,7 @@ impl Outbox {
     /// it does not know.
     pub fn headless(&self) -> Vec<(AttemptRef, String)> {
         let logs = self.logs();
-        let lost = logs.iter().filter(|(_, log)| log.lost_first && log.refused.is_none());
+        let lost = logs.iter().filter(|(_, log)| log.lost_first && log.is_for_board());
         lost.map(|(attempt, log)| (attempt.clone(), log.agent_id.clone())).collect()
     }
 

@@ -7,6 +7,7 @@
 mod active_time;
 pub mod activity;
 mod approval;
+pub mod children;
 mod inbox;
 pub mod memory;
 mod outcome;
@@ -18,6 +19,7 @@ mod sink;
 
 pub use active_time::ActiveTime;
 pub use approval::{Approvals, PendingAnswer, Question};
+pub use children::Children;
 pub use inbox::{Inbox, MessageQueue, NextMessages};
 pub use outcome::EngineOutcome;
 pub use pause::PauseSwitch;

@@ -151,7 +151,9 @@ fn read_turns(path: &Path) -> Vec<Turn> {
         file.seek(SeekFrom::Start(size.saturating_sub(TAIL_BYTES)))?;
         file.take(TAIL_BYTES).read_to_end(&mut bytes)
     });
-    if let Err(error) = read {
+    if let Err(error) = read
+        && error.kind() != io::ErrorKind::NotFound
+    {
         tracing::warn!(file = %path.display(), %error, "the session's history cannot be read");
     }
     let (mut turns, mut no_work): (Vec<Turn>, HashSet<String>) = Default::default();

@@ -20,9 +20,13 @@ use crate::{
     config::{Agent, ConfigSnapshot},
     engine::{self, Engine, EngineRun, limits, waiting::Resumed},
     home::Home,
+    mcp::McpServers,
     memory::{Memory, TaskSummary},
     outbox::{EventFitter, Outbox},
-    report::{ActiveTime, Approvals, EngineOutcome, Inbox, PauseSwitch, Reporter, Rest, activity::ActivityRecorder},
+    report::{
+        ActiveTime, Approvals, Children, EngineOutcome, Inbox, PauseSwitch, Reporter, Rest,
+        activity::{ActivityRecorder, Pulse},
+    },
     skills::Skills,
     space, tools,
 };
@@ -100,9 +104,14 @@ pub struct RunContext {
     pub outbox: Outbox,
     pub memory: Memory,
     pub skills: Skills,
+    pub mcp: McpServers,
     pub files: Arc<ConfigSnapshot>,
     pub stop: StopSwitch,
     pub approvals: Approvals,
+    /// Tasks that it asks others for.
+    pub children: Children,
+    /// What it is busy with, for others to see.
+    pub pulse: Pulse,
     /// What people say to the attempt.
     pub inbox: Inbox,
     /// Where people want it to be held, if they do.
@@ -189,7 +198,7 @@ async fn recorded(
         None => worked_before(&submit),
     };
     let bounds = TimeBounds::of(&submit, &agent, now, ActiveTime::counted(worked));
-    let sink = activity.beside(reporter.sink());
+    let sink = context.pulse.beside(activity.beside(reporter.sink()));
     if agent.capabilities().is_empty() || submit.compact.is_some() {
         context.inbox.close();
     } else {
@@ -206,10 +215,12 @@ async fn recorded(
         home: context.home.clone(),
         memory: context.memory.clone(),
         skills: context.skills.clone(),
+        mcp: context.mcp.clone(),
         sink,
         collector: collector.clone(),
         stop: stop.clone(),
         approvals: context.approvals.clone(),
+        children: context.children.clone(),
         inbox: context.inbox.clone(),
         pause: context.pause.clone(),
         rest: context.rest.clone(),

@@ -10,9 +10,8 @@ use std::{
     time::Duration,
 };
 
-use protocol::{SessionId, TaskId, prune::ResultCaps, tool_result};
-use serde::Serialize;
-use serde_json::{Value, json};
+use protocol::{SessionId, TaskId, prune::ResultCaps};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,9 +19,10 @@ use crate::{
     clock::Clock,
     config::{
         Agent, Config,
-        toolset::{ALL_TOOLS, LOAD_SKILL, STEPS_ONLY_TOOLS, SUPERVISOR_TOOLS},
+        toolset::{ALL_TOOLS, LOAD_SKILL, MESH_TOOLS, MESSAGE_AGENT, STEPS_ONLY_TOOLS, SUPERVISOR_TOOLS},
     },
     home::Home,
+    leftovers::Scratch,
     memory::CURATED_NAMES,
     model::ToolSpec,
     report::{Sink, memory::MemoryEditor, plan::PlanEditor},
@@ -31,13 +31,13 @@ use crate::{
 };
 
 mod args;
-mod artifact;
 mod edit;
-mod memory;
+mod mcp;
+mod outcome;
 mod paths;
-mod plan;
 mod proposal;
 mod read;
+mod records;
 mod search;
 mod shell;
 mod timeout;
@@ -45,11 +45,19 @@ mod truncate;
 
 pub use self::{
     args::CallArgs,
+    mcp::QuestionDesk,
+    outcome::{ToolErrorKind, ToolFailure, ToolOutcome},
     paths::ReadableFiles,
     proposal::{CallBounds, CallProposal, FileArea, ProposalSubject, ProposedFile},
     read::output::{KeptResults, cut, without_hint},
 };
-use self::{args::specs, paths::Roots, shell::Scratch, timeout::CallDeadline};
+use self::{
+    args::specs,
+    mcp::McpAccess,
+    paths::Roots,
+    records::{artifact, memory, plan},
+    timeout::CallDeadline,
+};
 
 /// The tool that reads whole results; its own are not kept.
 pub const READ_OUTPUT: &str = "read_output";
@@ -64,106 +72,6 @@ const CHANGED_SKILL: &str = "the files of the skill are not the ones that people
 const INTERNAL_FAILURE: &str = "the tool failed internally; the daemon's log says why";
 /// What is said of a file system that hangs.
 const NO_RESPONSE: &str = "the file system does not respond";
-
-/// The result of a call. A failure is reported to the model and does not fail the task.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ToolOutcome {
-    pub ok: bool,
-    /// For the model and the log: at most 64 KiB as JSON, head and tail. A string for all tools except `shell`, whose
-    /// result is `{exitCode | signal, output, omitted?, file?, bytes?, lines?, timedOut?, stopped?, note?}`: a long `output`
-    /// has `omitted` bytes cut from its middle, and `file` then contains all of its `bytes` and `lines`.
-    ///
-    /// What failed by itself is `{output, error: {type, recoverable, suggestion?}}` instead ([`ToolErrorKind`] is the type);
-    /// a command that took too long has `error` beside the rest.
-    pub result: Value,
-    /// Processes that had to be killed for it.
-    pub killed: u32,
-}
-
-impl ToolOutcome {
-    /// The result as a model reads it: plain text; for a command, its output and then how it ended.
-    pub fn text(&self) -> String {
-        tool_result::text(&self.result)
-    }
-
-    /// A call that succeeded.
-    pub fn done(text: impl Into<String>) -> Self {
-        Self { ok: true, result: Value::String(text.into()), killed: 0 }
-    }
-
-    /// A call that did nothing.
-    pub fn refused(why: impl Into<ToolFailure>) -> Self {
-        let ToolFailure { kind, message, suggestion } = why.into();
-        let mut error = kind.described();
-        if let Some(suggestion) = suggestion {
-            error["suggestion"] = suggestion.into();
-        }
-        Self { ok: false, result: json!({ "output": message, "error": error }), killed: 0 }
-    }
-
-    /// A call that was ended, or not begun, by no fault of its own.
-    pub fn ended(why: impl Into<String>) -> Self {
-        Self { ok: false, result: Value::String(why.into()), killed: 0 }
-    }
-}
-
-/// Why a call failed.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ToolFailure {
-    pub kind: ToolErrorKind,
-    /// For the model.
-    pub message: String,
-    /// What to do about it, if not what is usual for its kind.
-    pub suggestion: Option<&'static str>,
-}
-
-/// What kind of failure it is, as it is written in a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ToolErrorKind {
-    Timeout,
-    Permission,
-    NotFound,
-    Validation,
-    Unknown,
-}
-
-impl ToolErrorKind {
-    /// With the message: a failure of this kind.
-    pub fn because(self, message: impl Into<String>) -> ToolFailure {
-        ToolFailure { kind: self, message: message.into(), suggestion: None }
-    }
-
-    /// Whether another call can succeed, and what to do about it.
-    fn described(self) -> Value {
-        let (recoverable, suggestion) = match self {
-            Self::Timeout => (true, Some("Do less in one call, or give it more time.")),
-            // Whoever does not allow it says why, and what to do instead.
-            Self::Permission => (false, None),
-            Self::NotFound => (true, Some("Look for it with list_files or glob.")),
-            Self::Validation => (true, Some("Correct the arguments, then call it again.")),
-            Self::Unknown => (false, None),
-        };
-        let mut error = json!({ "type": self, "recoverable": recoverable });
-        if let Some(suggestion) = suggestion {
-            error["suggestion"] = suggestion.into();
-        }
-        error
-    }
-}
-
-/// A sentence about the arguments.
-impl From<String> for ToolFailure {
-    fn from(message: String) -> Self {
-        ToolErrorKind::Validation.because(message)
-    }
-}
-
-impl From<&str> for ToolFailure {
-    fn from(message: &str) -> Self {
-        message.to_owned().into()
-    }
-}
 
 /// What the tools of one attempt may touch, and where they report.
 #[derive(Clone)]
@@ -198,8 +106,12 @@ pub struct Toolbox {
     memory: Option<MemoryEditor>,
     /// The skills of the machine; without them none is offered.
     skills: Option<SkillAccess>,
+    /// MCP servers; without them none of their tools is offered.
+    mcp: Option<McpAccess>,
     /// Whether the attempt supervises the run of a playbook.
     is_supervisor: bool,
+    /// Whether it can have others do something; `Some(true)`: another task asked for it.
+    mesh: Option<bool>,
     /// Most tokens of a result.
     caps: ResultCaps,
     kept: KeptResults,
@@ -229,8 +141,8 @@ impl Toolbox {
         let (hold, scratch, ended) = (crate::hold::own_program(), Mutex::new(None), OnceLock::new());
         let caps = context.agent.results.clone();
         let kept = KeptResults::of(context.home.artifacts(context.task_id.as_str()), context.attempt);
-        let (plan, memory, skills) = (None, None, None);
-        Self { context, hold, scratch, ended, plan, memory, skills, is_supervisor: false, caps, kept }
+        let (plan, memory, skills, mcp, mesh) = (None, None, None, None, None);
+        Self { context, hold, scratch, ended, plan, memory, skills, mcp, is_supervisor: false, mesh, caps, kept }
     }
 
     /// Uses `program` as the supervisor of commands instead of the running program.
@@ -243,6 +155,7 @@ impl Toolbox {
     pub fn with_agent(mut self, change: impl FnOnce(Agent) -> Agent) -> Self {
         self.context.agent = Arc::new(change(Agent::clone(&self.context.agent)));
         self.renew_skills();
+        self.renew_mcp();
         self
     }
 
@@ -280,6 +193,22 @@ impl Toolbox {
     /// Whether the tool is one with which the attempt supervises a run. What such a call wants is done by the Board.
     pub fn supervises_by(&self, name: &str) -> bool {
         self.is_supervisor && SUPERVISOR_TOOLS.contains(&name)
+    }
+
+    /// Adds what an attempt has that may have others do something. `is_child`: another task asked for it.
+    pub fn in_mesh(mut self, is_child: bool) -> Self {
+        self.mesh = Some(is_child);
+        self
+    }
+
+    /// Whether the tool is one with which the agent has others do something.
+    pub fn delegates_by(&self, name: &str) -> bool {
+        let agent = &self.context.agent;
+        let may_call = match self.mesh {
+            None => false,
+            Some(is_child) => !agent.delegates.is_empty() || is_child && name == MESSAGE_AGENT,
+        };
+        may_call && MESH_TOOLS.contains(&name) && agent.tools.iter().any(|tool| tool == name)
     }
 
     /// Takes up the skills as they are now. Returns whether others are offered than before.
@@ -344,7 +273,8 @@ impl Toolbox {
         self.ended.get().cloned().unwrap_or_else(|| usual.to_owned())
     }
 
-    /// The agent's tools as a model sees them: in the order of [`ALL_TOOLS`], those of a supervisor, then its skills.
+    /// The agent's tools as a model sees them: in the order of [`ALL_TOOLS`], those of a supervisor, then its skills and those of
+    /// its MCP servers.
     pub fn specs(&self) -> Vec<ToolSpec> {
         let built_in = ALL_TOOLS.iter().chain([&LOAD_SKILL]).filter(|name| self.offers(name));
         let built_in = built_in.chain(SUPERVISOR_TOOLS.iter().filter(|name| self.supervises_by(name)));
@@ -355,7 +285,9 @@ impl Toolbox {
             description: protocol::text::head(skill.description(), MAX_TOOL_DESCRIPTION_BYTES).to_owned().into(),
             parameters: skill.parameters().unwrap_or_default(),
         });
-        built_in.filter_map(|name| specs::of(name)).chain(skills).collect()
+        let mut all: Vec<ToolSpec> = built_in.filter_map(|name| specs::of(name)).chain(skills).collect();
+        all.extend(self.mcp_specs(all.len()));
+        all
     }
 
     /// Runs a call to its end, within `bounds` if it was looked at before. After `stop` it returns soon, with everything dead
@@ -373,6 +305,9 @@ impl Toolbox {
             }
             "add_artifact" => return artifact::run(&self.context, args).await,
             _ => {}
+        }
+        if let Some(tool) = self.mcp_tool(name) {
+            return mcp::run(self, call_id, &tool, args).await;
         }
         if let Some(skills) = &self.skills {
             if name == LOAD_SKILL {
@@ -441,8 +376,9 @@ impl Toolbox {
             "update_plan" => self.plan.is_some(),
             "remember" | "search_memory" => self.memory.is_some(),
             LOAD_SKILL => return self.skills().instructions().any(Skill::is_for_models),
+            _ if MESH_TOOLS.contains(&name) => return self.delegates_by(name),
             _ if self.supervises_by(name) => return true,
-            _ if self.skill_tool(name).is_some() => return !self.is_supervisor,
+            _ if self.skill_tool(name).is_some() || self.mcp_tool(name).is_some() => return !self.is_supervisor,
             _ => !self.is_supervisor || !STEPS_ONLY_TOOLS.contains(&name),
         };
         is_there && ALL_TOOLS.contains(&name) && self.context.agent.tools.iter().any(|tool| tool == name)
@@ -482,9 +418,10 @@ fn roots(context: &ToolContext) -> Roots {
     Roots::open(&context.agent, &context.home).with_write_listener(context.workspace.clone())
 }
 
-/// Whether calls of this tool only speak to people: what they change is for people to read, or for them to decide about.
+/// Whether calls of this tool only speak to people, or ask after other agents: what they change is for people to read, or for
+/// them to decide about.
 pub fn speaks_to_people(name: &str) -> bool {
-    matches!(name, "update_plan" | "add_artifact" | "remember" | "ask_operator")
+    matches!(name, "update_plan" | "add_artifact" | "remember" | "ask_operator" | "list_agents" | "check_task")
 }
 
 /// Whether calls of this tool change nothing, so that several may run in parallel.

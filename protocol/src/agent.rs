@@ -37,6 +37,12 @@ pub struct AgentInfo {
     /// Names of skills as its file lists them; `*` is all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
+    /// Agents that may do a part of its work, as its file lists them: `agent`, `agent@viber` or `agent@label=value`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delegates: Vec<String>,
+    /// Names of the MCP servers that it uses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<String>,
     /// Working directories the agent may touch, absolute.
     pub spaces: Vec<String>,
     pub max_steps: u32,

@@ -164,6 +164,9 @@ pub struct ApprovalResponse {
     /// The name of whoever decided.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub by: String,
+    /// The adapter of the machine that they used; absent for a decision of the Board.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub adapter: Option<String>,
 }
 
 impl ApprovalResponse {
@@ -181,6 +184,7 @@ impl ApprovalResponse {
             answer: None,
             grant: None,
             by,
+            adapter: None,
         }
     }
 }

@@ -7,8 +7,10 @@ use crate::{
     approval::{ApprovalResponse, ModelPrice},
     event::{ArtifactRef, Usage},
     files::WorkspaceWrite,
-    ids::{ArtifactId, MessageId, RunId, SessionId, TaskId},
+    ids::{ArtifactId, MessageId, SessionId, TaskId},
     instant::Instant,
+    mesh::{ChildReport, TreePlace},
+    playbook::{PlaybookLedger, PlaybookTask},
     rules::ApprovalRules,
 };
 
@@ -61,19 +63,17 @@ pub enum Command {
     /// else in them.
     #[serde(rename = "skill:enable")]
     EnableSkill { name: String, agents: Vec<String> },
+    /// A person has seen the tools of this hash: the MCP server may offer them from now on. Its outcome is a `CommandDone`;
+    /// only to daemons with [`MCP_CAPABILITY`](crate::MCP_CAPABILITY).
+    #[serde(rename = "mcp:allow")]
+    AllowMcp { name: String, hash: String },
     /// What was done in a run of a playbook so far, for people to read on the machine; only to daemons with
     /// [`PLAYBOOKS_CAPABILITY`](crate::PLAYBOOKS_CAPABILITY).
     #[serde(rename = "playbook:ledger")]
     Ledger(Box<PlaybookLedger>),
-}
-
-/// The whole ledger of a run. It becomes `playbooks/runs/{run}.md` of the workspace, instead of what is there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PlaybookLedger {
-    pub run_id: RunId,
-    /// Markdown; as JSON it has to fit into a frame.
-    pub text: String,
+    /// What became of a task that another one asked for. It answers the call that waits for it.
+    #[serde(rename = "task:child")]
+    Child(Box<ChildReport>),
 }
 
 /// A skill to be installed.
@@ -167,28 +167,16 @@ pub struct TaskSubmit {
     /// [`PLAYBOOKS_CAPABILITY`](crate::PLAYBOOKS_CAPABILITY) where it is the supervisor.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub playbook: Option<PlaybookTask>,
+    /// Set when another task asked for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parent: Option<TreePlace>,
+    /// Tasks that earlier attempts asked for, as they are now.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub children: Vec<ChildReport>,
     /// Set instead of `messages`, `goal` and the rest when they are too large for a frame: the path below the Board's
     /// address from which the daemon fetches the whole `TaskSubmit` as JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub payload_url: Option<String>,
-}
-
-/// What a task is in a run of a playbook.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PlaybookTask {
-    pub run_id: RunId,
-    /// The step that it does, such as `3` or `3a`; absent: it is the supervisor, and its agent is offered `run_step` and the
-    /// other tools of one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub step: Option<String>,
-}
-
-impl PlaybookTask {
-    /// Whether the task supervises the run.
-    pub fn is_supervisor(&self) -> bool {
-        self.step.is_none()
-    }
 }
 
 /// What becomes of the turns in `TaskSubmit::messages`. Its result is the summary, which begins with

@@ -1,16 +1,20 @@
 //! Task events: what a daemon reports about an attempt, durable and in order.
 
+mod task_error;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{
-    approval::ApprovalRequest,
+    approval::{ApprovalRequest, Decision},
     command::InjectionPoint,
-    ids::{ApprovalId, ArtifactId, MessageId, SessionId},
+    ids::{ApprovalId, ArtifactId, MessageId, SessionId, TaskId},
     instant::Instant,
+    mesh::{AgentMessage, ChildState, DelegateRequest, ParentCall},
 };
+pub use task_error::{ErrorCode, TaskError};
 
 /// One entry of an attempt's log. `seq` is contiguous from 1; the terminal event is the last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,9 +39,16 @@ impl Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum EventBody {
-    /// A task that began on the machine (a job, the CLI).
+    /// A task that began on the machine (a job, the CLI), or that another one there asked for (`parent`).
     #[serde(rename = "task:announce")]
-    Announce { origin: String, agent_id: String, session_id: SessionId, goal: String },
+    Announce {
+        origin: String,
+        agent_id: String,
+        session_id: SessionId,
+        goal: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        parent: Option<ParentCall>,
+    },
     /// The task is in the journal and does not run yet.
     #[serde(rename = "task:accepted")]
     Accepted {},
@@ -154,6 +165,29 @@ pub enum AgentStreamEvent {
         approval_id: ApprovalId,
         reason: String,
     },
+    /// What somebody decided, where the viber is the first to know: it followed this, whatever is decided later.
+    ApprovalDecided {
+        approval_id: ApprovalId,
+        digest: String,
+        decision: Decision,
+        /// The name of whoever decided.
+        by: String,
+        /// The adapter that they used; `board` for the Board's.
+        adapter: String,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        note: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        answer: Option<String>,
+    },
+    /// What somebody said at the machine, which the agent is told now: `message-state` follows.
+    UserMessage {
+        message_id: MessageId,
+        author: String,
+        content: String,
+        /// The adapter that they used.
+        origin: String,
+        mode: InjectionPoint,
+    },
     /// What became of the call that a decision was about.
     ApprovalOutcome {
         approval_id: ApprovalId,
@@ -180,6 +214,20 @@ pub enum AgentStreamEvent {
         #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "known_mode")]
         mode: Option<InjectionPoint>,
     },
+    /// A part of the work that another agent is to do.
+    Delegate(Box<DelegateRequest>),
+    /// What the agent heard of such a task.
+    Child {
+        call_id: String,
+        child_task_id: TaskId,
+        state: ChildState,
+    },
+    /// A task that it asked for is to end.
+    ChildStop {
+        child_task_id: TaskId,
+        reason: String,
+    },
+    AgentMessage(AgentMessage),
     Notice {
         level: NoticeLevel,
         text: String,
@@ -402,67 +450,4 @@ pub struct TaskResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Value>,
     pub usage: Usage,
-}
-
-/// Why a task ended without a result.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-pub struct TaskError {
-    pub code: ErrorCode,
-    pub message: String,
-    pub retryable: bool,
-    /// What a person can do about it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub suggestion: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub details: Option<Value>,
-}
-
-/// The kinds of failure a task can end with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = TaskErrorCode))]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorCode {
-    ProviderAuth,
-    ProviderRateLimited,
-    ProviderUnavailable,
-    ProviderBadRequest,
-    ContentPolicy,
-    ContextOverflow,
-    ToolFailed,
-    BudgetExceeded,
-    MaxStepsReached,
-    Timeout,
-    DaemonRestarted,
-    BoardRestored,
-    Lost,
-    OutboxFull,
-    BadRequest,
-    NotFound,
-    Internal,
-}
-
-impl ErrorCode {
-    /// The code as it stands on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ProviderAuth => "provider_auth",
-            Self::ProviderRateLimited => "provider_rate_limited",
-            Self::ProviderUnavailable => "provider_unavailable",
-            Self::ProviderBadRequest => "provider_bad_request",
-            Self::ContentPolicy => "content_policy",
-            Self::ContextOverflow => "context_overflow",
-            Self::ToolFailed => "tool_failed",
-            Self::BudgetExceeded => "budget_exceeded",
-            Self::MaxStepsReached => "max_steps_reached",
-            Self::Timeout => "timeout",
-            Self::DaemonRestarted => "daemon_restarted",
-            Self::BoardRestored => "board_restored",
-            Self::Lost => "lost",
-            Self::OutboxFull => "outbox_full",
-            Self::BadRequest => "bad_request",
-            Self::NotFound => "not_found",
-            Self::Internal => "internal",
-        }
-    }
 }

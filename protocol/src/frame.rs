@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    adapter::AdapterInfo,
     agent::{AgentInfo, DamageInfo, JobInfo, ProviderInfo},
     command::Command,
     confinement::Confinement,
@@ -14,6 +15,7 @@ use crate::{
     ids::{BootId, EditId, TaskId, ViberId},
     instant::Instant,
     limits::MAX_FRAME_BYTES,
+    mcp::McpServerInfo,
     skill::SkillInfo,
 };
 
@@ -62,7 +64,7 @@ pub enum FromDaemon {
     },
     #[serde(rename = "workspace:written")]
     WorkspaceWritten(WorkspaceWritten),
-    /// The outcome of a command that changes skills. It is sent again after every welcome until the Board has it.
+    /// The outcome of a command that changes skills, or what is allowed of MCP servers. It is sent again after every welcome until the Board has it.
     #[serde(rename = "cmd:done")]
     CommandDone(CommandDone),
     #[serde(rename = "req")]
@@ -199,9 +201,14 @@ pub struct ViberState {
     pub providers: Option<Vec<ProviderInfo>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<Vec<DamageInfo>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Vec<McpServerInfo>>,
     /// Absent from daemons that only name it among their capabilities.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Box<Confinement>>,
+    /// The ways to operators beside the Board that this machine has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<Vec<AdapterInfo>>,
 }
 
 /// Names one attempt of a task.
@@ -364,7 +371,9 @@ const TO_DAEMON: &[&str] = &[
     "skill:remove",
     "skill:accept",
     "skill:enable",
+    "mcp:allow",
     "playbook:ledger",
+    "task:child",
 ];
 
 const COMMANDS: &[&str] = &[
@@ -382,7 +391,9 @@ const COMMANDS: &[&str] = &[
     "skill:remove",
     "skill:accept",
     "skill:enable",
+    "mcp:allow",
     "playbook:ledger",
+    "task:child",
 ];
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 //! Owns shapes and their limits. Refuses I/O, async, storage and policy: who may say what is decided by the
 //! Board's `link` and the daemon's `mesh`.
 
+pub mod adapter;
 pub mod agent;
 mod approval;
 mod command;
@@ -14,7 +15,9 @@ mod frame;
 mod ids;
 mod instant;
 pub mod limits;
+pub mod mcp;
 mod memory;
+pub mod mesh;
 pub mod path;
 pub mod plan;
 pub mod playbook;
@@ -33,15 +36,15 @@ pub mod toolset;
 pub mod transcript;
 pub mod yaml;
 
+pub use adapter::{AdapterInfo, AdapterState, InterruptSignal, LocalFile, UserContext, UserMessage};
 pub use agent::{AgentInfo, Capability, ConfigError, DamageInfo, JobInfo, ProviderInfo};
 pub use approval::{
     AffectedFile, AgentQuestion, AnswerOption, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision,
     DecisionScope, ModelPrice, ReachedLimit, TeamRules,
 };
 pub use command::{
-    AgentMode, Attachment, BudgetProgress, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint,
-    PlaybookLedger, PlaybookTask, Policy, ReportedDetail, SkillInstall, TaskLimits, TaskMessage, TaskSubmit, Turn,
-    TurnPart, TurnRole,
+    AgentMode, Attachment, BudgetProgress, Command, CompactRequest, InjectionPoint, LimitPolicy, PausePoint, Policy,
+    ReportedDetail, SkillInstall, TaskLimits, TaskMessage, TaskSubmit, Turn, TurnPart, TurnRole,
 };
 pub use confinement::{ConfinedState, ConfinedSubject, Confinement, Granted, HiddenSecret};
 pub use event::{
@@ -59,10 +62,15 @@ pub use frame::{
 };
 pub use ids::*;
 pub use instant::Instant;
+pub use mcp::{MCP_CAPABILITY, McpChange, McpKind, McpServerInfo, McpState};
 pub use memory::{
     Excerpt, MemoryFound, MemoryRanking, MemorySearch, MemorySource, Note, NoteKind, NoteOutcome, RecalledPassage,
 };
-pub use playbook::PLAYBOOKS_CAPABILITY;
+pub use mesh::{
+    AgentMessage, ChainLink, ChildReport, ChildState, DelegateRequest, MESH_CAPABILITY, MeshDirectory,
+    MessageDirection, ParentCall, TreePlace,
+};
+pub use playbook::{PLAYBOOKS_CAPABILITY, PlaybookLedger, PlaybookTask};
 pub use provider_key::{KeyOffer, KeyOfferQuery, KeySource, ProviderKeyChanged, ProviderKeyRemoval, SealedProviderKey};
 pub use sessions::{LogPlace, LoggedLine, LoggedSession, SessionList, SessionPiece};
 pub use skill::{

@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{command::TaskLimits, path, text::head};
+use crate::{command::TaskLimits, ids::RunId, path, text::head};
 
 /// Among the capabilities of its hello: a daemon that offers a supervisor its tools, and takes
 /// [`Command::Ledger`](crate::Command::Ledger).
@@ -55,6 +55,33 @@ pub const PLAYBOOK_FOLDER: &str = "playbooks";
 const MAX_FILE_NAME_BYTES: usize = 120;
 /// Agents that are named in an error about another one.
 const MAX_NAMED_AGENTS: usize = 12;
+
+/// The whole ledger of a run. It becomes `playbooks/runs/{run}.md` of the workspace, instead of what is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaybookLedger {
+    pub run_id: RunId,
+    /// Markdown; as JSON it has to fit into a frame.
+    pub text: String,
+}
+
+/// What a task is in a run of a playbook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaybookTask {
+    pub run_id: RunId,
+    /// The step that it does, such as `3` or `3a`; absent: it is the supervisor, and its agent is offered `run_step` and the
+    /// other tools of one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub step: Option<String>,
+}
+
+impl PlaybookTask {
+    /// Whether the task supervises the run.
+    pub fn is_supervisor(&self) -> bool {
+        self.step.is_none()
+    }
+}
 
 /// A playbook as its text describes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

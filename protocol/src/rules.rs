@@ -1,5 +1,5 @@
 //! Rules that say which calls of tools are denied, asked or allowed: `shell`, `shell(git push **)`, `write_file(src/**)`,
-//! `skill:git-commit`.
+//! `skill:git-commit`, `mcp__fs__*`.
 //!
 //! They are pure. However many sets of rules there are, a call that one of them denies is denied, and one that none denies and
 //! one asks is asked: a rule more in `deny` or `ask` never frees anything. An allow matches only what can be read
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 
-use crate::text;
+use crate::{mcp::MCP_PREFIX, text};
 
 mod command;
 mod lexer;
@@ -23,6 +23,8 @@ use pattern::{Meant, PathPattern, PatternWord};
 pub const MAX_RULE_BYTES: usize = 500;
 /// Most rules in each list of a set.
 pub const MAX_RULES: usize = 200;
+/// What a rule about tools of an MCP server ends with if it means several: `mcp__fs__*`.
+const ANY_ENDING: char = '*';
 /// What stands before the name of a skill, in a rule about calls of its script.
 pub const SKILL_RULE: &str = "skill:";
 
@@ -161,7 +163,7 @@ pub fn judge<'a>(sets: impl IntoIterator<Item = &'a RuleSet> + Clone, call: &Pro
             return Some(RuleVerdict::Ask(rule));
         }
     }
-    found(|set| &set.allow, &|rule| rule.tool == call.tool && rule.surely_matches(call, line)).map(RuleVerdict::Allow)
+    found(|set| &set.allow, &|rule| rule.names(call.tool) && rule.surely_matches(call, line)).map(RuleVerdict::Allow)
 }
 
 /// The programs that a command line surely names, each with the words behind it, as far as the command goes.
@@ -192,11 +194,18 @@ impl Rule {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         let skill = tool.strip_prefix(SKILL_RULE);
         let name = skill.unwrap_or(tool);
+        let is_mcp = tool.starts_with(MCP_PREFIX);
+        let name = name.strip_suffix(ANY_ENDING).filter(|_| is_mcp).unwrap_or(name);
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
             return Err(bad("it begins with a tool's name, such as shell or write_file, or with skill: and a skill's"));
         }
         if skill.is_some() && pattern.is_some() {
             return Err(bad("a skill's rule has no brackets; those for shell are also about its script"));
+        }
+        if is_mcp && pattern.is_some() {
+            return Err(bad(
+                "a rule about tools of an MCP server has no brackets: what they are called with is not known here",
+            ));
         }
         if matches!(tool, "sh" | "bash") || tool.eq_ignore_ascii_case("shell") && tool != "shell" {
             return Err(bad("commands are rules of the tool shell"));
@@ -236,13 +245,19 @@ impl Rule {
             Some(Pattern::Path(path)) if path.is_everything() => Some("it would allow every file"),
             None if WRITING_TOOLS.contains(&self.tool.as_str()) => Some("it would allow every file"),
             None if self.tool.starts_with(SKILL_RULE) => Some("it would allow every version of the skill"),
+            None if self.tool.ends_with(ANY_ENDING) => Some("it would allow every tool of an MCP server"),
             _ => None,
         }
     }
 
     /// Whether a denial or question that this rule says concerns calls of the tool.
     pub fn is_for(&self, tool: &str) -> bool {
-        self.tool == tool || WRITING_TOOLS.contains(&self.tool.as_str()) && WRITING_TOOLS.contains(&tool)
+        self.names(tool) || WRITING_TOOLS.contains(&self.tool.as_str()) && WRITING_TOOLS.contains(&tool)
+    }
+
+    /// Whether the tool is called so, or begins so where the rule ends with `*`.
+    fn names(&self, tool: &str) -> bool {
+        self.tool == tool || self.tool.strip_suffix(ANY_ENDING).is_some_and(|begin| tool.starts_with(begin))
     }
 
     /// Whether the call is meant, in any part of a command and by any name of a file.

@@ -15,6 +15,11 @@ pub const ALL_TOOLS: &[&str] = &[
     "remember",
     "search_memory",
     "ask_operator",
+    "list_agents",
+    "delegate",
+    "check_task",
+    "message_agent",
+    "stop_task",
 ];
 
 /// Groups by name. Groups whose tools do not exist yet are known too, so that a file that names them stays valid.
@@ -26,9 +31,19 @@ const TOOL_GROUPS: &[(&str, &[&str])] = &[
     ("artifact", &["add_artifact"]),
     ("memory", &["remember", "search_memory"]),
     ("ask", &["ask_operator"]),
+    ("mesh", MESH_TOOLS),
     ("schedule", &["create_scheduled_job"]),
     ("notify", &["notify"]),
 ];
+
+/// The tools with which an agent has others do a part of its work. They are offered to whoever may call somebody.
+pub const MESH_TOOLS: &[&str] = &["list_agents", DELEGATE, CHECK_TASK, MESSAGE_AGENT, "stop_task"];
+/// The tool that has another agent do something.
+pub const DELEGATE: &str = "delegate";
+/// The tool that asks how far that is.
+pub const CHECK_TASK: &str = "check_task";
+/// The tool that says something to another agent; also of agents that were called.
+pub const MESSAGE_AGENT: &str = "message_agent";
 
 /// Tools of every agent that has any: they read what its own calls answered, and belong to no group.
 const IMPLIED_TOOLS: &[&str] = &["read_output"];

@@ -1,6 +1,6 @@
 //! A task's events as plain text, for the command lines of both programs.
 
-use crate::{AgentStreamEvent, ApprovalKind, EventBody, NoticeLevel, StepState, text};
+use crate::{AgentStreamEvent, ApprovalKind, Decision, EventBody, NoticeLevel, StepState, text};
 
 /// Longest part of a tool call's arguments that is shown, bytes.
 const MAX_SHOWN_ARGUMENT_BYTES: usize = 200;
@@ -29,7 +29,21 @@ pub fn plain(body: &EventBody) -> String {
                     text::head(what, MAX_SHOWN_ARGUMENT_BYTES)
                 )
             }
+            AgentStreamEvent::ApprovalDecided { decision, by, adapter, .. } => {
+                let word = match decision {
+                    Decision::Allow => "allowed",
+                    Decision::Deny => "denied",
+                    Decision::Answer => "answered",
+                };
+                format!("\n! {word} by {by} ({adapter})\n")
+            }
+            AgentStreamEvent::UserMessage { author, content, .. } => format!("\n> {author}: {content}\n"),
             AgentStreamEvent::ApprovalExpired { reason, .. } => format!("\n! not decided: {reason}\n"),
+            AgentStreamEvent::Delegate(asked) => {
+                let place = asked.viber.as_deref().map(|place| format!(" ({place})")).unwrap_or_default();
+                format!("\n→ {}{place}: {}\n", asked.to_agent_id, text::title(&asked.goal))
+            }
+            AgentStreamEvent::Child { state, .. } => format!("\n[{}]\n", state.as_str()),
             AgentStreamEvent::Notice { level, text } if *level != NoticeLevel::Info => format!("\n! {text}\n"),
             _ => String::new(),
         },

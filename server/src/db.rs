@@ -18,8 +18,10 @@ use engine::{
     team_tx, tx,
     writer::{self, postgres::PostgresWriter},
 };
-pub use fleet::{commands, join_tokens, skill_orders, skill_rollouts, skills, vibers};
-pub use people::{audit, invitations, logins, members, operators, prices, team_rules, teams, tokens, usage};
+pub use fleet::{commands, join_tokens, mcp_orders, skill_orders, skill_rollouts, skills, vibers};
+pub use people::{
+    audit, invitations, logins, members, mesh_settings, operators, prices, team_rules, teams, tokens, usage,
+};
 pub use work::{
     approvals, attempts, comments, contexts, events, idempotency, imports, messages, playbook_runs, purge, sessions,
     sessions::read_marks, tasks,

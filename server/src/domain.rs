@@ -7,11 +7,11 @@ pub mod skills;
 pub mod work;
 
 pub use documents::{artifact, file, memory, plan, space};
-pub use fleet::{connection, library, rollout, viber};
+pub use fleet::{connection, library, mcp, rollout, viber};
 pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
-    approval, assemble, committed, context, idempotency, logbook, playbook_run, search_terms, session, task,
-    task_message,
+    approval, assemble, committed, context, delegation, idempotency, logbook, playbook_run, search_terms, session,
+    task, task_message,
 };
 
 pub use accounts::{Invitation, Member, Operator, Role, Team, Token};
@@ -20,6 +20,7 @@ pub use approval::{Approval, ApprovalOutline, ApprovalSettings, ApprovalState, C
 pub use artifact::{Artifact, ArtifactKind, ArtifactOrigin, ArtifactState};
 pub use committed::{Committed, Item, Report};
 pub use connection::Connection;
+pub use delegation::{Delegation, DelegationState, Kin, KinTask, MeshSettings, TaskTree, TreeMove};
 pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
 pub use library::{
@@ -27,6 +28,7 @@ pub use library::{
     SkillOrigin, SkillReview, SkillReviewState, SkillVersion,
 };
 pub use login::{CookieState, CookieVerdict, Login};
+pub use mcp::McpOrder;
 pub use plan::{PlanSource, Proposal, ProposalState, Revision};
 pub use playbook_run::{
     GateWord, PlaybookRun, RunEvent, RunEventKind, RunNeed, RunState, RunStep, SkippedStep, StepPhase, SupervisorCall,

@@ -19,7 +19,7 @@ pub use crate::domain::committed::Committed;
 pub use changes::{Changed, Revoked, Subscription};
 pub use connections::{InlineCommand, LinkMessage, Registration, Reply, RequestError};
 pub use presence::{Looker, Presence};
-pub use run_watch::{RunWatch, TeamRun};
+pub use run_watch::{RunWatch, TeamRun, TreeWatch};
 pub use tail::{FLUSH_INTERVAL, Tail};
 
 /// One handle for the whole registry. Cheap to clone.

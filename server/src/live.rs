@@ -4,6 +4,7 @@
 //! on the wire, and who may follow. Nothing is queued for a follower: it is polled, so one that reads slowly holds only its
 //! last frame, falls out of the tail, and goes on from the database.
 
+pub mod bus;
 pub mod cursor;
 mod follow;
 

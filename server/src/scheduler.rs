@@ -1,12 +1,13 @@
 //! Periodic duties: expiring leases, noticing access that another process ended, removing old data, indexing titles
-//! and messages, writing the words of vibers, keeping the database's plans good, bringing runs of playbooks and rollouts of
-//! skills forward.
+//! and messages, writing the words of vibers, keeping the database's plans good, bringing runs of playbooks, trees of tasks and
+//! rollouts of skills forward.
 //!
 //! Decides when; `actions` does the work. Silence is measured in lease time only, from the Board's start: a viber is never
 //! blamed for a time in which the Board was away.
 
 mod leases;
 mod playbooks;
+mod trees;
 
 use std::{panic::AssertUnwindSafe, time::Duration};
 
@@ -62,6 +63,7 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), ROLLOUT_PERIOD, Rollouts));
     board.shutdown.spawn(every(board.clone(), STATISTICS_PERIOD, Statistics::default()));
     board.shutdown.spawn(playbooks::follow(board.clone()));
+    board.shutdown.spawn(trees::follow(board.clone()));
 }
 
 /// Something that is done periodically.

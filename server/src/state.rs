@@ -12,7 +12,7 @@ use crate::{
     db::{Change, Db, DbError, TxFuture},
     domain::{By, Login, Operator, Role, Team, Token},
     guard::{Cache, Keys, LoginLimits, Passwords},
-    hub::{Hub, RunWatch},
+    hub::{Hub, RunWatch, TreeWatch},
     lifecycle::Lifecycle,
     registry::{RegistryAddress, SkillRegistry},
 };
@@ -27,6 +27,8 @@ pub struct BoardParts {
     pub hub: Hub,
     /// Which tasks belong to runs of playbooks.
     pub runs: RunWatch,
+    /// Which tasks belong to trees, because agents asked others for them.
+    pub trees: TreeWatch,
     pub clock: Clock,
     /// As it was at the start. What SIGHUP can change is in `reloadable`.
     pub config: Config,
@@ -105,6 +107,7 @@ impl Board {
             db,
             hub: Hub::default(),
             runs: RunWatch::default(),
+            trees: TreeWatch::default(),
             clock,
             reloadable: ArcSwap::from_pointee(config.reloadable()),
             config,

@@ -161,7 +161,7 @@ fn another(id: &str) -> String {
 }
 
 fn is_api(route: &Route) -> bool {
-    route.path.starts_with("/api/") || route.path.starts_with("/ws/")
+    route.path.starts_with("/api/") || route.path.starts_with("/ws/") || route.path == "/mcp"
 }
 
 async fn probe(person: &Person, route: &Route, path: &str) -> Seen {
@@ -260,6 +260,14 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
                     check("a foreign viber", seen.status == 404, &seen);
                 }
             }
+            Access::Token => {
+                let logins = callers.roles.iter().map(|(_, person)| person).chain(&callers.strangers);
+                let logins = logins.filter(|person| person.bearer().is_none());
+                for person in logins.chain([&callers.viber, &callers.foreign_viber]) {
+                    let seen = probe(person, route, &path).await;
+                    check("whoever has no token", seen.status == 401, &seen);
+                }
+            }
             Access::SignedIn => {
                 let seen = probe(&callers.viber, route, &path).await;
                 check("a viber", is_turned_away(route, &seen) || seen.status == 401, &seen);
@@ -309,7 +317,10 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
             continue;
         }
         let Some(path) = callers.path(route, &callers.ours) else { continue };
-        let (_, person) = callers.roles.iter().find(|(who, _)| *who >= route.who).expect("somebody may");
+        let may = |(who, person): &&(Access, Person)| {
+            *who >= route.who && (route.who != Access::Token || person.bearer().is_some())
+        };
+        let (_, person) = callers.roles.iter().find(may).expect("somebody may");
         let seen = probe(person, route, &path).await;
         walked += 1;
         // A test names one of the viber's providers, and an empty form names none; a page is no medium.
@@ -325,6 +336,10 @@ async fn walk(which: fn(&Route) -> bool) -> usize {
         }
         // The viber has no such playbook.
         if seen.status == 404 && path.ends_with("/playbooks/git-commit") {
+            continue;
+        }
+        // The viber has no such server.
+        if seen.status == 404 && route.path.contains("/vibers/{id}/mcp") {
             continue;
         }
         // The skill has no such file.

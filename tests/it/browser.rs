@@ -4,6 +4,7 @@ mod axe;
 mod conversation;
 mod frame;
 mod keys;
+mod mesh;
 mod pane;
 mod phone;
 mod playbooks;
@@ -243,6 +244,7 @@ async fn every_page_fits_a_phone_and_breaks_no_rule() {
         "/settings/members",
         "/settings/invitations",
         "/settings/tokens",
+        "/settings/connect",
         "/settings/audit",
         "/settings",
     ]

@@ -16,6 +16,7 @@ macro_rules! on_both_databases {
 pub(crate) use on_both_databases;
 
 mod accounts;
+mod adapters;
 mod api;
 mod artifacts;
 mod asks;
@@ -36,7 +37,10 @@ mod import;
 mod kill;
 mod library;
 mod lists;
+mod mcp;
+mod mcp_server;
 mod memory;
+mod mesh;
 mod packaging;
 mod plan;
 mod playbooks;

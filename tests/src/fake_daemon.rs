@@ -6,8 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
 use protocol::{
-    Acked, AttemptRef, BootId, Command, Event, EventBody, Events, FromDaemon, Hello, Instant, NumberedCommand,
-    OutboxRange, TaskId, TaskSubmit, ToDaemon, ViberId, ViberState, Welcome, limits,
+    Acked, AttemptRef, BootId, Command, Event, EventBody, Events, FromDaemon, Hello, Instant, MCP_CAPABILITY,
+    MESH_CAPABILITY, NumberedCommand, OutboxRange, PLAYBOOKS_CAPABILITY, SKILLS_CAPABILITY, TaskId, TaskSubmit,
+    ToDaemon, ViberId, ViberState, Welcome, limits,
 };
 use serde_json::{Value, json, value::RawValue};
 use tokio_tungstenite::tungstenite::{self, Message, client::IntoClientRequest};
@@ -41,6 +42,8 @@ pub struct FakeDaemon {
     pub max_mode: Option<protocol::AgentMode>,
     /// Ids of its agents beside `default`.
     pub agents: Vec<String>,
+    /// MCP servers that it reports.
+    pub mcp: Vec<protocol::McpServerInfo>,
     board: String,
     ledger: Arc<Ledger>,
     line: Option<Line>,
@@ -80,6 +83,7 @@ impl FakeDaemon {
             capabilities: Vec::new(),
             max_mode: None,
             agents: Vec::new(),
+            mcp: Vec::new(),
             board: board.url.clone(),
             ledger: board.ledger().clone(),
             line: None,
@@ -163,12 +167,13 @@ impl FakeDaemon {
             version: "0.1.0".into(),
             platform: "linux/x86_64".into(),
             hostname: "lab".into(),
-            capabilities: ["landlock", protocol::SKILLS_CAPABILITY, protocol::PLAYBOOKS_CAPABILITY]
+            capabilities: ["landlock", SKILLS_CAPABILITY, PLAYBOOKS_CAPABILITY, MCP_CAPABILITY, MESH_CAPABILITY]
                 .map(Into::into)
                 .into(),
             labels: std::collections::BTreeMap::new(),
             state: ViberState {
                 agents: Some(agents.map(|(id, name)| self.agent(id, name)).collect()),
+                mcp: Some(self.mcp.clone()),
                 ..Default::default()
             },
             last_cmd_seq: self.last_cmd,
@@ -428,6 +433,7 @@ impl FakeDaemon {
             capabilities: self.capabilities.clone(),
             max_mode: self.max_mode,
             agents: self.agents.clone(),
+            mcp: self.mcp.clone(),
             board: self.board.clone(),
             ledger: self.ledger.clone(),
             line: None,

@@ -9,8 +9,9 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{
-    AttemptRef, Capability, Command, CommandDone, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine,
-    NumberedCommand, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten, WriteState,
+    AttemptRef, Capability, Command, CommandDone, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, McpKind,
+    McpServerInfo, NumberedCommand, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten,
+    WriteState,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -83,6 +84,7 @@ impl FakeMachine {
         let mut daemon = FakeDaemon::enrol_in(board, team, name).await;
         daemon.agents = agents.iter().map(ToString::to_string).collect();
         daemon.capabilities = vec![Capability::Steer, Capability::Queue, Capability::Approve, Capability::Pause];
+        daemon.mcp = vec![McpServerInfo { name: "fs".to_owned(), kind: McpKind::Stdio, ..McpServerInfo::default() }];
         daemon.connect().await;
         let (id, state) = (daemon.id.clone(), Arc::<Mutex<MachineState>>::default());
         let credential = daemon.credential.clone();
@@ -258,7 +260,8 @@ impl Connection {
                     Command::InstallSkill(_)
                     | Command::RemoveSkill { .. }
                     | Command::AcceptSkill { .. }
-                    | Command::EnableSkill { .. } => {
+                    | Command::EnableSkill { .. }
+                    | Command::AllowMcp { .. } => {
                         let done = CommandDone { cmd_seq, ok: true, error: None };
                         self.send(&FromDaemon::CommandDone(done)).await;
                     }
@@ -321,6 +324,7 @@ impl MachineState {
                 found => Ok(found.clone()),
             },
             "session.list" => Ok(self.list()),
+            "agents.add" => Ok(json!({ "template": params["template"], "needs": "" })),
             "session.log" => self.piece(params),
             other => Err(format!("{other} is not built on this viber")),
         }

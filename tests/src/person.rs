@@ -119,11 +119,17 @@ impl Person {
         if submits.is_some() {
             self.ledger.asked();
         }
+        let call = matches!(submits, Some(Submits::Tool)).then(|| body(&request));
         let answer = client.execute(request).await?;
         self.keep(answer.headers());
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let answer = Answer { status, headers, body: answer.text().await? };
         match submits {
+            Some(Submits::Tool) if status < 500 => {
+                let who = format!("{:?} {:?} {:?}", self.team, self.token, self.cookie());
+                let key = call.as_deref().and_then(key_of).map(|key| (who, key));
+                self.ledger.answered(answer.made_by_tool(key));
+            }
             Some(Submits::Api) if status == 201 => {
                 let task = answer.json();
                 let text = |field: &str| task[field].as_str().unwrap_or_default().to_owned();
@@ -246,6 +252,16 @@ impl Answer {
         self
     }
 
+    /// The task that a tool made, if one did.
+    fn made_by_tool(&self, key: Option<(String, String)>) -> Option<Submit> {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        let (result, made) = (&body["result"], &body["result"]["structuredContent"]);
+        let text = |field: &str| made[field].as_str().map(str::to_owned);
+        let is_task = result["isError"] == false && made["became"] != "message";
+        let (task, session) = text("taskId").zip(text("sessionId")).filter(|_| is_task)?;
+        Some(Submit { task, session, key })
+    }
+
     /// A header's text, or "".
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -262,12 +278,29 @@ impl Answer {
 enum Submits {
     Api,
     Form,
+    /// By the Model Context Protocol.
+    Tool,
+}
+
+/// A request's body as text.
+fn body(request: &reqwest::Request) -> String {
+    let bytes = request.body().and_then(reqwest::Body::as_bytes).unwrap_or_default();
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The key of a tool's call.
+fn key_of(body: &str) -> Option<String> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    let name = body["params"]["name"].as_str()?;
+    Some(format!("{name} {}", body["params"]["arguments"]["key"].as_str()?))
 }
 
 fn submits(request: &reqwest::Request) -> Option<Submits> {
     let path = request.url().path();
     if request.method() != Method::POST {
         None
+    } else if path == "/mcp" && ["submit_task", "send_message"].iter().any(|tool| body(request).contains(tool)) {
+        Some(Submits::Tool)
     } else if path == "/api/v1/tasks" || (path.starts_with("/api/v1/") && path.ends_with("/messages")) {
         Some(Submits::Api)
     } else if path.starts_with("/t/") && ["/tasks", "/messages", "/comments/send"].iter().any(|end| path.ends_with(end))

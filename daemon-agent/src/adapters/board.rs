@@ -18,7 +18,7 @@ mod uploads;
 use std::time::{Duration, Instant};
 
 use protocol::{
-    BootId, Hello, PLAYBOOKS_CAPABILITY, SKILLS_CAPABILITY, ViberState,
+    BootId, Hello, MCP_CAPABILITY, MESH_CAPABILITY, PLAYBOOKS_CAPABILITY, SKILLS_CAPABILITY, ViberState,
     limits::{PROTOCOL, close},
 };
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ pub use provider_keys::KeyOffers;
 pub use requests::status;
 pub use uploads::Uploads;
 
-use super::CommandCenterAdapter;
+use super::{Callbacks, CommandCenterAdapter, StreamedEvent};
 use crate::{
     adapters::board::{
         backoff::{Backoff, ConnectionEnd},
@@ -40,6 +40,9 @@ use crate::{
     },
     mesh::{BoardStatus, Mesh},
 };
+
+/// The adapter's name.
+pub const BOARD: &str = "board";
 
 /// The adapter of one Board.
 pub struct BoardAdapter {
@@ -63,7 +66,8 @@ pub struct Identity {
 impl Identity {
     fn hello(&self, mesh: &Mesh) -> Hello {
         let mut capabilities = crate::confinement::found().words();
-        capabilities.extend([SKILLS_CAPABILITY, PLAYBOOKS_CAPABILITY].map(str::to_owned));
+        capabilities
+            .extend([SKILLS_CAPABILITY, PLAYBOOKS_CAPABILITY, MESH_CAPABILITY, MCP_CAPABILITY].map(str::to_owned));
         if self.credential.insecure {
             capabilities.push("insecure".to_owned());
         }
@@ -85,7 +89,12 @@ impl Identity {
 }
 
 impl CommandCenterAdapter for BoardAdapter {
-    async fn serve(self, mesh: Mesh, finish: CancellationToken) -> Result<(), String> {
+    fn id(&self) -> &'static str {
+        BOARD
+    }
+
+    async fn connect(&self, callbacks: Callbacks) -> Result<(), String> {
+        let Callbacks { mesh, finish, .. } = callbacks;
         let mut metrics = MetricsSampler::new(self.folder.clone());
         let mut backoff = Backoff::default();
         let mut frame = TARGET_FRAME_BYTES;
@@ -111,6 +120,12 @@ impl CommandCenterAdapter for BoardAdapter {
                 return Ok(());
             }
         }
+    }
+
+    /// The link is its own pump: it reads the outbox in batches, up to the window that the Board acknowledges, and hears of
+    /// this event when it was written.
+    async fn stream(&self, _event: StreamedEvent) -> Result<(), String> {
+        Ok(())
     }
 }
 

@@ -1,9 +1,12 @@
-//! The CLI adapter: `state/daemon.sock`, through which `task` and `status` talk to a running daemon.
+//! The CLI adapter: `state/daemon.sock`, through which `chat`, `task` and `status` talk to a running daemon.
 //!
-//! A request is two JSON lines, the socket's key and a [`DaemonRequest`]; the answer is a series of JSON lines. The
-//! socket is 0600 in a 0700 folder. Agents' commands run as the same user, so [`auth`] tells them apart.
+//! A request is two JSON lines, the socket's key and a [`DaemonRequest`]; the answer is a series of JSON lines. After
+//! `chat` both sides go on with lines as [`super::client`] has them. The socket is 0600 in a 0700 folder. Agents' commands
+//! run as the same user, so [`auth`] tells them apart.
 
 mod auth;
+mod chat;
+mod request;
 
 use std::{
     fs, io,
@@ -15,7 +18,7 @@ use std::{
 
 use protocol::{AttemptRef, parse_event};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Take},
     net::{
@@ -27,7 +30,12 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::CommandCenterAdapter;
+pub use request::{DaemonConnection, ask, connect};
+
+use super::{
+    Callbacks,
+    client::{LocalClient, expire},
+};
 use crate::{
     adapters::board::status,
     home::Home,
@@ -35,7 +43,10 @@ use crate::{
     outbox::Outbox,
 };
 use auth::SocketKey;
+use chat::{LineSink, LineSource};
 
+/// The adapter's name.
+pub const CLI: &str = "cli";
 /// Longest request line that is read, bytes: a goal with everything that comes with it.
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
 /// How long a client may take to send its request.
@@ -52,6 +63,21 @@ pub enum DaemonRequest {
     Status,
     /// Begins a task; its events follow, one per line, until it ends. Closing the connection stops it.
     Task(LocalTask),
+    /// Lines of a client follow, in both directions, until one side closes.
+    Chat,
+    /// Lets the MCP server `name` offer the list of tools with this hash.
+    AllowMcp {
+        name: String,
+        hash: String,
+    },
+    /// Connects to an MCP server.
+    TestMcp {
+        name: String,
+    },
+    /// How MCP servers fare.
+    ListMcp,
+    /// Who lives here, and what they do.
+    Agents,
 }
 
 /// A path to the socket that fits the kernel's 108 bytes however deep the home lies: through its folder's descriptor.
@@ -105,9 +131,11 @@ impl CliAdapter {
     }
 }
 
-impl CommandCenterAdapter for CliAdapter {
-    async fn serve(self, mesh: Mesh, finish: CancellationToken) -> Result<(), String> {
+impl CliAdapter {
+    /// Serves clients until `finish` is cancelled. A client that chats is an adapter of its own.
+    pub async fn serve(self, mesh: Mesh, finish: CancellationToken) {
         let tasks = TaskTracker::new();
+        tasks.spawn(expire(mesh.outbox().clone(), finish.clone()));
         let room = Arc::new(Semaphore::new(MAX_CLIENTS));
         // At most one refusal waits for the log; more are not needed.
         let (refused, refusals) = mpsc::channel(1);
@@ -119,14 +147,15 @@ impl CommandCenterAdapter for CliAdapter {
                         (mesh.clone(), finish.clone(), self.key.clone(), refused.clone());
                     tasks.spawn(async move {
                         let _place = place;
+                        let ends = finish.clone();
                         let visit = async {
                             match listen_to(stream, &key).await? {
-                                Ok(peer) => return answer(peer, mesh).await,
+                                Ok(peer) => return answer(peer, Callbacks::of(CLI, mesh, finish.clone())).await,
                                 Err(why) => drop(refused.try_send(why)),
                             }
                             io::Result::Ok(())
                         };
-                        if let Some(Err(error)) = finish.run_until_cancelled(visit).await {
+                        if let Some(Err(error)) = ends.run_until_cancelled(visit).await {
                             tracing::debug!("a client of the socket left: {error}");
                         }
                     });
@@ -142,7 +171,6 @@ impl CommandCenterAdapter for CliAdapter {
         let _ = fs::remove_file(self.home.socket_key());
         tasks.close();
         tasks.wait().await;
-        Ok(())
     }
 }
 
@@ -190,12 +218,32 @@ async fn listen_to(stream: UnixStream, key: &SocketKey) -> io::Result<Result<Pee
     Ok(Err(why))
 }
 
-async fn answer(peer: Peer, mesh: Mesh) -> io::Result<()> {
+async fn answer(peer: Peer, callbacks: Callbacks) -> io::Result<()> {
     let Peer { wish, mut reader, mut writer } = peer;
+    let mesh = callbacks.mesh.clone();
     match wish {
         Ok(DaemonRequest::Status) => say(&mut writer, &status(&mesh)).await,
+        Ok(DaemonRequest::Agents) => say(&mut writer, &json!({ "items": mesh.registry() })).await,
+        Ok(DaemonRequest::ListMcp) => say(&mut writer, &json!({ "items": mesh.mcp().report() })).await,
+        Ok(DaemonRequest::TestMcp { name }) => match mesh.mcp().test(&name).await {
+            Ok(info) => say(&mut writer, &info).await,
+            Err(why) => say(&mut writer, &json!({ "error": why })).await,
+        },
+        Ok(DaemonRequest::AllowMcp { name, hash }) => {
+            let mcp = mesh.mcp().clone();
+            let allowed = tokio::task::spawn_blocking(move || mcp.allow(&name, &hash)).await;
+            match allowed.map_err(io::Error::other)? {
+                Ok(()) => say(&mut writer, &json!({})).await,
+                Err(why) => say(&mut writer, &json!({ "error": why })).await,
+            }
+        }
+        Ok(DaemonRequest::Chat) => {
+            // Who got here is no command of an agent.
+            let client = LocalClient::new(CLI, true, LineSource(reader), LineSink(writer));
+            client.serve(callbacks).await.map_err(io::Error::other)
+        }
         Ok(DaemonRequest::Task(asked)) => {
-            let attempt = mesh.begin_local("cli", asked).await;
+            let attempt = mesh.begin_local(CLI, asked).await;
             let gone = async {
                 // A client sends nothing more; the end of its input means that it left.
                 let mut rest = Vec::new();
@@ -259,38 +307,4 @@ async fn say<T: Serialize + ?Sized>(writer: &mut (impl AsyncWriteExt + Unpin), v
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     writer.write_all(&line).await
-}
-
-/// Sends a request to a running daemon; `None` if none listens. Every line of the answer is passed to `take`; a refusal
-/// is an error.
-pub async fn ask(home: &Home, ask: &DaemonRequest, mut take: impl FnMut(Value)) -> io::Result<Option<()>> {
-    let near = match SocketPath::to(&home.socket()) {
-        Ok(near) => near,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut stream = match UnixStream::connect(&near.path).await {
-        Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    // After connecting: a daemon that listens has written its key by then.
-    let path = home.socket_key();
-    let key =
-        SocketKey::read(&path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    // A daemon that refuses may have closed the connection already; its answer is read nevertheless.
-    if say(&mut stream, &key).await.is_ok() {
-        let _ = say(&mut stream, ask).await;
-    }
-    let mut lines = BufReader::new(stream).lines();
-    while let Some(line) = lines.next_line().await? {
-        let line: Value = serde_json::from_str(&line)?;
-        match line["error"].as_str() {
-            Some(why) => return Err(io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())),
-            None => take(line),
-        }
-    }
-    Ok(Some(()))
 }

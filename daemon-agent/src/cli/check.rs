@@ -113,6 +113,9 @@ pub async fn doctor(home: &Home, json: bool) -> Result<(), CliError> {
     if read.config.board_keys {
         found.good("admins of the Board may set and remove providers' keys here (boardKeys: on)");
     }
+    if read.config.board_agents {
+        found.good("admins of the Board may add agents from templates here (boardAgents: on)");
+    }
     if read.agents.is_empty() {
         found.warn("there is no agent: `daemon-agent join` writes a default one");
     }

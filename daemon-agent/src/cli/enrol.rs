@@ -24,6 +24,7 @@ const CONFIG_TEMPLATE: &str = "\
 # maxTasks: 4                     # at once on this machine
 # onDisconnect: continue          # or: stop_after SECONDS
 # boardKeys: off                 # on: admins of the Board may set and remove providers' keys here
+# boardAgents: off                # on: admins of the Board may add agents from templates here
 # dailyLog: true                  # one entry a task in workspace/memory/YYYY-MM-DD.md
 # memory: { embeddings: openai/text-embedding-3-small }   # find by meaning too; passages go to that provider
 # sandbox: { write: [~/.cargo, ~/.npm, ~/.cache] }
@@ -154,7 +155,13 @@ mod tests {
         assert!(!write_missing(&home, &["/other"]).expect("kept"));
         let agent = ConfigSnapshot::read(&home, &Variables::default()).agent("default").expect("there").expect("good");
         assert_eq!((agent.max_steps, agent.model.as_str()), (25, "demo/tour"));
-        assert_eq!(agent.tools, crate::config::toolset::ALL_TOOLS);
+        // Whom it may call is for people to say.
+        let others = crate::config::toolset::ALL_TOOLS;
+        let kept: Vec<_> = others.iter().filter(|tool| !crate::config::toolset::MESH_TOOLS.contains(tool)).collect();
+        assert_eq!(
+            agent.tools.iter().map(String::as_str).collect::<Vec<_>>(),
+            kept.into_iter().copied().collect::<Vec<_>>()
+        );
         assert_eq!(agent.spaces, [Path::new("/tmp/my \"code\": x")]);
         assert!(!crate::home::open_to_others(&home.config()));
         assert!(agent.not_in_effect.is_empty());

@@ -39,9 +39,10 @@ pub fn start(form: LogFormat, usual: &str) {
 }
 
 /// Adds rules that keep secrets out of the log: at `trace` level the WebSocket library logs its whole request,
-/// including the viber's credential, so that level is off whatever `RUST_LOG` says.
+/// including the viber's credential, so that level is off whatever `RUST_LOG` says. The library for MCP logs what servers
+/// say and are sent.
 fn without_secrets(filter: EnvFilter) -> EnvFilter {
-    ["tungstenite=info", "tungstenite::handshake=info", "tungstenite::handshake::client=info"]
+    ["tungstenite=info", "tungstenite::handshake=info", "tungstenite::handshake::client=info", "rmcp=warn"]
         .into_iter()
         .fold(filter, |filter, rule| filter.add_directive(rule.parse().expect("a fixed rule")))
 }

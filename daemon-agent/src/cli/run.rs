@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 use super::{CliError, open, unusable};
 use crate::{
     adapters::{
-        CommandCenterAdapter,
         board::{BoardAdapter, Credential, FAREWELL_TIMEOUT, Identity, KeyOffers, Uploads},
         cli::CliAdapter,
+        configured,
     },
     clock::Clock,
     config::{ConfigSnapshot, Variables, watch as files},
@@ -32,6 +32,8 @@ use crate::{
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long they may take to end after that: `task` gives an engine 15 s.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the other adapters may take to end after the Board's.
+const ADAPTERS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything that a daemon of this home consists of.
 pub struct Daemon {
@@ -122,6 +124,12 @@ pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
     let finish = CancellationToken::new();
     let local = CliAdapter::listen(home).map_err(|error| unusable(&home.socket().display().to_string(), &error))?;
     let local = tokio::spawn(local.serve(daemon.mesh.clone(), finish.clone()));
+    // Before the Board is connected and has anything: what adapters still have to read is kept for them.
+    configured::keep_logs(&daemon.mesh);
+    daemon.mesh.outbox().drop_unread();
+    let others = tokio::spawn(configured::run(daemon.mesh.clone(), finish.clone()));
+    let resuming = daemon.mesh.clone();
+    tokio::spawn(async move { resuming.resume_messages().await });
     tokio::spawn(daemon.mesh.workspace().follow(finish.clone()));
     tokio::spawn(daemon.mesh.memory().clone().keep_fresh(finish.clone()));
     tracing::info!(viber.id = %credential.viber_id, board = credential.board_url, home = %home.root().display(), "the daemon starts");
@@ -131,8 +139,8 @@ pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
         uploads: Uploads::default(),
         key_offers: KeyOffers::default(),
     };
-    let board = BoardAdapter { identity, once, folder: home.root().to_owned() };
-    let mut board = tokio::spawn(board.serve(daemon.mesh.clone(), finish.clone()));
+    let board = Arc::new(BoardAdapter { identity, once, folder: home.root().to_owned() });
+    let mut board = configured::start(board, daemon.mesh.clone(), finish.clone());
     let ended = tokio::select! {
         ended = &mut board => Some(ended),
         drained = drain(&daemon.mesh) => {
@@ -153,7 +161,7 @@ pub async fn run(home: &Home, once: bool) -> Result<(), CliError> {
             Err(_) => return Ok(()),
         },
     };
-    let _ = timeout(Duration::from_secs(1), local).await;
+    let _ = timeout(ADAPTERS_TIMEOUT, async { tokio::join!(local, others, daemon.mesh.mcp().close_all()) }).await;
     tracing::info!("the daemon ends");
     ended.map_err(|error| CliError::Failed(error.to_string()))?.map_err(CliError::Failed)
 }

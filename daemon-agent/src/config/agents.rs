@@ -1,8 +1,11 @@
 //! `agents/{id}.yaml`, and the predecessor's `vibers/{id}.yaml`: one agent each.
 
 pub mod context_window;
+pub mod delegates;
+mod mcp_list;
 mod result_caps;
 pub mod skill_list;
+pub mod templates;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -13,17 +16,20 @@ use protocol::{
 use serde::{Deserialize, de::IgnoredAny};
 use serde_saphyr::Spanned;
 
-use self::result_caps::ResultsSection;
+use self::{delegates::Delegate, result_caps::ResultsSection};
 use super::{
     Agent, Agents, Config, Timeouts, machine::check_model, policy::ApprovalsSection, toolset, variables::Variables,
     yaml::YamlFile,
 };
 use crate::home::Home;
+pub use mcp_list::McpUse;
 
 /// Model calls that a task may make if the file sets no limit.
 const DEFAULT_MAX_STEPS: u32 = 10;
 /// Most files that are read: more than anyone has agents.
 const MAX_AGENTS: usize = 200;
+/// Most agents that one may call.
+const MAX_DELEGATES: usize = 64;
 
 /// The keys of an agent's file, as a strict and as a forgiving struct.
 macro_rules! agent_files {
@@ -45,6 +51,7 @@ macro_rules! agent_files {
             require_approval: Vec<Spanned<String>>,
             approvals: ApprovalsSection,
             skills: Vec<Spanned<String>>,
+            delegates: Vec<Spanned<String>>,
             spaces: Vec<Spanned<String>>,
             env: Vec<Spanned<String>>,
             system_prompt: Option<Spanned<String>>,
@@ -53,6 +60,7 @@ macro_rules! agent_files {
             timeouts: Option<TimeoutsSection>,
             stream: Option<Spanned<ReportedDetail>>,
             results: ResultsSection,
+            mcp: Vec<Spanned<McpUse>>,
         }
     )*};
 }
@@ -77,6 +85,7 @@ const AGENT_KEYS: &[&str] = &[
     "requireApproval",
     "approvals",
     "skills",
+    "delegates",
     "spaces",
     "env",
     "systemPrompt",
@@ -85,6 +94,7 @@ const AGENT_KEYS: &[&str] = &[
     "timeouts",
     "stream",
     "results",
+    "mcp",
 ];
 
 #[derive(Default, Deserialize)]
@@ -110,6 +120,7 @@ impl From<ForgivingAgentFile> for StrictAgentFile {
             require_approval: from.require_approval,
             approvals: from.approvals,
             skills: from.skills,
+            delegates: from.delegates,
             spaces: from.spaces,
             env: from.env,
             system_prompt: from.system_prompt,
@@ -118,6 +129,7 @@ impl From<ForgivingAgentFile> for StrictAgentFile {
             timeouts: from.timeouts,
             stream: from.stream,
             results: from.results,
+            mcp: from.mcp,
         }
     }
 }
@@ -218,6 +230,10 @@ fn check(
             return Err(source.wrong(name, format!("{:?} is not a skill's name; all skills are [\"*\"]", name.value)));
         }
     }
+    let mcp = mcp_list::check(written.mcp, source)?;
+    let unknown = mcp.iter().filter(|used| !config.mcp.contains_key(&used.server));
+    not_in_effect.extend(unknown.map(|used| format!("mcp: {}", used.server)));
+    let delegates = delegates_of(&written.delegates, source)?;
     let limits = written.limits.as_ref().map(|limits| limits.value.clone()).unwrap_or_default();
     if let (Some(found), true) = (&written.limits, has_zero(&limits)) {
         return Err(source.wrong(found, "a limit must be at least 1; leave it out for no limit"));
@@ -238,6 +254,7 @@ fn check(
         rules: Arc::new(written.approvals.read(&written.require_approval, source)?),
         tools,
         skills: written.skills.into_iter().map(|name| name.value).collect(),
+        delegates,
         spaces,
         reach: Arc::default(),
         env: written.env.into_iter().map(|name| name.value).collect(),
@@ -247,8 +264,24 @@ fn check(
         timeouts: timeouts(written.timeouts.as_ref(), source)?,
         stream: written.stream.map(|stream| stream.value),
         results: written.results.read(source, context_window)?,
+        mcp,
         not_in_effect,
     })
+}
+
+/// Whom it may call, each once.
+fn delegates_of(written: &[Spanned<String>], source: &YamlFile) -> Result<Vec<Delegate>, ConfigError> {
+    let mut delegates = Vec::new();
+    for entry in written.iter().take(MAX_DELEGATES) {
+        let delegate = Delegate::read(&entry.value).map_err(|why| source.wrong(entry, why))?;
+        if !delegates.contains(&delegate) {
+            delegates.push(delegate);
+        }
+    }
+    match written.get(MAX_DELEGATES) {
+        Some(more) => Err(source.wrong(more, format!("an agent may call {MAX_DELEGATES} others at most"))),
+        None => Ok(delegates),
+    }
 }
 
 /// Names of tools in the order in which they are offered.

@@ -1,5 +1,8 @@
 //! `config.yaml`: this machine's providers and defaults.
 
+mod adapters;
+mod mcp_servers;
+
 use std::collections::BTreeMap;
 
 use protocol::{
@@ -17,6 +20,8 @@ use super::{
     yaml::YamlFile,
 };
 use crate::home::{Home, open_to_others};
+pub use adapters::{AdaptersConfig, SlackConfig, WebSocketConfig};
+pub use mcp_servers::{McpCarrier, McpServer};
 
 /// Tasks that run at the same time if the file sets no limit.
 const DEFAULT_MAX_TASKS: usize = 4;
@@ -37,6 +42,11 @@ struct ConfigFile {
     memory: MemorySection,
     skills: BTreeMap<String, Spanned<SkillSection>>,
     board_keys: Option<Spanned<String>>,
+    board_agents: Option<Spanned<String>>,
+    adapters: adapters::AdaptersSection,
+    mcp: mcp_servers::McpSection,
+    #[serde(rename = "mcp_servers")]
+    mcp_servers: Option<Spanned<mcp_servers::OldServers>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -84,6 +94,15 @@ pub fn read(home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
     }
 }
 
+/// A switch that is off where nothing is said.
+fn is_on(word: Option<&Spanned<String>>, source: &YamlFile) -> Result<bool, ConfigError> {
+    match word.map(|word| (word, word.value.as_str())) {
+        None | Some((_, "off")) => Ok(false),
+        Some((_, "on")) => Ok(true),
+        Some((word, _)) => Err(source.wrong(word, "expected `on` or `off`")),
+    }
+}
+
 /// What `config.yaml` says if it has this text.
 pub fn of(source: &YamlFile, home: &Home, variables: &Variables) -> Result<Config, ConfigError> {
     let mut config = defaults(home, variables);
@@ -114,13 +133,10 @@ pub fn of(source: &YamlFile, home: &Home, variables: &Variables) -> Result<Confi
     for (name, section) in &written.skills {
         config.skills.insert(name.clone(), skill_variables(name, section, source, variables)?);
     }
-    if let Some(word) = written.board_keys {
-        config.board_keys = match word.value.as_str() {
-            "on" => true,
-            "off" => false,
-            _ => return Err(source.wrong(&word, "expected `on` or `off`")),
-        };
-    }
+    config.adapters = written.adapters.check(source, variables)?;
+    config.mcp = mcp_servers::check(&written.mcp, written.mcp_servers.as_ref(), source, variables)?;
+    config.board_keys = is_on(written.board_keys.as_ref(), source)?;
+    config.board_agents = is_on(written.board_agents.as_ref(), source)?;
     if let Some(model) = written.memory.embeddings {
         check_embeddings(source, &model, &config)?;
         config.embeddings = Some(model.value);

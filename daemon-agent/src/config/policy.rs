@@ -3,6 +3,7 @@
 
 use protocol::{
     AgentMode, ConfigError,
+    mcp::MCP_PREFIX,
     rules::{MAX_RULES, Rule, RuleSet, SKILL_RULE},
 };
 use serde::Deserialize;
@@ -82,9 +83,10 @@ fn rules(written: &[Spanned<String>], source: &YamlFile) -> Result<Vec<Rule>, Co
 }
 
 /// What a rule stands for: one about a group of tools is a rule about each of them. `Err` is a sentence about a tool that does
-/// not exist, or a pattern that is none for a tool of the group. A skill need not be there: it may come.
+/// not exist, or a pattern that is none for a tool of the group. A skill, or a tool of an MCP server,
+/// need not be there: it may come.
 pub fn expand_rule(rule: Rule) -> Result<Vec<Rule>, String> {
-    if rule.tool().starts_with(SKILL_RULE) {
+    if rule.tool().starts_with(SKILL_RULE) || rule.tool().starts_with(MCP_PREFIX) {
         return Ok(vec![rule]);
     }
     let tools = toolset::tools_of(rule.tool()).ok_or_else(|| toolset::unknown(rule.tool()))?;

@@ -29,6 +29,7 @@ mod tool_calls;
 use super::{EngineOutcome, EngineRun, limits};
 use crate::{
     clock::Clock,
+    config::toolset::DELEGATE,
     confinement,
     memory::Recall,
     model::{Answer, FinishReason, Message, Model, ModelRequest},
@@ -45,7 +46,7 @@ use budget::{
     cost::{self, Pricing},
 };
 use compact::Folding;
-use decisions::{AllowedForTask, SUPERVISOR_PROMPT};
+use decisions::{AllowedForTask, CHILD_PROMPT, MESH_PROMPT, SUPERVISOR_PROMPT};
 use gate::Gate;
 use model_call::{DueCall, Tries};
 use planning::Planning;
@@ -226,6 +227,8 @@ impl AgentLoop {
             run.submit.session_id.clone(),
             clock.clone(),
         );
+        let tools = tools.with_mcp(run.mcp.clone(), questions::desk(&run, clock));
+        let tools = tools.in_mesh(run.submit.parent.is_some());
         let tools = if supervises(&run.submit) { tools.for_supervisor() } else { tools };
         // Whoever opens the plan again takes over no text that came with the task: that was done.
         run.submit.plan = run.submit.plan.take().filter(|plan| plan.get("hash").is_some_and(|hash| !hash.is_null()));
@@ -302,10 +305,19 @@ impl AgentLoop {
         if supervises(&submit) {
             system.text.push_str(SUPERVISOR_PROMPT);
         }
+        if self.tools.delegates_by(DELEGATE) {
+            system.text.push_str(MESH_PROMPT);
+        }
+        if submit.parent.is_some() {
+            system.text.push_str(CHILD_PROMPT);
+        }
         let asked =
             prompt::PromptParts { system: &system, submit: &submit, recall: &self.recall, plan: self.plan.path() };
         self.layers = Some(prompt::RequestLayers::new(&asked, home, &self.request.tools));
         self.request.system = system.text;
+        for failure in self.tools.list_mcp().await {
+            self.notice(NoticeLevel::Warning, failure).await;
+        }
         self.begin_with_skills().await;
         let percent = self.model.estimate_percent();
         if let Some(layers) = &mut self.layers {

@@ -171,6 +171,9 @@ impl ReportedSince {
             AgentStreamEvent::ApprovalRequired(asked) => {
                 self.questions.insert(asked.approval_id);
             }
+            AgentStreamEvent::Delegate(asked) => {
+                self.questions.insert(asked.request_id);
+            }
             AgentStreamEvent::ToolCall { call_id, .. } => {
                 self.calls.insert(call_id);
             }

@@ -1,7 +1,7 @@
 //! The daemon's side of a supervisor: starts a command under one, asks it to stop, learns how it ended.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     os::{fd::OwnedFd, unix::net::UnixStream as StdUnixStream},
     path::PathBuf,
@@ -31,6 +31,27 @@ const SUPERVISOR_STOP_TIMEOUT: Duration = Duration::from_millis(11_500);
 /// behind by a killed supervisor.
 static SUPERVISORS: Mutex<Vec<process_tree::Process>> = Mutex::new(Vec::new());
 
+/// Variables of the daemon's environment that every command gets; providers' keys are not among them.
+const INHERITED_VARIABLES: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "SHELL"];
+/// Where programs are searched for if the daemon itself was started without a PATH.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a command gets of the environment `own`: the usual names, and those in `more`. Not TMPDIR.
+pub fn inherited_variables(
+    own: impl IntoIterator<Item = (OsString, OsString)>,
+    more: &[String],
+) -> Vec<(OsString, OsString)> {
+    let passed = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        INHERITED_VARIABLES.contains(&&*name) || name.starts_with("LC_") || more.iter().any(|more| *more == name)
+    };
+    let mut env: Vec<_> = own.into_iter().filter(|(name, _)| passed(name) && name != "TMPDIR").collect();
+    if !env.iter().any(|(name, _)| name == "PATH") {
+        env.push(("PATH".into(), DEFAULT_PATH.into()));
+    }
+    env
+}
+
 /// A command to run under a supervisor.
 #[derive(Clone, Debug)]
 pub struct CommandSpec {
@@ -56,14 +77,29 @@ pub struct SupervisedCommand {
 impl SupervisedCommand {
     /// Starts `command`. Returns the pipe with its standard output and error, in the order in which they were written.
     pub async fn start(command: CommandSpec) -> io::Result<(Self, pipe::Receiver)> {
+        let (output, input) = io::pipe()?;
+        let held = Self::start_with(command, (input.try_clone()?.into(), input.into())).await?;
+        Ok((held, pipe::Receiver::from_owned_fd(output.into())?))
+    }
+
+    /// Starts a `command` that is talked to, whose options say `duplex`. Returns the socket that is its standard input and
+    /// output, and the pipe with its standard error.
+    pub async fn start_duplex(command: CommandSpec) -> io::Result<(Self, UnixStream, pipe::Receiver)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let (output, input) = io::pipe()?;
+        let (errors, input) = io::pipe()?;
+        let held = Self::start_with(command, (OwnedFd::from(theirs).into(), input.into())).await?;
+        Ok((held, UnixStream::from_std(ours)?, pipe::Receiver::from_owned_fd(errors.into())?))
+    }
+
+    async fn start_with(command: CommandSpec, (output, errors): (Stdio, Stdio)) -> io::Result<Self> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
         let mut hold = tokio::process::Command::new(&command.supervisor);
         // So that a list of processes shows the daemon's own name.
         hold.arg0("daemon-agent").arg("hold").args(command.options.to_args());
         hold.env_clear().envs(command.env).current_dir("/");
-        hold.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(input.try_clone()?).stderr(input);
+        hold.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(output).stderr(errors);
         fault::at("hold::before_spawn");
         // What a killed supervisor leaves behind becomes this process's child, wherever it hides, instead of a child of
         // the system's first process.
@@ -76,7 +112,7 @@ impl SupervisedCommand {
         match held.report().await {
             Some(SupervisorReport::Started { pid, confined, .. }) => {
                 (held.pid, held.confined) = (pid, confined);
-                Ok((held, pipe::Receiver::from_owned_fd(output.into())?))
+                Ok(held)
             }
             Some(SupervisorReport::Failed { message, .. }) => Err(io::Error::other(message)),
             Some(SupervisorReport::Ended(_)) | None => {

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use crate::sandbox::{Layers, Network, Rules};
 
 /// The options, for the usage line.
-pub const USAGE: &str = "[--quiet] [--cwd DIR] [--scratch DIR] [--layers LIST] [--require] \
+pub const USAGE: &str = "[--quiet] [--duplex] [--cwd DIR] [--scratch DIR] [--layers LIST] [--require] \
     [--home DIR [--write PATH]… [--beside PATH]… [--read PATH]… [--protect PATH]… [--socket PATH]… [--network none|open] \
     [--memory BYTES]]";
 
@@ -17,6 +17,8 @@ const INIT_OPTION: &str = "--init";
 pub struct HoldOptions {
     /// Discards the command's standard error, for callers that parse its output.
     pub quiet: bool,
+    /// The command reads its input from what its output goes to, which is a socket, for callers that talk to it.
+    pub duplex: bool,
     /// Working directory of the command.
     pub cwd: Option<PathBuf>,
     /// A private folder that is removed if the daemon is gone, because nobody else would. A command with its own `/tmp`
@@ -49,6 +51,7 @@ impl HoldOptions {
             let mut value = || args.next().ok_or_else(|| format!("{} needs a value", arg.display()));
             match arg.to_str() {
                 Some("--quiet") => options.quiet = true,
+                Some("--duplex") => options.duplex = true,
                 Some("--require") => options.require = true,
                 Some(INIT_OPTION) => options.init = true,
                 Some("--cwd") => options.cwd = Some(value()?.into()),
@@ -78,7 +81,9 @@ impl HoldOptions {
     /// The arguments that [`HoldOptions::parse`] reads back.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();
-        for (set, name) in [(self.quiet, "--quiet"), (self.require, "--require"), (self.init, INIT_OPTION)] {
+        let flags =
+            [(self.quiet, "--quiet"), (self.duplex, "--duplex"), (self.require, "--require"), (self.init, INIT_OPTION)];
+        for (set, name) in flags {
             args.extend(set.then(|| name.into()));
         }
         if self.layers != Layers::default() {
@@ -133,6 +138,7 @@ mod tests {
         };
         let options = HoldOptions {
             quiet: true,
+            duplex: true,
             cwd: Some("/w".into()),
             scratch: Some("/tmp/x".into()),
             rules: Some(rules),

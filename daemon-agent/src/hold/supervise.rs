@@ -155,7 +155,12 @@ fn begin_in_namespaces(options: &HoldOptions) -> anyhow::Result<Children> {
 pub fn start(options: &HoldOptions, view: Option<&View>) -> anyhow::Result<(i32, Layers)> {
     let (program, arguments) = options.argv.split_first().context("no command")?;
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).process_group(0);
+    // Its output is its input as well, if it is talked to: a socket, which goes both ways.
+    let input = match options.duplex {
+        true => Stdio::from(std::io::stdout().as_fd().try_clone_to_owned().context("no output to read from")?),
+        false => Stdio::null(),
+    };
+    command.args(arguments).stdin(input).process_group(0);
     if options.quiet {
         command.stderr(Stdio::null());
     }

@@ -40,7 +40,7 @@ pub struct JournalState {
     pub writes: Vec<PendingWrite>,
     /// Outcomes of other edits, until the Board has acknowledged them.
     pub written: Vec<WorkspaceWritten>,
-    /// Changes of skills that are still to be made, in the order in which they arrived.
+    /// Changes of skills, and of what MCP servers may offer, that are still to be made, in the order in which they arrived.
     pub skill_changes: Vec<NumberedCommand>,
     /// Outcomes of other such commands, until the Board has acknowledged them.
     pub done: Vec<CommandDone>,
@@ -63,6 +63,7 @@ impl RecentCommand {
     fn is_of(&self, attempt: &AttemptRef) -> bool {
         match &self.numbered.command {
             Command::Message(message) => message.task_id == attempt.task_id,
+            Command::Child(report) => report.call.task_id == attempt.task_id,
             Command::Pause { task_id, attempt: number, .. }
             | Command::Resume { task_id, attempt: number }
             | Command::Stop { task_id, attempt: number, .. } => {
@@ -278,7 +279,8 @@ impl JournalState {
             Command::InstallSkill(_)
             | Command::RemoveSkill { .. }
             | Command::AcceptSkill { .. }
-            | Command::EnableSkill { .. } => {
+            | Command::EnableSkill { .. }
+            | Command::AllowMcp { .. } => {
                 let known = self.skill_changes.iter().any(|held| held.cmd_seq == cmd_seq)
                     || self.done.iter().any(|done| done.cmd_seq == cmd_seq);
                 if !known {
@@ -311,7 +313,7 @@ impl JournalState {
                 let named = AttemptRef { task_id: task_id.clone(), attempt };
                 self.pause(cmd_seq, &named, None, command);
             }
-            Command::Approval(_) => self.keep(cmd_seq, command),
+            Command::Approval(_) | Command::Child(_) => self.keep(cmd_seq, command),
         }
     }
 

@@ -1,15 +1,24 @@
 //! Starts attempts, and ends those that work at shutdown.
 
-use std::{path::PathBuf, time::Duration};
+mod children;
+mod registry;
 
-use protocol::{AttemptRef, EventBody, TaskError, TaskSubmit};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    path::PathBuf,
+    time::Duration,
+};
+
+use protocol::{AttemptRef, EventBody, TaskError, TaskId, TaskSubmit};
 use tokio::time::sleep;
 
-use super::{FetchError, LiveAttempt, Mesh, MeshState, attempt_of};
+pub(super) use children::AskedFor;
+
+use super::{FetchError, LiveAttempt, Mesh, MeshState, RunningTask, attempt_of};
 use crate::{
     fault,
     memory::TaskSummary,
-    report::{Inbox, PauseSwitch, Place, Question, Rest},
+    report::{Children, Inbox, PauseSwitch, Place, Question, Rest, activity::Pulse},
     task::{self, StopCause, StopSwitch, Work},
 };
 
@@ -30,9 +39,9 @@ impl Mesh {
                     return;
                 }
                 state.give_places(most);
-                let next = if state.drained || !state.has_room(most) { None } else { state.queue.pop_front() };
+                let next = state.next_queued(most);
                 // Behind the same lock, so that no command misses it.
-                next.map(|submit| (self.register(&mut state, &submit, Origin::Board, Place::Taken), submit))
+                next.map(|submit| (self.register(&mut state, &submit, Origin::of(&submit), Place::Taken), submit))
             };
             let Some((begun, submit)) = next else { return };
             self.spawn(begun, Work::New(Box::new(submit)), Vec::new());
@@ -55,9 +64,11 @@ impl Mesh {
     ) -> RegisteredAttempt {
         let (attempt, stop) = (attempt_of(submit), StopSwitch::default());
         let rest = self.rest_of(&attempt, place);
-        let (local, space) = match origin {
-            Origin::Board => (false, None),
-            Origin::Machine(space) => (true, space),
+        let (children, pulse) = (self.children_of(submit), Pulse::default());
+        let (local, counts, space) = match origin {
+            Origin::Board => (false, true, None),
+            Origin::Machine(space) => (true, false, space),
+            Origin::Agent { counts } => (true, counts, None),
         };
         let live = LiveAttempt {
             agent_id: submit.agent_id.clone(),
@@ -66,12 +77,20 @@ impl Mesh {
             since: self.clock().now(),
             stop: stop.clone(),
             rest: rest.clone(),
+            children: children.clone(),
+            pulse: pulse.clone(),
             local,
+            counts,
         };
         state.running.insert(attempt.clone(), live);
+        if let Some(place) = submit.parent.as_ref().filter(|place| place.local) {
+            let (call, agent_id) = (place.call.clone(), submit.agent_id.clone());
+            let asked = AskedFor { call, agent_id, title: protocol::text::title(&submit.goal) };
+            state.asked_for.insert(attempt.clone(), asked);
+        }
         let inbox = state.inboxes.entry(attempt.clone()).or_default().clone();
         let pause = state.pauses.entry(attempt.clone()).or_default().clone();
-        RegisteredAttempt { attempt, stop, rest, inbox, pause, local, space }
+        RegisteredAttempt { attempt, stop, rest, children, pulse, inbox, pause, local, space }
     }
 
     /// Runs an attempt to its end. Its questions that are open already stay so until its engine has them.
@@ -87,7 +106,7 @@ impl Mesh {
     }
 
     async fn run_attempt(&self, registered: RegisteredAttempt, work: Work) -> (EventBody, Option<TaskSummary>) {
-        let RegisteredAttempt { attempt, stop, rest, inbox, pause, local, space } = registered;
+        let RegisteredAttempt { attempt, stop, rest, children, pulse, inbox, pause, local, space } = registered;
         let is_new = matches!(work, Work::New(_));
         let work = match work {
             Work::New(submit) => match self.prepared(*submit, &attempt, &stop).await {
@@ -101,9 +120,12 @@ impl Mesh {
             outbox: self.outbox().clone(),
             memory: self.memory().clone(),
             skills: self.skills().clone(),
+            mcp: self.mcp().clone(),
             files: self.shared.context.files.borrow().clone(),
             stop,
             approvals: self.shared.approvals.clone(),
+            children,
+            pulse,
             inbox,
             pause,
             rest,
@@ -229,6 +251,59 @@ impl Mesh {
         }
     }
 
+    /// The tasks that run now, the longest first.
+    pub fn running(&self) -> Vec<RunningTask> {
+        let state = self.state();
+        let mut all: Vec<RunningTask> = state
+            .running
+            .iter()
+            .map(|(attempt, live)| RunningTask {
+                task_id: attempt.task_id.clone(),
+                attempt: attempt.attempt,
+                session_id: live.session_id.clone(),
+                agent_id: live.agent_id.clone(),
+                goal: live.title.clone(),
+                since: live.since,
+                local: live.local,
+                state: live.pulse.state(),
+            })
+            .collect();
+        all.sort_by_key(|task| task.since.millis());
+        all
+    }
+
+    /// Ends the attempts, waiting and running, that `hit` selects by attempt and agent, and all that they asked for here.
+    pub fn stop(&self, cause: &StopCause, hit: impl Fn(&AttemptRef, &str) -> bool) {
+        let stopped: BTreeSet<TaskId> = {
+            let state = self.state();
+            let running = state.running.iter().map(|(attempt, live)| (attempt.clone(), live.agent_id.clone()));
+            let queued = state.queue.iter().map(|submit| (attempt_of(submit), submit.agent_id.clone()));
+            running.chain(queued).filter(|(attempt, agent)| hit(attempt, agent)).map(|(of, _)| of.task_id).collect()
+        };
+        self.stop_exactly(cause, &hit);
+        self.stop_children(stopped);
+    }
+
+    /// The same without what they asked for.
+    pub(super) fn stop_exactly(&self, cause: &StopCause, hit: impl Fn(&AttemptRef, &str) -> bool) {
+        let waiting: Vec<AttemptRef> = {
+            let mut state = self.state();
+            for (attempt, live) in &state.running {
+                if hit(attempt, &live.agent_id) {
+                    live.stop.stop(cause.clone());
+                }
+            }
+            let (out, kept): (VecDeque<TaskSubmit>, _) = std::mem::take(&mut state.queue)
+                .into_iter()
+                .partition(|submit| hit(&attempt_of(submit), &submit.agent_id));
+            state.queue = kept;
+            out.iter().map(attempt_of).collect()
+        };
+        for attempt in waiting {
+            self.end_soon(attempt, cause.clone().ending(0));
+        }
+    }
+
     /// Starts nothing new, and returns once no attempt works any more. Those at rest stay there, for the next process.
     pub async fn finish_running(&self) {
         self.state().closing = true;
@@ -254,6 +329,20 @@ pub(super) enum Origin {
     Board,
     /// A person at this machine, who may have named a folder.
     Machine(Option<PathBuf>),
+    /// A task of this machine. `counts`: as one of those that may run at the same time.
+    Agent {
+        counts: bool,
+    },
+}
+
+impl Origin {
+    /// Who requested what waits for its turn.
+    pub(super) fn of(submit: &TaskSubmit) -> Self {
+        match submit.parent.as_ref().is_some_and(|place| place.local) {
+            true => Self::Agent { counts: true },
+            false => Self::Board,
+        }
+    }
 }
 
 /// An attempt that commands reach, before its engine starts.
@@ -261,6 +350,8 @@ pub(super) struct RegisteredAttempt {
     pub attempt: AttemptRef,
     stop: StopSwitch,
     rest: Rest,
+    children: Children,
+    pulse: Pulse,
     pub inbox: Inbox,
     pause: PauseSwitch,
     local: bool,

@@ -1,14 +1,26 @@
-//! Tasks that begin on this machine, by a person at its command line.
+//! What begins on this machine: tasks of people at its command line, and what people say through its adapters.
+
+mod decide;
+mod files;
+mod resume;
+mod say;
+mod store;
 
 use std::{io, path::PathBuf};
 
 use protocol::{
-    AttemptRef, Command, EventBody, NumberedCommand, Policy, ReportedDetail, SessionId, TaskId, TaskSubmit,
+    Attachment, AttemptRef, Command, EventBody, NumberedCommand, Policy, ReportedDetail, SessionId, TaskId, TaskSubmit,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{LiveAttempt, Mesh, StopCause, attempt_of};
 use crate::session_log;
+
+pub(super) use decide::LocalState;
+pub use decide::{DecideError, Interrupted};
+pub use say::{AcceptedMessage, SayError};
+pub(super) use store::SaidStore;
 
 /// Longest goal of an announced task, bytes: it fits an event however JSON escapes it.
 const MAX_ANNOUNCED_GOAL_BYTES: usize = 20 * 1024;
@@ -26,19 +38,45 @@ pub struct LocalTask {
     pub space: Option<PathBuf>,
 }
 
+/// A task of this machine as it begins.
+pub(super) struct BegunHere {
+    /// The adapter that it came by.
+    pub origin: String,
+    pub task_id: TaskId,
+    pub session_id: SessionId,
+    pub agent_id: String,
+    pub goal: String,
+    pub context: Option<Value>,
+    pub attachments: Vec<Attachment>,
+    pub space: Option<PathBuf>,
+}
+
 impl Mesh {
     /// Starts a task of this machine at once, because a person waits for it. Returns its attempt.
     pub async fn begin_local(&self, origin: &str, asked: LocalTask) -> AttemptRef {
         let now = self.clock().now().millis();
         let LocalTask { goal, agent: agent_id, session, space } = asked;
-        let messages = match &session {
-            Some(session) => session_log::turns(self.home().session_log(&agent_id, session.as_str())).await,
-            None => Vec::new(),
-        };
         let session_id = session.unwrap_or_else(|| SessionId::new(now));
+        let begun = BegunHere {
+            origin: origin.to_owned(),
+            task_id: TaskId::new(now),
+            session_id,
+            agent_id,
+            goal,
+            context: None,
+            attachments: Vec::new(),
+            space,
+        };
+        self.begin_here(begun).await
+    }
+
+    /// Announces a task of this machine, and starts it.
+    pub(super) async fn begin_here(&self, begun: BegunHere) -> AttemptRef {
+        let BegunHere { origin, task_id, session_id, agent_id, goal, context, attachments, space } = begun;
+        let messages = session_log::turns(self.home().session_log(&agent_id, session_id.as_str())).await;
         let team = self.team_rules().await;
         let submit = TaskSubmit {
-            task_id: TaskId::new(now),
+            task_id,
             attempt: 1,
             session_id: session_id.clone(),
             agent_id: agent_id.clone(),
@@ -47,8 +85,8 @@ impl Mesh {
             plan: None,
             artifacts: Vec::new(),
             memory: Vec::new(),
-            context: None,
-            attachments: Vec::new(),
+            context,
+            attachments,
             plan_policy: Policy::Apply,
             memory_policy: Policy::Propose,
             approve_first: false,
@@ -66,13 +104,14 @@ impl Mesh {
             budget: None,
             compact: None,
             playbook: None,
+            parent: None,
+            children: Vec::new(),
             payload_url: None,
         };
         let attempt = attempt_of(&submit);
         self.outbox().begin(&attempt, &agent_id);
         let goal = protocol::text::head_and_tail(&goal, MAX_ANNOUNCED_GOAL_BYTES);
-        let announce = EventBody::Announce { origin: origin.to_owned(), agent_id, session_id, goal };
-        self.outbox().append(&attempt, announce);
+        self.outbox().append(&attempt, EventBody::Announce { origin, agent_id, session_id, goal, parent: None });
         self.start_local(submit, space);
         attempt
     }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use protocol::{Acked, AttemptRef, ErrorCode, EventBody, SessionId, TaskError, TaskSubmit, Welcome};
+use protocol::{
+    Acked, AttemptRef, ChildReport, Command, ErrorCode, EventBody, SessionId, TaskError, TaskSubmit, Welcome,
+};
 
 use super::{Mesh, attempt_of, fenced, is_fenced};
 use crate::{
@@ -104,8 +106,17 @@ impl Mesh {
                 if self.outbox().next(&attempt) == 1 {
                     self.outbox().append(&attempt, EventBody::Accepted {});
                 }
+                let mut submit = waiting.submit;
+                let told = held.recent.iter().filter_map(|recent| match &recent.numbered.command {
+                    Command::Child(report) if report.call.task_id == attempt.task_id => Some(report),
+                    _ => None,
+                });
+                for report in told {
+                    submit.children.retain(|known| known.call != report.call);
+                    submit.children.push(ChildReport::clone(report));
+                }
                 let messages = waiting.messages.into_iter().map(|pending| *pending.message).collect();
-                self.enqueue(*waiting.submit, messages);
+                self.enqueue(*submit, messages);
                 if let Some(at) = waiting.paused {
                     self.hold(&attempt, at);
                 }
@@ -184,7 +195,7 @@ impl Mesh {
             let goal =
                 "(What was asked for was lost: the report of this task was damaged on the viber's disk.)".to_owned();
             let origin = "cli".to_owned();
-            self.outbox().announce(&attempt, EventBody::Announce { origin, agent_id, session_id, goal });
+            self.outbox().announce(&attempt, EventBody::Announce { origin, agent_id, session_id, goal, parent: None });
         }
     }
 

@@ -1,5 +1,5 @@
-//! Makes the changes of skills that people want: one after another, each once. The outcome is kept until the Board has
-//! acknowledged it.
+//! Makes the changes of skills that people want, and lets MCP servers offer what people have seen: one after another, each
+//! once. The outcome is kept until the Board has acknowledged it.
 
 use std::time::Duration;
 
@@ -91,6 +91,11 @@ impl Mesh {
                     return Err(format!("there is no skill {} on this viber", protocol::text::head(&name, 80)));
                 }
                 self.offer_skill(name, agents).await
+            }
+            Command::AllowMcp { name, hash } => {
+                let mcp = self.mcp().clone();
+                let allowing = tokio::task::spawn_blocking(move || mcp.allow(&name, &hash)).await;
+                allowing.map_err(|error| error.to_string())?
             }
             _ => Err("the command changes no skill".to_owned()),
         }

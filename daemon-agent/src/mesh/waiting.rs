@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use protocol::{ApprovalRequest, AttemptRef, Command, NumberedCommand};
+use protocol::{ApprovalRequest, AttemptRef, Command, NumberedCommand, TaskSubmit};
 
 use super::{
     Mesh, MeshState, attempt_of,
@@ -22,9 +22,20 @@ use crate::{
 const READ_BYTES: u64 = 1 << 20;
 
 impl MeshState {
-    /// Whether one more attempt may work. Those of this machine do not count: a person waits for them.
+    /// The next attempt that may begin. A drained viber begins nothing but what its own tasks wait for.
+    pub(super) fn next_queued(&mut self, most: usize) -> Option<TaskSubmit> {
+        if !self.has_room(most) {
+            return None;
+        }
+        let is_of_agent = |submit: &TaskSubmit| submit.parent.as_ref().is_some_and(|place| place.local);
+        let at = self.queue.iter().position(|submit| !self.drained || is_of_agent(submit))?;
+        self.queue.remove(at)
+    }
+
+    /// Whether one more attempt may work. Those of this machine do not count: a person waits for them, and for all that they
+    /// ask for.
     pub(super) fn has_room(&self, most: usize) -> bool {
-        let working = self.running.values().filter(|live| !live.local && live.rest.place() == Place::Taken);
+        let working = self.running.values().filter(|live| live.counts && live.rest.place() == Place::Taken);
         working.count() < most
     }
 
@@ -32,7 +43,7 @@ impl MeshState {
     pub(super) fn give_places(&mut self, most: usize) {
         for attempt in std::mem::take(&mut self.wanting) {
             let Some(live) = self.running.get(&attempt) else { continue };
-            if live.local || self.has_room(most) {
+            if !live.counts || self.has_room(most) {
                 live.rest.give_place();
             } else {
                 self.wanting.push_back(attempt);
@@ -109,7 +120,10 @@ impl Mesh {
 
     fn register_waiting(&self, record: &WaitingRecord) -> RegisteredAttempt {
         let attempt = attempt_of(&record.submit);
-        let origin = if record.local { Origin::Machine(record.space.clone()) } else { Origin::Board };
+        let origin = match Origin::of(&record.submit) {
+            Origin::Board if record.local => Origin::Machine(record.space.clone()),
+            origin => origin,
+        };
         let mut state = self.state();
         state.inboxes.insert(attempt.clone(), Inbox::of(record.messages.clone()));
         state.pauses.insert(attempt, PauseSwitch::of(record.pause));
@@ -122,6 +136,7 @@ impl Mesh {
             let is_theirs = match &numbered.command {
                 Command::Approval(_) => true,
                 Command::Message(message) => attempts.iter().any(|attempt| attempt.task_id == message.task_id),
+                Command::Child(report) => attempts.iter().any(|attempt| attempt.task_id == report.call.task_id),
                 Command::Pause { task_id, attempt, .. }
                 | Command::Resume { task_id, attempt }
                 | Command::Stop { task_id, attempt, .. } => {

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use super::{
     record::{HEADER_BYTES, Record, encode, scan},
     recover::DAMAGE_REASON,
+    retention::Retention,
     unacked::UnackedText,
 };
 use crate::{
@@ -66,6 +67,8 @@ pub struct AttemptLog {
     withheld: BTreeSet<u64>,
     /// Where recent readers stopped: seq, first seq of the segment, offset.
     marks: VecDeque<(u64, u64, u64)>,
+    /// Who reads it beside the Board, and up to where.
+    pub(super) retention: Retention,
 }
 
 pub(super) struct Segment {
@@ -123,6 +126,7 @@ impl AttemptLog {
             refused: None,
             withheld: BTreeSet::new(),
             marks: VecDeque::new(),
+            retention: Retention::default(),
         }
     }
 
@@ -222,13 +226,8 @@ impl AttemptLog {
             // The Board already has the beginning of this gap.
             gap.from = gap.from.max(seq + 1);
         }
-        while self.segments.len() > 1 && self.segments[0].last <= seq {
-            let path = self.path(self.segments[0].first);
-            if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(file = %path.display(), "cannot delete: {error}");
-            }
-            self.segments.pop_front();
-        }
+        self.retention.acked = self.retention.acked.max(seq);
+        self.drop_segments();
         self.ended && self.visible <= seq && self.visible + 1 == self.next
     }
 

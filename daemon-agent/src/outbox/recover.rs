@@ -73,6 +73,7 @@ impl AttemptLog {
         log.refused =
             fs::read_to_string(log.folder.join(REFUSED_FILE)).ok().and_then(|at| at.parse().ok()).map(Instant);
         log.begun |= log.folder.join(BEGUN_FILE).exists() || log.next > 2;
+        log.recover_retention();
         let noted = log.folder.join(DAMAGED_FILE);
         if log.damaged && !noted.exists() {
             write_private(&noted, b"")?;

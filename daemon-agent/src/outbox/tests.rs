@@ -240,6 +240,7 @@ async fn an_announcement_and_an_ending_may_use_the_reserve() {
         agent_id: "a".to_owned(),
         session_id: protocol::SessionId::new(1),
         goal: "g".to_owned(),
+        parent: None,
     };
     // Nothing can be written here, with or without the reserve: it is released, and the ending's place becomes a gap.
     let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
@@ -408,6 +409,7 @@ async fn a_lost_announcement_is_replaced_when_the_board_has_not_had_it() {
         agent_id: "a".to_owned(),
         session_id: protocol::SessionId::new(1),
         goal: "lost".to_owned(),
+        parent: None,
     };
     outbox.announce(&attempt(), announce);
     let events = all(&outbox, &attempt(), 1);

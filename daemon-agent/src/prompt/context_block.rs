@@ -1,7 +1,9 @@
-//! The context message: the plan, artifacts, memory, the ledger of a run and what the caller added.
+//! The context message: the plan, artifacts, memory, tasks that earlier attempts asked for, the ledger of a run and what the caller
+//! added.
 
 use protocol::{
     TaskSubmit,
+    mesh::marked_result,
     text::{fenced, head_and_tail, kept_ends, tame},
     tokens::estimate,
 };
@@ -50,12 +52,14 @@ pub(super) fn parts(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Co
         let place = home.attachment(submit.task_id.as_str(), &file.name).unwrap_or_default();
         (file.name.clone(), format!("- {} ({} bytes)", place.display(), file.size))
     });
+    let children = submit.children.iter().map(|child| (child.title.clone(), marked_result(child)));
     let (ledger, context) = ledger_apart(submit.context.as_ref());
     let all = [
         listed("plan", submit.plan.as_ref().map(|plan| ("plan".to_owned(), shown(plan)))),
         listed("artifacts", artifacts),
         listed("attachments", attached),
         memory(recall),
+        listed("children", children),
         listed("ledger", ledger.map(|text| ("ledger".to_owned(), text))),
         listed("context", context.map(|context| ("context".to_owned(), shown(&context)))),
     ];

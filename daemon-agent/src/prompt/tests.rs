@@ -31,6 +31,7 @@ fn agent() -> Agent {
         rules: std::sync::Arc::default(),
         tools: vec![],
         skills: vec![],
+        delegates: vec![],
         spaces: vec!["/src/app".into()],
         reach: std::sync::Arc::default(),
         env: vec![],
@@ -40,6 +41,7 @@ fn agent() -> Agent {
         timeouts: Timeouts::default(),
         stream: None,
         results: protocol::prune::ResultCaps::default(),
+        mcp: vec![],
         not_in_effect: vec![],
     }
 }

@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use protocol::{AgentStreamEvent, AttemptRef, EventBody, Note, NoteKind, NoteOutcome, TaskSubmit, text::head};
+use protocol::{
+    ActivityState, AgentStreamEvent, AttemptRef, EventBody, Note, NoteKind, NoteOutcome, TaskSubmit, Usage, text::head,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,6 +22,46 @@ const MAX_ITEM_BYTES: usize = 1_000;
 /// Observes the reports of one attempt. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct ActivityRecorder(Arc<Mutex<Activity>>);
+
+/// What an attempt is busy with, and what it has used. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Pulse(Arc<Mutex<PulseState>>);
+
+#[derive(Default)]
+struct PulseState {
+    state: Option<ActivityState>,
+    usage: Usage,
+}
+
+impl Pulse {
+    /// A sink that forwards to `to` and is observed.
+    pub fn beside(&self, to: Sink) -> Sink {
+        let seen = self.0.clone();
+        Sink::new(move |event| {
+            match &event {
+                AgentStreamEvent::StateChange { state, .. } => lock(&seen).state = Some(*state),
+                AgentStreamEvent::Usage(more) => lock(&seen).usage.add(more),
+                _ => {}
+            }
+            let to = to.clone();
+            async move { to.emit(event).await }
+        })
+    }
+
+    /// What it does now.
+    pub fn state(&self) -> ActivityState {
+        lock(&self.0).state.unwrap_or(ActivityState::Idle)
+    }
+
+    /// What this process saw it use.
+    pub fn usage(&self) -> Usage {
+        lock(&self.0).usage.clone()
+    }
+}
+
+fn lock(state: &Mutex<PulseState>) -> std::sync::MutexGuard<'_, PulseState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What an attempt did until now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

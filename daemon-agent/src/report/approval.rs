@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use protocol::{ApprovalId, ApprovalResponse};
+use protocol::{ApprovalId, ApprovalResponse, Decision};
 use tokio::sync::watch;
 
 use super::inbox::author;
@@ -46,17 +46,35 @@ impl Approvals {
     }
 
     /// Passes on a person's answer; the first one to a question counts. Answers about anything but what was asked, and to
-    /// questions that are no longer open, are dropped.
-    pub fn answer(&self, response: ApprovalResponse) {
+    /// questions that are no longer open, are dropped. Whether it is the one that counts.
+    pub fn answer(&self, response: ApprovalResponse) -> bool {
         let open = self.open();
         let Some(asked) = open.get(&response.approval_id).filter(|asked| asked.digest == response.digest) else {
-            return;
+            return false;
         };
         asked.answer.send_if_modified(|answer| {
             let is_first = answer.is_none();
             answer.get_or_insert_with(|| named(response));
             is_first
-        });
+        })
+    }
+
+    /// Whether the question with this digest is open and nobody answered it.
+    pub fn is_pending(&self, id: &ApprovalId, digest: &str) -> bool {
+        self.open().get(id).is_some_and(|asked| asked.digest == digest && asked.answer.borrow().is_none())
+    }
+
+    /// Gives everybody the same answer who waits with this digest and was not answered.
+    pub fn answer_all(&self, digest: &str, answer: &str) {
+        for (id, asked) in self.open().iter().filter(|(_, asked)| asked.digest == digest) {
+            let bare = ApprovalResponse::new(id.clone(), digest.to_owned(), Decision::Answer);
+            let response = ApprovalResponse { answer: Some(answer.to_owned()), ..bare };
+            asked.answer.send_if_modified(|known| {
+                let is_first = known.is_none();
+                known.get_or_insert_with(|| named(response));
+                is_first
+            });
+        }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<ApprovalId, Registered>> {

@@ -6,7 +6,7 @@
 mod queue;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -35,6 +35,10 @@ struct InboxState {
     report: Option<Box<ReportFn>>,
     /// The last progress of each message before that.
     unreported: Vec<(MessageId, u32, MessageProgress)>,
+    /// Messages that were said at the machine, and through which adapter: the Board does not know them.
+    local: HashMap<MessageId, String>,
+    /// Those of them that were not told when it was closed.
+    untold: Vec<MessageId>,
     closed: bool,
 }
 
@@ -64,6 +68,31 @@ impl Inbox {
             state.report(id, rev, progress, None);
         }
         self.signal(&state);
+    }
+
+    /// Takes a message that was said at the machine through the adapter `origin`. `false`: the attempt will not tell it.
+    pub fn put_local(&self, mut message: TaskMessage, origin: &str) -> bool {
+        message.author = author(&message.author);
+        let (id, rev) = (message.message_id.clone(), message.rev);
+        let mut state = self.state();
+        if state.closed {
+            return false;
+        }
+        let progress = state.queue.put(message);
+        if progress == Some(MessageProgress::Discarded) {
+            return false;
+        }
+        state.local.insert(id.clone(), origin.to_owned());
+        if let Some(progress) = progress {
+            state.report(id, rev, progress, None);
+        }
+        self.signal(&state);
+        true
+    }
+
+    /// Messages that were said at the machine and that the agent was not told when the inbox was closed.
+    pub fn untold(&self) -> Vec<MessageId> {
+        self.state().untold.clone()
     }
 
     /// The inbox of an attempt that goes on after a restart: what waited, and what was told already.
@@ -172,6 +201,7 @@ impl Inbox {
     pub fn consumed(&self, taken: &[TaskMessage], turn: u32) {
         let mut state = self.state();
         for message in taken {
+            state.report_words(message);
             state.report(message.message_id.clone(), message.rev, MessageProgress::Consumed, Some(turn));
         }
     }
@@ -209,7 +239,23 @@ impl InboxState {
         }
     }
 
+    /// Reports what was said at the machine, before how far it has come: nobody else knows the words.
+    fn report_words(&self, message: &TaskMessage) {
+        let Some((report, origin)) = self.report.as_ref().zip(self.local.get(&message.message_id)) else { return };
+        report(AgentStreamEvent::UserMessage {
+            message_id: message.message_id.clone(),
+            author: message.author.clone(),
+            content: message.content.clone(),
+            origin: origin.clone(),
+            mode: message.injection_mode,
+        });
+    }
+
     fn close(&mut self) {
+        if !self.closed {
+            let is_local = |id: &&MessageId| self.local.contains_key(*id);
+            self.untold = self.queue.waiting_ids().filter(is_local).cloned().collect();
+        }
         self.closed = true;
         self.queue = MessageQueue::default();
         self.unreported.clear();

@@ -131,9 +131,15 @@ impl Reporter {
             | AgentStreamEvent::Usage(_)
             | AgentStreamEvent::ApprovalRequired(_)
             | AgentStreamEvent::ApprovalExpired { .. }
+            | AgentStreamEvent::ApprovalDecided { .. }
             | AgentStreamEvent::ApprovalOutcome { .. }
+            | AgentStreamEvent::UserMessage { .. }
             | AgentStreamEvent::MessageState { .. }
             | AgentStreamEvent::Turn { .. }
+            | AgentStreamEvent::Delegate(_)
+            | AgentStreamEvent::Child { .. }
+            | AgentStreamEvent::ChildStop { .. }
+            | AgentStreamEvent::AgentMessage(_)
             | AgentStreamEvent::Gap { .. } => true,
             AgentStreamEvent::Notice { level, .. } => *level != NoticeLevel::Info,
             _ => false,

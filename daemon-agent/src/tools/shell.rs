@@ -25,7 +25,6 @@ use crate::{
     sandbox::Rules,
 };
 
-pub use environment::Scratch;
 pub use proposed::propose;
 pub use skill_script::{propose_skill, run_skill};
 

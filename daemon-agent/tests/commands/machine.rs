@@ -66,6 +66,8 @@ impl Machine {
             rules: std::sync::Arc::default(),
             tools: toolset::ALL_TOOLS.iter().map(|tool| (*tool).to_owned()).collect(),
             skills: vec!["*".into()],
+            delegates: Vec::new(),
+            mcp: Vec::new(),
             spaces: vec![space],
             reach: std::sync::Arc::default(),
             env: vec!["CARGO_MANIFEST_DIR".into()],

@@ -434,6 +434,22 @@ fn rules() -> impl Strategy<Value = RuleSet> {
     })
 }
 
+#[test]
+fn a_rule_names_all_tools_of_a_server_or_one() {
+    let call = |tool| ProposedCall { tool, subject: CallSubject::Other };
+    let rules = set(&["mcp__fs__delete*"], &["mcp__fs__write_file"], &["mcp__fs__*"]);
+    let verdict = |tool| judge([&rules], &call(tool));
+    assert!(matches!(verdict("mcp__fs__delete_all"), Some(RuleVerdict::Deny(_))));
+    assert!(matches!(verdict("mcp__fs__write_file"), Some(RuleVerdict::Ask(_))));
+    assert!(matches!(verdict("mcp__fs__read_file"), Some(RuleVerdict::Allow(_))));
+    assert_eq!(verdict("mcp__fs2__read_file"), None);
+    assert!(Rule::read("mcp__fs__*").expect("a rule").is_too_wide().is_some());
+    assert!(Rule::read("mcp__fs__read_file").expect("a rule").is_too_wide().is_none());
+    for bad in ["mcp__fs__write(src/**)", "read_*", "mcp__f s__*", "mcp__fs__**"] {
+        assert!(Rule::read(bad).is_err(), "{bad}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_rule_more_to_deny_or_ask_frees_nothing(

@@ -18,6 +18,8 @@ pub struct AfterCommit {
     first: Vec<(ViberId, InlineCommand)>,
     /// Tasks that a run waits for from now on.
     followed: Vec<(RunId, TaskId)>,
+    /// Tasks of a tree, by the task that it begins with, from now on.
+    in_tree: Vec<(TaskId, TaskId)>,
 }
 
 impl AfterCommit {
@@ -40,6 +42,20 @@ impl AfterCommit {
     /// A run waits for a task.
     pub fn follow(&mut self, run: &RunId, task: &TaskId) {
         self.followed.push((run.clone(), task.clone()));
+    }
+
+    /// A task belongs to a tree, which is to be looked at.
+    pub fn in_tree(&mut self, root: &TaskId, task: &TaskId) {
+        self.in_tree.push((root.clone(), task.clone()));
+    }
+
+    /// What another part of the same change leaves to publish.
+    pub fn add_all(&mut self, other: Self) {
+        other.changed.into_iter().for_each(|changed| self.add(changed));
+        other.wake.iter().for_each(|viber| self.command(viber));
+        self.first.extend(other.first);
+        self.followed.extend(other.followed);
+        self.in_tree.extend(other.in_tree);
     }
 
     /// A viber changed.
@@ -82,6 +98,10 @@ impl AfterCommit {
         for (run, task) in &self.followed {
             board.runs.follow(team, run, task);
         }
+        for (root, task) in &self.in_tree {
+            board.trees.follow(team, root, task);
+            board.trees.poke(team, root);
+        }
         for viber in &self.wake {
             board.hub.wake(viber);
         }
@@ -90,7 +110,10 @@ impl AfterCommit {
         }
         for changed in self.changed {
             match &changed {
-                Changed::Task { task, .. } => board.runs.task_changed(task),
+                Changed::Task { task, .. } => {
+                    board.runs.task_changed(task);
+                    board.trees.task_changed(task);
+                }
                 Changed::Run(run) => board.runs.poke(team, run),
                 _ => {}
             }

@@ -1,6 +1,9 @@
-//! Vibers: joining, names, labels, drain, keys of their providers.
+//! Vibers: joining, names, labels, drain, keys of their providers, skills, MCP servers.
 
+pub mod agents;
 pub mod enrol;
+pub mod mcp_orders;
+pub mod mesh_settings;
 pub mod provider_keys;
 pub mod skill_orders;
 pub mod skill_rollouts;

@@ -138,7 +138,8 @@ async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
     let lab = Lab::new().await;
     let (id, session_id) = (TaskId::new(START), protocol::SessionId::new(START));
     let goal = "nightly\0 report".to_owned();
-    let announce = EventBody::Announce { origin: "job".into(), agent_id: "default".into(), session_id, goal };
+    let announce =
+        EventBody::Announce { origin: "job".into(), agent_id: "default".into(), session_id, goal, parent: None };
     let answers = lab.report(&id, 1, vec![announce, started(), text("done"), completed("done")]).await.expect("heard");
     assert_eq!((answers.acks[0].seq, answers.refused.len()), (4, 0));
     let task = lab.task(&id).await;

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod invitations;
 pub mod logins;
 pub mod members;
+pub mod mesh_settings;
 pub mod operators;
 pub mod prices;
 pub mod team_rules;

@@ -4,6 +4,7 @@ pub mod approval;
 pub mod assemble;
 pub mod committed;
 pub mod context;
+pub mod delegation;
 pub mod idempotency;
 pub mod logbook;
 pub mod playbook_run;

@@ -1,8 +1,9 @@
-//! Which tasks belong to runs of playbooks, and which runs are to be looked at: hints, so that a run goes on at once. What is
-//! forgotten here is found by the scheduler.
+//! Which tasks belong to runs of playbooks, or to trees of tasks, and which of those are to be looked at: hints, so that they go
+//! on at once. What is forgotten here is found by the scheduler.
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::Hash,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,42 +15,56 @@ use tokio::sync::Notify;
 
 /// A run, with its team.
 pub type TeamRun = (TeamId, RunId);
+/// The tasks of runs.
+pub type RunWatch = TaskWatch<RunId>;
+/// The tasks of trees, each named by the task that it begins with.
+pub type TreeWatch = TaskWatch<TaskId>;
 
-/// The handle. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct RunWatch {
-    inner: Arc<WatchState>,
+/// The handle. Cheap to clone. `K` names what tasks belong to: a run or a tree.
+#[derive(Clone, Debug)]
+pub struct TaskWatch<K: Eq + Hash> {
+    inner: Arc<WatchState<K>>,
 }
 
-#[derive(Debug, Default)]
-struct WatchState {
-    /// Some task is followed: most Boards have no runs, and then nothing else is looked at.
+#[derive(Debug)]
+struct WatchState<K: Eq + Hash> {
+    /// Some task is followed: most Boards have no runs and no trees, and then nothing else is looked at.
     is_used: AtomicBool,
-    tasks: Mutex<HashMap<TaskId, TeamRun>>,
-    poked: Mutex<HashSet<TeamRun>>,
-    /// Runs with which nothing was to be done when they were looked at last, and of which nothing was heard since.
-    at_rest: Mutex<HashSet<RunId>>,
-    /// What is under way about runs, so that it is not begun twice: a run as a whole, one of its steps, or a wait.
-    under_way: Mutex<HashSet<(RunId, Option<String>)>>,
+    tasks: Mutex<HashMap<TaskId, (TeamId, K)>>,
+    poked: Mutex<HashSet<(TeamId, K)>>,
+    /// With what nothing was to be done when it was looked at last, and of what nothing was heard since.
+    at_rest: Mutex<HashSet<K>>,
+    /// What is under way, so that it is not begun twice: a run as a whole, one of its steps, or a wait.
+    under_way: Mutex<HashSet<(K, Option<String>)>>,
     bell: Notify,
 }
 
 /// Something that is under way, until the value is dropped.
 #[derive(Debug)]
-pub struct RunTurn {
-    inner: Arc<WatchState>,
-    of: (RunId, Option<String>),
+pub struct WatchTurn<K: Eq + Hash> {
+    inner: Arc<WatchState<K>>,
+    of: (K, Option<String>),
 }
 
-impl RunWatch {
+impl<K: Eq + Hash> Default for TaskWatch<K> {
+    fn default() -> Self {
+        let (tasks, poked) = (Mutex::default(), Mutex::default());
+        let (at_rest, under_way) = (Mutex::default(), Mutex::default());
+        let inner =
+            WatchState { is_used: AtomicBool::new(false), tasks, poked, at_rest, under_way, bell: Notify::new() };
+        Self { inner: Arc::new(inner) }
+    }
+}
+
+impl<K: Clone + Eq + Hash> TaskWatch<K> {
     /// From now on changes of the task are told to the run.
-    pub fn follow(&self, team: &TeamId, run: &RunId, task: &TaskId) {
+    pub fn follow(&self, team: &TeamId, run: &K, task: &TaskId) {
         lock(&self.inner.tasks).insert(task.clone(), (team.clone(), run.clone()));
         self.inner.is_used.store(true, Ordering::Release);
     }
 
     /// Says whether nothing is to be done with the run until something is heard of it.
-    pub fn set_at_rest(&self, run: &RunId, is_at_rest: bool) {
+    pub fn set_at_rest(&self, run: &K, is_at_rest: bool) {
         let mut at_rest = lock(&self.inner.at_rest);
         if is_at_rest {
             at_rest.insert(run.clone());
@@ -59,12 +74,12 @@ impl RunWatch {
     }
 
     /// Whether nothing was heard of the run since nothing was to be done with it.
-    pub fn is_at_rest(&self, run: &RunId) -> bool {
+    pub fn is_at_rest(&self, run: &K) -> bool {
         lock(&self.inner.at_rest).contains(run)
     }
 
     /// The run has nothing to do any more.
-    pub fn forget(&self, run: &RunId) {
+    pub fn forget(&self, run: &K) {
         lock(&self.inner.at_rest).remove(run);
         let mut tasks = lock(&self.inner.tasks);
         tasks.retain(|_, (_, known)| known != run);
@@ -85,7 +100,7 @@ impl RunWatch {
     }
 
     /// The run is to be looked at.
-    pub fn poke(&self, team: &TeamId, run: &RunId) {
+    pub fn poke(&self, team: &TeamId, run: &K) {
         lock(&self.inner.at_rest).remove(run);
         lock(&self.inner.poked).insert((team.clone(), run.clone()));
         self.inner.bell.notify_one();
@@ -97,19 +112,19 @@ impl RunWatch {
     }
 
     /// The runs that are to be looked at. Whoever takes them looks at them.
-    pub fn take_poked(&self) -> Vec<TeamRun> {
+    pub fn take_poked(&self) -> Vec<(TeamId, K)> {
         lock(&self.inner.poked).drain().collect()
     }
 
     /// Begins something about a run, one of its steps, or a wait; `None` while it is under way already.
-    pub fn begin(&self, run: &RunId, step: Option<&str>) -> Option<RunTurn> {
+    pub fn begin(&self, run: &K, step: Option<&str>) -> Option<WatchTurn<K>> {
         let of = (run.clone(), step.map(str::to_owned));
         let is_new = lock(&self.inner.under_way).insert(of.clone());
-        is_new.then(|| RunTurn { inner: self.inner.clone(), of })
+        is_new.then(|| WatchTurn { inner: self.inner.clone(), of })
     }
 }
 
-impl Drop for RunTurn {
+impl<K: Eq + Hash> Drop for WatchTurn<K> {
     fn drop(&mut self) {
         lock(&self.inner.under_way).remove(&self.of);
     }

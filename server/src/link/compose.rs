@@ -4,13 +4,17 @@
 use std::collections::HashSet;
 
 use protocol::{
-    AgentInfo, ArtifactRef, Command, EditId, Instant, NumberedCommand, PlaybookLedger, Policy, RunId, SessionId,
-    TaskId, TaskSubmit, TeamId, Turn, TurnPart, ViberId, WorkspaceWrite, WriteOp, limits, tokens,
+    AgentInfo, ArtifactRef, ChildReport, ChildState, Command, EditId, Instant, NumberedCommand, ParentCall,
+    PlaybookLedger, Policy, RunId, SessionId, TaskId, TaskSubmit, TeamId, Turn, TurnPart, Usage, ViberId,
+    WorkspaceWrite, WriteOp, limits, tokens,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    actions::{playbooks, reconcile, tasks::compact},
+    actions::{
+        playbooks, reconcile,
+        tasks::{children, compact},
+    },
     db::{
         self, TeamTx,
         commands::StoredCommand,
@@ -115,9 +119,34 @@ async fn compose(
             tagged["type"] = json!(stored.kind);
             serde_json::from_value(tagged).map_err(|error| Error::Internal(error.to_string()))?
         }
+        ("mcp:allow", ..) => {
+            let order = db::mcp_orders::load(tx, viber, stored.cmd_seq).await?;
+            // The same: no server has this name.
+            let order = order.filter(|order| order.state == SkillOrderState::Queued);
+            let (name, hash) = order.map(|order| (order.name, order.hash)).unwrap_or_default();
+            Command::AllowMcp { name, hash }
+        }
+        ("task:child", Some(id), _) => Command::Child(Box::new(child(tx, id, &body).await?)),
         ("playbook:ledger", ..) => Command::Ledger(Box::new(ledger(tx, &body).await?)),
         (kind, ..) => return Err(Error::Internal(format!("a stored command has the kind {kind}"))),
     })
+}
+
+/// What became of what a call asked for, as it is now.
+async fn child(tx: &mut TeamTx<'_>, parent: &TaskId, body: &Value) -> Result<ChildReport> {
+    let call = ParentCall {
+        task_id: parent.clone(),
+        attempt: body["attempt"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or_default(),
+        call_id: body["callId"].as_str().unwrap_or_default().to_owned(),
+    };
+    if let Some(report) = children::report_of(tx, &call).await? {
+        return Ok(report);
+    }
+    let error = Some("the Board does not know of it any more".to_owned());
+    let (agent_id, title) = (String::new(), String::new());
+    let usage = Usage::default();
+    let state = ChildState::Stopped;
+    Ok(ChildReport { call, child_task_id: None, state, agent_id, viber: None, title, result: None, error, usage })
 }
 
 /// The ledger of a run as it is now: whichever of its commands comes last tells the newest.
@@ -222,7 +251,9 @@ async fn submit(tx: &mut TeamTx<'_>, source: SubmitSource, stored: &StoredComman
         known.extend(carried.into_iter().take(MAX_ARTIFACTS.saturating_sub(known.len())));
     }
     let (approvals, prices) = tx.query(db::team_rules::load_query()).await?;
-    let context = SessionContext { policies, approvals, prices, plan, artifacts: known };
+    // An earlier attempt may have asked for others.
+    let children = if task.attempt > 1 { children::reports(tx, &task.id).await? } else { Vec::new() };
+    let context = SessionContext { policies, approvals, prices, plan, artifacts: known, children };
     Ok(submission(task, messages, context))
 }
 
@@ -290,13 +321,14 @@ struct SessionContext {
     prices: TeamPrices,
     plan: Option<Value>,
     artifacts: Vec<ArtifactRef>,
+    children: Vec<ChildReport>,
 }
 
 fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskSubmit {
     let part = |key: &str| task.payload.get(key).filter(|value| !value.is_null()).cloned();
     let model = task.model_asked().map(str::to_owned);
     let leash = task.leash();
-    let playbook = task.playbook();
+    let (playbook, parent) = (task.playbook(), task.parent());
     let smaller = task.rung_of(task.attempt);
     let no_files = smaller.is_some_and(|how| how.rung >= OverflowRung::NoFiles);
     let spent = smaller.map(|how| how.spent.clone());
@@ -337,6 +369,8 @@ fn submission(task: Task, messages: Vec<Turn>, session: SessionContext) -> TaskS
         budget,
         compact: None,
         playbook,
+        parent,
+        children: session.children,
         payload_url: None,
     }
 }
@@ -376,6 +410,7 @@ fn fit(whole: TaskSubmit) -> TaskSubmit {
         artifacts: Vec::new(),
         memory: Vec::new(),
         context: None,
+        children: Vec::new(),
         ..whole
     }
 }

@@ -268,13 +268,15 @@ impl Pending {
 
 /// Replaces each list that the newer report contains; the others stay.
 fn replace(lists: &mut ViberState, newer: ViberState) {
-    let ViberState { agents, skills, jobs, providers, damage, confinement } = newer;
+    let ViberState { agents, skills, jobs, providers, mcp, damage, confinement, adapters } = newer;
     lists.agents = agents.or(lists.agents.take());
     lists.skills = skills.or(lists.skills.take());
     lists.jobs = jobs.or(lists.jobs.take());
     lists.providers = providers.or(lists.providers.take());
+    lists.mcp = mcp.or(lists.mcp.take());
     lists.damage = damage.or(lists.damage.take());
     lists.confinement = confinement.or(lists.confinement.take());
+    lists.adapters = adapters.or(lists.adapters.take());
 }
 
 #[cfg(test)]

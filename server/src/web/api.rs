@@ -1,4 +1,5 @@
-//! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them.
+//! The JSON API, `/api/v1`: thin handlers over the same actions that the pages use, and the OpenAPI made from them. Beside
+//! it, behind the same gate, the Board as an MCP server.
 
 mod documents;
 mod fleet;
@@ -7,13 +8,15 @@ mod work;
 
 use documents::{artifacts, memory, plan, proposals, versions};
 pub(super) use documents::{spaces, workspace};
-use fleet::{skills, vibers};
-use people::{members, prices, quota};
+use fleet::{agents, mcp_servers, skills, vibers};
+use people::{members, mesh, prices, quota};
+pub(super) use work::bus;
 use work::{approvals, compaction, events, imports, messages, pins, playbooks, search, sessions, tasks};
 
 mod description;
 mod gate;
 pub(super) mod json;
+mod mcp;
 mod page;
 mod query;
 mod refusals;
@@ -40,7 +43,7 @@ pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
     let gate = gate::Gate::new(board);
     let gated = |calls: Router<Board>| calls.route_layer(from_fn_with_state(gate.clone(), gate::pass));
     // Each part's description is dropped before the next one is made: together they take 7 MiB, which hardly anybody reads.
-    let calls = CALLS.iter().fold(Router::new(), |all, calls| all.merge(calls().split_for_parts().0));
+    let calls = CALLS.iter().fold(mcp::routes(), |all, calls| all.merge(calls().split_for_parts().0));
     let open = description::routes().split_for_parts().0;
     let uploads = artifacts::uploads().split_for_parts().0.merge(skills::uploads().split_for_parts().0);
     (gated(calls).merge(open), gated(uploads))
@@ -56,9 +59,12 @@ fn foreign(error: Error) -> Error {
 }
 
 /// The calls behind the gate. Whole paths, not nested ones: extractors tell an API call by its path.
-const CALLS: [fn() -> OpenApiRouter<Board>; 20] = [
+const CALLS: [fn() -> OpenApiRouter<Board>; 24] = [
     vibers::routes,
+    agents::routes,
+    bus::routes,
     skills::routes,
+    mcp_servers::routes,
     workspace::routes,
     spaces::routes,
     messages::routes,
@@ -71,6 +77,7 @@ const CALLS: [fn() -> OpenApiRouter<Board>; 20] = [
     members::routes,
     quota::routes,
     prices::routes,
+    mesh::routes,
     approvals::routes,
     artifacts::routes,
     plan::routes,

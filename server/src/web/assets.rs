@@ -39,6 +39,7 @@ const STYLE_SHEETS: &[&str] = &[
     include_str!("../../../static/css/composer.css"),
     include_str!("../../../static/css/skills.css"),
     include_str!("../../../static/css/playbooks.css"),
+    include_str!("../../../static/css/children.css"),
 ];
 
 /// One file, its address and what a browser is told about it.
@@ -63,6 +64,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset("changes.js", text, Bytes::from_static(include_bytes!("../../../static/changes.js"))),
         asset("cards.js", text, Bytes::from_static(include_bytes!("../../../static/cards.js"))),
         asset("composer.js", text, Bytes::from_static(include_bytes!("../../../static/composer.js"))),
+        asset("bus.js", text, Bytes::from_static(include_bytes!("../../../static/bus.js"))),
         asset("queue.js", text, Bytes::from_static(include_bytes!("../../../static/queue.js"))),
         asset("pane.js", text, Bytes::from_static(include_bytes!("../../../static/pane.js"))),
         asset("live.js", text, Bytes::from_static(include_bytes!("../../../static/live.js"))),

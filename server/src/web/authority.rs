@@ -1,7 +1,7 @@
 //! A table of every route and the role that it requires. It has no effect at run time, where extractors decide. One
 //! test compares it with the routes that exist, and another calls every route as every kind of caller.
 
-use Access::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Viber, Viewer};
+use Access::{Admin, Anyone, MetricsToken, Operator, Owner, SignedIn, Token, Viber, Viewer};
 
 /// The least that a caller must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +14,8 @@ pub enum Access {
     Viber,
     /// An operator with a login, in whatever teams.
     SignedIn,
+    /// A program with an API token, of whatever role, and nobody with a login: what it may do, its role says later.
+    Token,
     /// Each of these is a role in the team, by login or by API token; it includes the ones before.
     Viewer,
     Operator,
@@ -127,6 +129,8 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/vibers/{id}/key/remove", Admin),
     r("GET", "/t/{team}/vibers/{id}/revoke", Admin),
     r("POST", "/t/{team}/vibers/{id}/revoke", Admin),
+    r("GET", "/t/{team}/vibers/{id}/live", Viewer),
+    r("GET", "/t/{team}/vibers/{id}/bus", Viewer),
     r("GET", "/t/{team}/vibers/{id}/memory", Viewer),
     r("GET", "/t/{team}/vibers/{id}/sessions", Viewer),
     r("GET", "/t/{team}/vibers/{id}/sessions/{session}", Viewer),
@@ -142,6 +146,9 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/t/{team}/vibers/{id}/edits/{edit}", Operator),
     // What comes into a team's agents, an admin decides.
     r("POST", "/t/{team}/vibers/{id}/skills", Admin),
+    r("POST", "/t/{team}/vibers/{id}/mcp", Admin),
+    r("POST", "/t/{team}/vibers/{id}/agents", Admin),
+    r("POST", "/t/{team}/vibers/{id}/mcp/test", Operator),
     r("GET", "/t/{team}/skills", Viewer),
     r("POST", "/t/{team}/skills", Admin),
     r("POST", "/t/{team}/skills/take", Admin),
@@ -184,10 +191,14 @@ pub const ROUTES: &[Route] = &[
     r("GET", "/t/{team}/settings/tokens", Admin),
     r("POST", "/t/{team}/settings/tokens", Admin),
     r("POST", "/t/{team}/settings/tokens/{id}/revoke", Admin),
+    r("GET", "/t/{team}/settings/connect", Viewer),
+    r("POST", "/t/{team}/settings/connect", Admin),
     r("GET", "/t/{team}/settings/approvals", Viewer),
     r("POST", "/t/{team}/settings/approvals", Admin),
     r("GET", "/t/{team}/settings/prices", Viewer),
     r("POST", "/t/{team}/settings/prices", Admin),
+    r("GET", "/t/{team}/settings/mesh", Viewer),
+    r("POST", "/t/{team}/settings/mesh", Admin),
     r("GET", "/t/{team}/settings/audit", Admin),
     // The daemons' endpoints.
     r("GET", "/ws/daemon", Viber),
@@ -199,6 +210,8 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/api/daemon/playbook-runs", Viber),
     r("PUT", "/api/daemon/blobs/{id}", Viber),
     r("GET", "/api/daemon/blobs/{id}", Viber),
+    // Tools of other programs.
+    r("POST", "/mcp", Token),
     // The API.
     r("GET", "/api/v1/openapi.json", Anyone),
     r("GET", "/api/v1/vibers", Viewer),
@@ -206,8 +219,11 @@ pub const ROUTES: &[Route] = &[
     r("PATCH", "/api/v1/vibers/{id}", Admin),
     r("DELETE", "/api/v1/vibers/{id}", Admin),
     r("POST", "/api/v1/vibers/{id}/stop", Operator),
+    // It widens what may be done on that machine.
+    r("POST", "/api/v1/vibers/{id}/agents", Admin),
     r("POST", "/api/v1/vibers/{id}/interrupt", Operator),
     r("POST", "/api/v1/join-tokens", Operator),
+    r("GET", "/api/v1/vibers/{id}/bus", Viewer),
     r("GET", "/api/v1/vibers/{id}/memory", Viewer),
     r("GET", "/api/v1/vibers/{id}/sessions", Viewer),
     r("POST", "/api/v1/vibers/{id}/sessions/{session}/import", Operator),
@@ -235,6 +251,9 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/api/v1/skill-rollouts", Admin),
     r("GET", "/api/v1/skill-rollouts/{id}", Viewer),
     r("POST", "/api/v1/skill-rollouts/{id}/stop", Admin),
+    r("GET", "/api/v1/vibers/{id}/mcp", Viewer),
+    r("POST", "/api/v1/vibers/{id}/mcp/{name}/allow", Admin),
+    r("POST", "/api/v1/vibers/{id}/mcp/{name}/test", Operator),
     r("GET", "/api/v1/vibers/{id}/skills", Viewer),
     r("POST", "/api/v1/vibers/{id}/skills", Admin),
     r("PATCH", "/api/v1/vibers/{id}/skills/{name}", Admin),
@@ -267,6 +286,7 @@ pub const ROUTES: &[Route] = &[
     r("POST", "/api/v1/tasks", Operator),
     r("GET", "/api/v1/tasks/{id}", Viewer),
     r("GET", "/api/v1/tasks/{id}/events", Viewer),
+    r("GET", "/api/v1/tasks/{id}/tree", Viewer),
     r("GET", "/api/v1/vibers/{id}/playbooks", Viewer),
     r("GET", "/api/v1/playbook-runs", Viewer),
     r("POST", "/api/v1/playbook-runs", Operator),
@@ -297,6 +317,9 @@ pub const ROUTES: &[Route] = &[
     r("PUT", "/api/v1/approval-rules", Admin),
     r("GET", "/api/v1/prices", Viewer),
     r("PUT", "/api/v1/prices", Admin),
+    r("GET", "/api/v1/mesh", Viewer),
+    r("PATCH", "/api/v1/mesh", Admin),
+    r("GET", "/api/daemon/mesh", Viber),
     r("GET", "/api/v1/members", Viewer),
     r("GET", "/api/v1/quota", Viewer),
     r("POST", "/api/v1/members", Admin),

@@ -55,6 +55,7 @@ pub fn routes() -> Router<Board> {
         .route("/api/daemon/tasks/{id}/{attempt}", get(payload))
         .route("/api/daemon/edits/{id}", get(edit))
         .route("/api/daemon/skills/{digest}", get(skill))
+        .route("/api/daemon/mesh", get(mesh))
         .route(PLAYBOOK_RUNS, post(start_run))
 }
 
@@ -189,6 +190,12 @@ fn check_json(headers: &HeaderMap) -> Result<(), Rejection> {
     let media = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = media.and_then(|kind| kind.split(';').next()).map(str::trim);
     if essence == Some("application/json") { Ok(()) } else { Err(Rejection(Error::WrongMedia("application/json"))) }
+}
+
+/// The agents beyond a viber, for its own.
+async fn mesh(viber: ViberAuth, State(board): State<Board>) -> Result<Response, Rejection> {
+    let listed = actions::mesh_settings::directory(&board, &viber.team, &viber.viber).await.map_err(Rejection)?;
+    Ok(Json(listed).into_response())
 }
 
 /// A viber ends its own enrolment; its credential is of no use from then on.

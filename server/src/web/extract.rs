@@ -22,7 +22,7 @@ use protocol::OperatorId;
 
 pub use path::{Id, Ids};
 
-use super::{layers, respond::Rejection};
+use super::{layers, respond::Rejection, urls};
 use crate::{
     actions::{members::Requester, refusals},
     domain::{Actor, By, Login, Operator, Role, Team, Token},
@@ -94,11 +94,18 @@ impl Caller {
     }
 
     async fn find(parts: &mut Parts, board: &Board) -> Result<Self, Error> {
-        let api = parts.uri.path().starts_with("/api/");
-        if api && let Some(secret) = identity::bearer(&parts.headers)? {
+        let path = parts.uri.path();
+        let (api, mcp) = (path.starts_with("/api/"), path == urls::MCP);
+        if (api || mcp)
+            && let Some(secret) = identity::bearer(&parts.headers)?
+        {
             let hash = crate::secret::hash(secret);
             let found = identity::token(board, &hash).await?.ok_or(Error::Unauthenticated)?;
             return Self::token(&found, hash, address(parts));
+        }
+        if mcp {
+            // No client of that protocol has a login, and no page is one.
+            return Err(Error::Unauthenticated);
         }
         let login = identity::signed_in(parts, board).await?;
         let slug = identity::slug(parts).await?;
@@ -131,23 +138,38 @@ impl Caller {
         })
     }
 
-    /// Refuses a role that is too low, and leaves a trace of who tried what.
+    /// Refuses a role that is too low, and leaves a trace of who tried what (`object`) to change something.
+    pub async fn require(&self, role: Role, board: &Board, object: &str) -> Result<(), Error> {
+        if self.role >= role {
+            return Ok(());
+        }
+        let detail = format!("{} needs {role}", self.role);
+        refusals::note(board, &self.team.id, &self.by, object, &detail).await?;
+        Err(too_low(role))
+    }
+
+    /// The same for a request: one that only reads leaves no trace.
     async fn at_least(self, role: Role, parts: &Parts, board: &Board) -> Result<Self, Error> {
         if self.role >= role {
             return Ok(self);
         }
-        let route = parts.extensions.get::<MatchedPath>().map_or("-", MatchedPath::as_str);
-        let (object, detail) = (format!("{} {route}", parts.method), format!("{} needs {role}", self.role));
-        if parts.method != Method::GET {
-            refusals::note(board, &self.team.id, &self.by, &object, &detail).await?;
+        if parts.method == Method::GET {
+            return Err(too_low(role));
         }
-        Err(Error::Forbidden(match role {
-            Role::Viewer => "you need to be a member of this team",
-            Role::Operator => "viewers have read access only; ask an admin of the team for the role operator",
-            Role::Admin => "this needs the role admin in the team",
-            Role::Owner => "this needs the role owner in the team",
-        }))
+        let route = parts.extensions.get::<MatchedPath>().map_or("-", MatchedPath::as_str);
+        let object = format!("{} {route}", parts.method);
+        self.require(role, board, &object).await?;
+        Ok(self)
     }
+}
+
+fn too_low(role: Role) -> Error {
+    Error::Forbidden(match role {
+        Role::Viewer => "you need to be a member of this team",
+        Role::Operator => "viewers have read access only; ask an admin of the team for the role operator",
+        Role::Admin => "this needs the role admin in the team",
+        Role::Owner => "this needs the role owner in the team",
+    })
 }
 
 fn is_active(team: &Team) -> bool {

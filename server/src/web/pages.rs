@@ -9,7 +9,7 @@ mod people;
 mod work;
 
 use documents::{artifacts, files, memory, pane, plan, proposals, spaces};
-use fleet::{join, preflight, providers, skills, viber, vibers};
+use fleet::{agents, bus, join, mcp, preflight, providers, skills, viber, vibers};
 use people::theme;
 use session::{cache, control, say, talk};
 use work::{
@@ -58,10 +58,15 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/vibers/{id}/test", post(providers::test))
         .route("/t/{team}/vibers/{id}/key", post(providers::set_key))
         .route("/t/{team}/vibers/{id}/key/remove", post(providers::remove_key))
+        .route("/t/{team}/vibers/{id}/agents", post(agents::add))
+        .route("/t/{team}/vibers/{id}/mcp", post(mcp::allow))
+        .route("/t/{team}/vibers/{id}/mcp/test", post(mcp::test))
         .route("/t/{team}/vibers/{id}/revoke", get(viber::confirm_revoke).post(viber::revoke))
         .route("/t/{team}/vibers/{id}/files", get(files::root))
         .route("/t/{team}/vibers/{id}/files/{*path}", get(files::show).post(files::change))
         .route("/t/{team}/vibers/{id}/edits/{edit}", get(files::edits::show).post(files::edits::decide))
+        .route("/t/{team}/vibers/{id}/live", get(bus::show))
+        .route("/t/{team}/vibers/{id}/bus", get(bus::read))
         .route("/t/{team}/vibers/{id}/memory", get(memory::search))
         .route("/t/{team}/vibers/{id}/sessions", get(imports::list))
         .route("/t/{team}/vibers/{id}/sessions/{session}", get(imports::show))

@@ -100,7 +100,8 @@ enum Reader {
 fn reader(uri: &Uri, headers: &HeaderMap) -> Reader {
     let path = uri.path();
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
-    if ["/api/", "/ws/", "/healthz", "/readyz", "/metrics"].iter().any(|start| path.starts_with(start)) {
+    let programs = ["/api/", "/ws/", "/healthz", "/readyz", "/metrics"];
+    if programs.iter().any(|start| path.starts_with(start)) || path == urls::MCP {
         Reader::Program
     } else if headers.contains_key("hx-request") {
         Reader::Fragment

@@ -4,6 +4,9 @@
 
 use protocol::{ApprovalId, ArtifactId, EditId, MessageId, RolloutId, RunId, SessionId, SkillId, TaskId, ViberId};
 
+/// Where tools connect: the Board as a server of the Model Context Protocol.
+pub const MCP: &str = "/mcp";
+
 /// The new-task page of a team: its home.
 pub fn home(slug: &str) -> String {
     format!("/t/{slug}")
@@ -179,9 +182,15 @@ pub fn viber(slug: &str, id: &ViberId) -> String {
     format!("/t/{slug}/vibers/{id}")
 }
 
-/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`, `key`, `key/remove`, `skills`.
+/// A verb on a viber: `rename`, `labels`, `drain`, `undrain`, `stop`, `revoke`, `test`, `key`, `key/remove`, `skills`,
+/// `mcp`, `mcp/test`, `agents`, `live`, `bus`.
 pub fn viber_verb(slug: &str, id: &ViberId, verb: &str) -> String {
     format!("/t/{slug}/vibers/{id}/{verb}")
+}
+
+/// What the agents of a viber report, as it comes.
+pub fn viber_live(slug: &str, id: &ViberId) -> String {
+    viber_verb(slug, id, "live")
 }
 
 /// The skills of a viber, on its page.
@@ -193,6 +202,11 @@ pub fn viber_skills(slug: &str, id: &ViberId) -> String {
 /// and may hold anything.
 pub fn viber_skill(slug: &str, id: &ViberId, name: &str, parameters: &[(&str, &str)]) -> String {
     with(format!("/t/{slug}/vibers/{id}/skills/{}", segment(name)), parameters)
+}
+
+/// The MCP servers of a viber, on its page.
+pub fn viber_mcp(slug: &str, id: &ViberId) -> String {
+    format!("/t/{slug}/vibers/{id}#mcp")
 }
 
 /// The library of skills with parameters: a filter, words, a place.

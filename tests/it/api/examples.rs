@@ -30,6 +30,7 @@ fn example(world: &World, spec: &Spec, operation: &Operation) -> Option<Value> {
     for seen in ["the digest of the approval", "the digest of the skill", "the gateDigest of the step"] {
         text = text.replace(seen, &special(world, operation, "digest"));
     }
+    text = text.replace("the hash of the tools", &special(world, operation, "hash"));
     for prefix in ["vib", "ses", "skl", "task", "art", "msg", "run"] {
         text = text.replace(&format!("{prefix}_{EXAMPLE}"), &world.first(prefix));
     }

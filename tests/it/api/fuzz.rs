@@ -184,7 +184,7 @@ fn headers(make: &mut Generator<'_>, operation: &Operation, tag: &str) -> (Vec<(
             all.push((name, value));
         }
     }
-    if operation.id == "events.list" && make.seeded.chance() < 0.5 {
+    if ["bus.read", "events.list"].contains(&operation.id.as_str()) && make.seeded.chance() < 0.5 {
         all.push(("accept", "text/event-stream".into()));
     }
     if make.seeded.chance() < 0.02 {

@@ -238,6 +238,12 @@ impl World {
             self.special.insert((operation, "id"), self.known["vib"][1].clone());
         }
         self.skills(&owner, &viber).await;
+        for operation in ["viberMcp.allow", "viberMcp.test"] {
+            self.special.insert((operation, "name"), "fs".to_owned());
+        }
+        self.special.insert(("viberMcp.allow", "hash"), "ab".repeat(32));
+        let tested = ("mcp.test".to_owned(), json!({ "name": "fs", "kind": "stdio", "state": "ready", "tools": [] }));
+        self.machine.state().lies.extend([tested]);
         self.special.insert(("loggedSessions.import", "session"), logged.to_string());
         self.special.insert(("approvals.decide", "digest"), DIGEST.to_owned());
     }

@@ -16,7 +16,7 @@ const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name con
   data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-writing data-htmx-powered
    data-card data-filled data-shows data-goal data-drop data-failed alt decoding width height
    data-folds data-extent data-end data-wrap data-wrapped data-address data-comment data-look data-look-again data-brief data-as-of data-count data-lines
-   data-cancel data-layer x y x1 x2 y1 y2 preserveaspectratio data-over data-side data-line data-full data-away data-message data-new data-behind`);
+   data-cancel data-layer x y x1 x2 y1 y2 preserveaspectratio data-over data-side data-line data-full data-away data-message data-new data-behind data-source data-agent data-task`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label id`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x note note-back`);
@@ -24,7 +24,7 @@ const LABELS = new Set(["Done", "To do", "Table", "Back to the text"]);
 // A footnote and where it is named: ids of a message's own, and links that stay in the page.
 const NOTE_ID = /^m-\d+-\d+-(note|mark)-[a-z0-9_-]{1,32}$/;
 const NOTE_LABEL = /^Note [A-Za-z0-9_-]{1,32}$/;
-const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|asks|choice|pane-body|machine-sessions|viber-playbooks)|#entries > (\*|:not\(\.newer\))|#m-\d+( \.message-body > :not\(\.message-head\))?|find button)$/;
+const HX = /^(\/t\/[a-z0-9-]+(\/[\w/?=:.%&-]*)?|this|load|change|toggle once|none|find \.change-diff|outerHTML|outerMorph|innerHTML|closest (form|\.older|\.provider)|#(dock-state|asks|choice|pane-body|machine-sessions|viber-playbooks)|#entries > (\*|:not\(\.newer\))|#m-\d+( \.message-body > :not\(\.message-head\))?|find button)$/;
 // Where templates put foreign texts into attributes, and between which tags.
 const VALUES = "[data-call], button[form^='pin-'], .steps > a[href^='/t/home?goal='], input[value], option[value], button[aria-label], select[aria-label], a[href^='/t/home/sessions/'], a[href^='/t/home/sessions?'], a[href^='/t/home/search?'], a[href^='/t/home/vibers?'], .card-acts a[aria-label], a[href*='/playbooks/'], a[title^='playbooks/'], form[action*='/playbooks/'], body[data-stream^='/t/home/live?view=vibers&']";
 const TEXTS = `title, textarea, option, mark, h1, h2, .tool, code, samp, td, th > a.name, th > .meta, td > .name, td > .meta, td > b, samp > span, .chip, a.cut,

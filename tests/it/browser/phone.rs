@@ -59,9 +59,11 @@ const PAGES: &[&str] = &[
     "/t/home/settings/members",
     "/t/home/settings/invitations",
     "/t/home/settings/tokens",
+    "/t/home/settings/connect",
     "/t/home/settings/audit",
     "/t/home/settings/approvals",
     "/t/home/settings/prices",
+    "/t/home/settings/mesh",
     "/t/home/search?q=nothing",
     "/t/home/welcome",
     "/account",
@@ -152,7 +154,7 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
     browser.sign_in(fixture.owner()).await;
     let viber = format!("/t/home/vibers/{}", fixture.viber_id);
     let mut pages: Vec<String> = PAGES.iter().map(ToString::to_string).collect();
-    for rest in ["", "/revoke"] {
+    for rest in ["", "/revoke", "/live"] {
         pages.push(format!("{viber}{rest}"));
     }
     for session in &sessions {
@@ -166,6 +168,7 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
             "?pane=files",
             "?pane=memory",
             "?pane=context",
+            "?pane=tree",
             "/delete",
             "/comments",
             "",
@@ -246,7 +249,7 @@ async fn no_label_is_broken_inside_a_word() {
     }
     let browser = Browser::open(Scripts::On).await;
     browser.sign_in(fixture.owner()).await;
-    for page in ["tokens", "members", "invitations"] {
+    for page in ["tokens", "members", "invitations", "connect"] {
         browser.go(&format!("{}/t/home/settings/{page}", fixture.board.url)).await;
         for width in [1440, 1024, 800, 640, 480, 390, 360] {
             browser.prefer("light", Some((width, 844))).await;

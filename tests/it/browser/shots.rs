@@ -6,6 +6,7 @@ pub mod changes;
 pub mod composer;
 pub mod context;
 pub mod machine;
+pub mod mesh;
 pub mod playbooks;
 pub mod readme;
 pub mod skills;
@@ -164,13 +165,16 @@ pub async fn visit_every_page(purpose: &Purpose) {
             ("vibers", "/vibers".to_owned()),
             ("viber", format!("/vibers/{}", fixture.viber_id)),
             ("memory", format!("/vibers/{}/memory", fixture.viber_id)),
+            ("live", format!("/vibers/{}/live", fixture.viber_id)),
             ("settings", "/settings".to_owned()),
             ("members", "/settings/members".to_owned()),
             ("invitations", "/settings/invitations".to_owned()),
             ("tokens", "/settings/tokens".to_owned()),
+            ("connect", "/settings/connect".to_owned()),
             ("audit", "/settings/audit".to_owned()),
             ("approvals", "/settings/approvals".to_owned()),
             ("prices", "/settings/prices".to_owned()),
+            ("mesh", "/settings/mesh".to_owned()),
             ("not-found", "/sessions/ses_00000000000000000000000000000000".to_owned()),
         ];
         for (name, path) in pages {

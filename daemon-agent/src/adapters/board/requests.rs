@@ -1,6 +1,8 @@
-//! What the Board may request: `status`, `provider.test`, providers' keys, `artifact.offer`, `memory.search`, files of the
-//! workspace, spaces of agents, skills, the sessions recorded on this machine, and what the team decided for all its tasks.
+//! What the Board may request: `status`, `provider.test`, providers' keys, `artifact.offer`, `memory.search`, who lives here,
+//! files of the workspace, spaces of agents, skills, MCP servers, the sessions recorded on this machine, and what the team decided for all
+//! its tasks.
 
+mod mcp;
 mod skills;
 
 use std::time::Instant;
@@ -9,7 +11,11 @@ use protocol::{FromDaemon, MemorySearch, TaskError};
 use serde_json::{Value, json};
 
 use super::{Identity, files, provider_keys, sessions, spaces, uploads};
-use crate::{config::Config, mesh::Mesh, model};
+use crate::{
+    config::{Config, agent_templates},
+    mesh::Mesh,
+    model,
+};
 
 /// The requests that change keys of providers.
 pub const PROVIDER_KEYS: &str = "provider.key.";
@@ -24,7 +30,10 @@ pub async fn answer(mesh: &Mesh, identity: &Identity, id: u64, method: &str, par
         _ if method.starts_with("space.") => spaces::answer(mesh, method, params).await,
         "memory.search" => search(mesh, params).await,
         "session.list" | "session.log" => sessions::answer(mesh, method, params).await,
+        "agents.add" => add_agent(mesh, params).await,
+        "agents.list" => Ok(json!({ "items": mesh.registry() })),
         "skills.list" | "skills.read" => skills::answer(mesh, method, params).await,
+        "mcp.list" | "mcp.test" => mcp::answer(mesh, method, params).await,
         "provider.test" => try_provider(mesh, params).await,
         _ if method.starts_with(PROVIDER_KEYS) => provider_keys::answer(mesh, identity, method, params).await,
         "artifact.offer" => uploads::offer(mesh, identity, params).await,
@@ -50,10 +59,28 @@ pub fn status(mesh: &Mesh) -> Value {
         "drained": mesh.is_drained(),
         "unsentTasks": unsent,
         "board": mesh.standing(),
+        "adapters": mesh.adapters(),
         "agents": files.agents.keys().collect::<Vec<_>>(),
         "errors": files.errors(),
         "confinement": crate::confinement::found().layers.to_string(),
     })
+}
+
+/// `agents.add {template, id?}`, where `config.yaml` lets the Board do that. What is in a template stands in this program.
+async fn add_agent(mesh: &Mesh, params: &Value) -> Result<Value, String> {
+    if !mesh.files().borrow().config.board_agents {
+        return Err("this machine lets the Board add no agents: its config.yaml has no `boardAgents: on`. On the machine itself: \
+                    daemon-agent agents add TEMPLATE"
+            .to_owned());
+    }
+    let Some(template) = params["template"].as_str().map(str::to_owned) else {
+        return Err("bad_request: a template is missing".to_owned());
+    };
+    let (home, id) = (mesh.home().clone(), params["id"].as_str().map(str::to_owned));
+    let adding = tokio::task::spawn_blocking(move || agent_templates::add(&home, &template, id.as_deref()));
+    let (path, added) = adding.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    tracing::info!(file = %path.display(), template = added.name, "an agent was added from the Board");
+    Ok(json!({ "template": added.name, "needs": added.needs }))
 }
 
 /// `memory.search {agentId, query, limit?}`.

@@ -93,7 +93,7 @@ impl Fixture {
             key_offers: KeyOffers::default(),
         };
         let board = BoardAdapter { identity, once, folder: folder.path().to_owned() };
-        let running = tokio::spawn(board.serve(mesh.clone(), finish.clone()));
+        let running = crate::adapters::configured::start(Arc::new(board), mesh.clone(), finish.clone());
         Self { _folder: folder, listener, mesh, finish, running, _files: files }
     }
 

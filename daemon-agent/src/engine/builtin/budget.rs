@@ -1,14 +1,19 @@
 //! What a task may consume and what it has consumed: its limits, its leash, and the agent's `maxSteps`. Asks nobody.
 
+mod children;
 pub(super) mod cost;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use protocol::{BudgetProgress, ErrorCode, LimitPolicy, ReachedLimit, TaskError, TaskLimits, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{config::Agent, report::ActiveTime};
+use children::SetApart;
 
 /// Part of a limit from which on people are told.
 const NEARLY_USED: f64 = 0.8;
@@ -141,6 +146,9 @@ pub(super) struct Budget {
     active_time: ActiveTime,
     /// Limits of which people were told that they are nearly used.
     told: Vec<Limit>,
+    /// What children may use, by the calls that asked for them.
+    #[serde(default)]
+    set_apart: BTreeMap<String, SetApart>,
 }
 
 impl Budget {
@@ -160,6 +168,7 @@ impl Budget {
             cost_usd: 0.0,
             active_time,
             told: Vec::new(),
+            set_apart: BTreeMap::new(),
         }
     }
 
@@ -331,8 +340,8 @@ impl Budget {
         let used = match limit {
             Limit::Steps => f64::from(self.steps),
             Limit::ToolCalls => f64::from(self.tool_calls),
-            Limit::Tokens => self.tokens as f64,
-            Limit::CostUsd => self.cost_usd,
+            Limit::Tokens => self.tokens.saturating_add(self.tokens_apart()) as f64,
+            Limit::CostUsd => self.cost_usd + self.cost_apart(),
             Limit::Minutes => minutes(self.active_time.elapsed()),
             Limit::Leash => f64::from(self.calls_on_leash),
         };

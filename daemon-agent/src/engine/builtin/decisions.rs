@@ -4,6 +4,7 @@
 //! it would do is looked at again.
 
 mod allowed;
+mod mesh;
 mod steps;
 
 use std::collections::{HashMap, HashSet};
@@ -26,6 +27,7 @@ use crate::{
     tools::{CallBounds, CallProposal, ProposalSubject, ToolErrorKind, ToolFailure, ToolOutcome},
 };
 pub(super) use allowed::AllowedForTask;
+pub(super) use mesh::{CHILD_PROMPT, MESH_PROMPT};
 pub(super) use steps::SUPERVISOR_PROMPT;
 
 /// Longest preview of a question, bytes of JSON: it fits an event.
@@ -42,6 +44,8 @@ pub(super) struct AskedCalls {
     pub open: HashMap<String, OpenQuestion>,
     /// Calls that were reported, because a question about them was.
     pub announced: HashSet<String>,
+    /// Calls that a person allowed and that then wait for another task, with that decision.
+    pub allowed: HashMap<String, ApprovalId>,
 }
 
 impl AskedCalls {
@@ -97,14 +101,20 @@ impl AgentLoop {
             let is_first = request.files.iter().all(|file| !written.contains(&file.path));
             written.extend(request.files.iter().map(|file| file.path.clone()));
             if is_first {
-                let question = self.opened(*request, minutes);
-                self.calls.asked.open.insert(call.id, question);
+                self.open_about(call.id, *request, minutes);
             }
         }
         if !self.calls.asked.open.is_empty() {
             self.rest(false).await;
             self.report_questions().await;
         }
+    }
+
+    /// Opens a question about a call.
+    fn open_about(&mut self, call_id: String, request: ApprovalRequest, minutes: Option<u32>) {
+        self.expect_child(&request);
+        let question = self.opened(request, minutes);
+        self.calls.asked.open.insert(call_id, question);
     }
 
     /// Reports the questions about calls that are still to be reported, each behind its call.
@@ -142,8 +152,8 @@ impl AgentLoop {
                 Considered::Asked { request, minutes, .. } => (*request, minutes),
                 Considered::Free(bounds) => {
                     self.withdraw(call, "the call is allowed by now").await?;
-                    let call = call.clone();
-                    return Ok(Admission::Run(AdmittedCall { call, bounds, approval: None, preface: None }));
+                    let (call, approval) = (call.clone(), self.calls.asked.allowed.remove(&call.id));
+                    return Ok(Admission::Run(AdmittedCall { call, bounds, approval, preface: None }));
                 }
                 Considered::Settled(outcome) => {
                     self.withdraw(call, "the call cannot be made any more").await?;
@@ -158,8 +168,7 @@ impl AgentLoop {
                 if request.kind == ApprovalKind::Step {
                     self.open_steps().await;
                 } else {
-                    let question = self.opened(request, minutes);
-                    self.calls.asked.open.insert(call.id.clone(), question);
+                    self.open_about(call.id.clone(), request, minutes);
                 }
                 self.rest(false).await;
                 self.report_questions().await;
@@ -222,6 +231,9 @@ impl AgentLoop {
         }
         if self.tools.supervises_by(&call.name) {
             return self.consider_step(call, args);
+        }
+        if self.tools.delegates_by(&call.name) {
+            return self.consider_mesh(call, args);
         }
         if self.gate.lets_pass(&call.name) && call.name != ASK_OPERATOR {
             return Considered::Free(None);
@@ -307,7 +319,10 @@ impl AgentLoop {
         response: ApprovalResponse,
     ) -> Option<Admission> {
         if question.request.kind == ApprovalKind::Step {
-            return Some(Admission::Settled(self.take_step_answer(call, &response)));
+            return Some(Admission::Settled(match self.tools.delegates_by(&call.name) {
+                true => self.take_child_answer(call, &response).await,
+                false => self.take_step_answer(call, &response),
+            }));
         }
         if let Some(asked) = &question.request.question {
             return Some(Admission::Settled(ask_operator::answered(asked, &response)));
@@ -322,6 +337,11 @@ impl AgentLoop {
         let bounds = match self.consider(call).await {
             Considered::Asked { request, .. } if request.digest != question.request.digest => {
                 return self.ask_anew(call, question).await;
+            }
+            Considered::Asked { .. } if self.tools.delegates_by(&call.name) => {
+                self.allow_mesh_call(call, &question.request.approval_id);
+                self.remember(call, None, &response).await;
+                return None;
             }
             Considered::Settled(outcome) => {
                 self.give_up(&question.request.approval_id, "the call cannot be made any more").await;

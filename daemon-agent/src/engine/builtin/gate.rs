@@ -11,6 +11,7 @@ use std::{borrow::Cow, collections::HashSet};
 
 use protocol::{
     AgentMode, ErrorCode, TaskError,
+    mcp::mcp_server_of,
     rules::{ApprovalRules, CallSubject, ProposedCall, Rule, RuleSet, RuleVerdict, SKILL_RULE, judge},
 };
 use serde_json::Value;
@@ -88,7 +89,8 @@ impl Gate {
     /// Whether calls of this tool are neither asked nor denied, whatever they say.
     pub fn lets_pass(&self, tool: &str) -> bool {
         // Rules for commands are also about the scripts of skills, whose names only the machine knows.
-        let skill = crate::config::toolset::tools_of(tool).is_none().then(|| format!("{SKILL_RULE}{tool}"));
+        let may_be_skill = crate::config::toolset::tools_of(tool).is_none() && mcp_server_of(tool).is_none();
+        let skill = may_be_skill.then(|| format!("{SKILL_RULE}{tool}"));
         let is_about_skill =
             |rule: &Rule| skill.as_deref().is_some_and(|skill| rule.is_for(skill) || rule.is_for("shell"));
         let is_named = |rules: &[Rule]| rules.iter().any(|rule| rule.is_for(tool) || is_about_skill(rule));

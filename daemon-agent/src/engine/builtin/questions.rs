@@ -13,12 +13,17 @@ use protocol::{
 use serde_json::{Value, json};
 
 use super::{AgentLoop, Halt};
-use crate::report::{PendingAnswer, Question};
+use crate::{
+    clock::Clock,
+    engine::EngineRun,
+    report::{PendingAnswer, Question, children::is_key},
+    tools::QuestionDesk,
+};
 pub use rest::LoopRecord;
 
 /// How long a question stays open if the team does not say, minutes.
 const DEFAULT_APPROVAL_MINUTES: u32 = 24 * 60;
-/// How long a call of a supervisor waits, whatever the team says, minutes: steps take their time, and some wait for people.
+/// How long a call waits for other tasks, whatever the team says, minutes: they take their time, and some wait for people.
 const STEP_MINUTES: u32 = 30 * 24 * 60;
 /// What is said of a question that was allowed when somebody stepped in.
 pub(super) const STEPPED_IN: &str = "somebody stepped in before it was followed";
@@ -119,6 +124,9 @@ impl AgentLoop {
 
     /// Reports a question, and records it in the session's log.
     pub(super) async fn announce_question(&mut self, request: &ApprovalRequest) {
+        if request.kind == ApprovalKind::Step && self.tools.delegates_by(&request.tool) {
+            return self.announce_child(request).await;
+        }
         let ApprovalRequest { approval_id, kind, digest, tool, call_id, .. } = request;
         let line =
             json!({ "approvalId": approval_id, "kind": kind, "digest": digest, "tool": tool, "callId": call_id });
@@ -188,7 +196,7 @@ impl AgentLoop {
         Ok(reply)
     }
 
-    /// Records a decision in the session's log.
+    /// Records a decision in the session's log, and reports it where the Board does not know it or others follow the task.
     pub(super) async fn record(&mut self, response: &ApprovalResponse) {
         let ApprovalResponse { approval_id, decision, scope, rule, note, args, answer, grant, by, .. } = response;
         let line = json!({
@@ -196,6 +204,20 @@ impl AgentLoop {
             "args": args, "answer": answer, "grant": grant, "by": by,
         });
         self.log.part("approval", line).await;
+        // What became of another task stands in the result of the call that waited for it.
+        let is_decided = !is_key(&response.digest);
+        if is_decided && (response.adapter.is_some() || self.run.local) {
+            let event = AgentStreamEvent::ApprovalDecided {
+                approval_id: approval_id.clone(),
+                digest: response.digest.clone(),
+                decision: *decision,
+                by: by.clone(),
+                adapter: response.adapter.clone().unwrap_or_else(|| "board".to_owned()),
+                note: note.clone(),
+                answer: answer.clone(),
+            };
+            self.emit(event).await;
+        }
     }
 
     /// Reports that a question is not open any more, whatever is decided about it from now on.
@@ -231,6 +253,16 @@ impl AgentLoop {
                 self.give_up(&approval_id, STEPPED_IN).await;
             }
         }
+    }
+}
+
+/// Where servers put the questions that they have during a call.
+pub(super) fn desk(run: &EngineRun, clock: &Clock) -> QuestionDesk {
+    QuestionDesk {
+        approvals: run.approvals.clone(),
+        clock: clock.clone(),
+        minutes: run.submit.approval_minutes.unwrap_or(DEFAULT_APPROVAL_MINUTES),
+        active_time: run.active_time.clone(),
     }
 }
 

@@ -15,6 +15,7 @@ mod compact;
 mod context;
 mod failures;
 mod limits;
+mod mesh;
 mod messages;
 mod pauses;
 mod playbook;
@@ -30,7 +31,10 @@ use crate::{
     memory::Memory,
     model::scripted::{ScriptedProvider, ScriptedReply},
     outbox::EventFitter,
-    report::{ActiveTime, Approvals, Inbox, PauseSwitch, Place, Rest, Sink, activity::ActivityRecorder},
+    report::{
+        ActiveTime, Approvals, Children, Inbox, PauseSwitch, Place, Rest, Sink, activity::ActivityRecorder,
+        children::testing::NotedWishes,
+    },
     skills::Skills,
     workspace::Workspace,
 };
@@ -51,6 +55,7 @@ struct Fixture {
     rest: Rest,
     active_time: ActiveTime,
     approvals: Approvals,
+    wishes: NotedWishes,
     skills: Skills,
     /// Called before an event is kept.
     hook: Arc<Mutex<Box<Hook>>>,
@@ -77,6 +82,7 @@ impl Fixture {
             rules: std::sync::Arc::default(),
             tools: toolset::ALL_TOOLS.iter().map(|name| (*name).to_owned()).collect(),
             skills: vec![],
+            delegates: vec![],
             spaces: vec![],
             reach: std::sync::Arc::default(),
             env: vec![],
@@ -86,6 +92,7 @@ impl Fixture {
             timeouts: Timeouts::default(),
             stream: None,
             results: protocol::prune::ResultCaps::default(),
+            mcp: vec![],
             not_in_effect: vec![],
         };
         let task = TaskId::new(1);
@@ -109,6 +116,7 @@ impl Fixture {
             rest: rest::granted(record, Place::Taken),
             active_time: ActiveTime::start(),
             approvals: Approvals::default(),
+            wishes: NotedWishes::default(),
             skills: Skills::none(),
             hook: Arc::new(Mutex::new(Box::new(|_| {}))),
         }
@@ -132,10 +140,12 @@ impl Fixture {
             home: self.home.clone(),
             memory: self.memory(),
             skills: self.skills.clone(),
+            mcp: crate::mcp::McpServers::none(),
             collector: Collector::new(self.home.clone(), self.task.clone(), Clock::system(), sink.clone(), &self.stop),
             sink,
             stop: self.stop.clone(),
             approvals: self.approvals.clone(),
+            children: Children::new(Vec::new(), self.approvals.clone(), self.wishes.clone()),
             inbox: self.inbox.clone(),
             pause: self.pause.clone(),
             rest: self.rest.clone(),

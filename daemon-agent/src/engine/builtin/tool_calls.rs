@@ -58,7 +58,9 @@ impl AgentLoop {
     pub(super) async fn perform(&mut self) -> Result<(), Halt> {
         self.tools.begin_calls(self.run.stop.child_token());
         self.tools.bound_results(self.result_caps());
+        self.count_children();
         if self.calls.are_asked {
+            self.expect_children_again();
             self.report_questions().await;
         } else {
             self.state(ActivityState::Tool, None).await;
@@ -91,7 +93,12 @@ impl AgentLoop {
                 self.calls.left.pop_front();
                 match admission {
                     Admission::Steered => {}
-                    Admission::Settled(outcome) => self.settle(&first, outcome).await?,
+                    Admission::Settled(outcome) => {
+                        if self.tools.delegates_by(&first.name) {
+                            self.budget.count_calls(1);
+                        }
+                        self.settle(&first, outcome).await?;
+                    }
                     Admission::Run(admitted) => {
                         self.go_on().await?;
                         self.budget.count_calls(1);
@@ -175,6 +182,7 @@ impl AgentLoop {
                 ToolErrorKind::Permission
                     .because("Nothing was executed: no plan is approved yet. Look around, then answer with the plan."),
             ),
+            (Ok(args), _) if self.tools.delegates_by(&call.name) => self.mesh_call(call, args).await,
             (Ok(args), _) => self.tools.call(&call.id, &call.name, args, bounds).await,
         };
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -187,6 +195,10 @@ impl AgentLoop {
     async fn pass_over(&mut self, call: &ToolCall, author: &str) -> Result<(), Halt> {
         if self.tools.supervises_by(&call.name) {
             let outcome = self.leave_step(call, author).await?;
+            return self.settle(call, outcome).await;
+        }
+        if self.tools.delegates_by(&call.name) {
+            let outcome = self.leave_child(call, author).await?;
             return self.settle(call, outcome).await;
         }
         let why = format!("not run: {author} stepped in");

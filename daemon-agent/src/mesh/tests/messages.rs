@@ -1,5 +1,7 @@
 //! Messages to tasks: to one that waits, also over a restart, to one that runs, and to nobody.
 
+mod said;
+
 use protocol::{AgentEvent, AgentStreamEvent, InjectionPoint, MessageId, MessageProgress, TaskMessage};
 use serde_json::json;
 

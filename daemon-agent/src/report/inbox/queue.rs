@@ -49,6 +49,11 @@ impl MessageQueue {
         Some(MessageProgress::Delivered)
     }
 
+    /// What waits, by its ids.
+    pub fn waiting_ids(&self) -> impl Iterator<Item = &MessageId> {
+        self.waiting.iter().map(|message| &message.message_id)
+    }
+
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

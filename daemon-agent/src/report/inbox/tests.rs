@@ -258,3 +258,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_was_said_at_the_machine_is_reported_with_its_words_and_left_over_when_it_was_not_told() {
+    let (inbox, reports) = (Inbox::default(), Arc::new(Mutex::new(Vec::new())));
+    let to = reports.clone();
+    inbox.open(move |event| to.lock().expect("no test panics with it").push(event));
+    let [a, b, c] = [1, 2, 3].map(id);
+    assert!(inbox.put_local(message(&a, 1, Steer), "websocket"));
+    assert!(inbox.put_local(message(&b, 2, Followup), "slack"));
+    inbox.put(message(&c, 3, Followup));
+    let taken = inbox.take_steering();
+    inbox.consumed(&taken, 1);
+    inbox.close();
+    assert_eq!(inbox.untold(), [b]);
+    assert!(!inbox.put_local(message(&id(4), 4, Steer), "cli"), "a closed inbox tells nothing");
+    let said: Vec<AgentStreamEvent> = reports.lock().expect("no test panics with it").clone();
+    let words = said.iter().position(|event| {
+        matches!(event, AgentStreamEvent::UserMessage { message_id, origin, content, .. }
+            if *message_id == a && origin == "websocket" && content == "say it")
+    });
+    let told = said.iter().position(
+        |event| matches!(event, AgentStreamEvent::MessageState { message_id, state: Consumed, .. } if *message_id == a),
+    );
+    assert!(words.is_some() && words < told, "{said:?}");
+    let of_others = said.iter().filter(|event| matches!(event, AgentStreamEvent::UserMessage { .. })).count();
+    assert_eq!(of_others, 1);
+}

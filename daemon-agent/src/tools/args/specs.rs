@@ -2,9 +2,14 @@
 //!
 //! The schemas use only what every provider accepts: objects of plain types, no unions, `additionalProperties: false`.
 
+mod mesh;
+
 use serde_json::{Value, json};
 
-use crate::{config::toolset::LOAD_SKILL, model::ToolSpec};
+use crate::{
+    config::toolset::{LOAD_SKILL, MESH_TOOLS},
+    model::ToolSpec,
+};
 
 /// The specification of the tool `name`, if it exists.
 pub fn of(name: &str) -> Option<ToolSpec> {
@@ -188,6 +193,7 @@ pub fn of(name: &str) -> Option<ToolSpec> {
             }),
             &["question"],
         ),
+        name if MESH_TOOLS.contains(&name) => return mesh::of(name),
         LOAD_SKILL => (
             LOAD_SKILL,
             "Load one of the skills that the system prompt lists: its instructions, and the names of the files beside them. With \
@@ -236,10 +242,15 @@ pub fn of(name: &str) -> Option<ToolSpec> {
         ),
         _ => return None,
     };
+    Some(spec((name, description), properties, required))
+}
+
+/// A tool with these arguments and no others.
+fn spec((name, description): (&'static str, &'static str), properties: Value, required: &[&str]) -> ToolSpec {
     let parameters = json!({
         "type": "object", "properties": properties, "required": required, "additionalProperties": false,
     });
-    Some(ToolSpec { name: name.into(), description: description.into(), parameters })
+    ToolSpec { name: name.into(), description: description.into(), parameters }
 }
 
 fn text(description: &str) -> Value {

@@ -7,7 +7,7 @@ use protocol::{CommandDone, Instant, SKILLS_CAPABILITY, SkillId, SkillInstall, T
 use serde_json::{Value, json};
 
 use crate::{
-    actions::AfterCommit,
+    actions::{AfterCommit, mcp_orders},
     db::{self, Change, audit::Entry, commands::NewCommand},
     domain::{
         By, Connection, LibrarySkill, SkillOp, SkillOrder, SkillOrderState, SkillOrigin, SkillReviewState, SkillRollout,
@@ -213,7 +213,10 @@ pub async fn done(board: &Board, connection: &Connection, all: &[CommandDone]) -
             let (viber, some) = (viber.clone(), some.clone());
             Box::pin(async move {
                 for one in &some {
-                    db::skill_orders::end(tx, &viber, one).await?;
+                    // What its daemon numbers is one or the other.
+                    if !db::skill_orders::end(tx, &viber, one).await? {
+                        mcp_orders::end(tx, &viber, one).await?;
+                    }
                 }
                 Ok::<_, Error>(())
             })

@@ -8,6 +8,7 @@ mod approvals;
 mod artifacts;
 mod effects;
 mod event_run;
+mod mesh;
 mod messages;
 mod plans;
 mod request_context;

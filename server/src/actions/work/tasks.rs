@@ -1,5 +1,6 @@
 //! Tasks: submit, stop, retry.
 
+pub mod children;
 pub mod compact;
 mod hold;
 mod overflow;
@@ -25,14 +26,14 @@ pub(in crate::actions) use compact::{ComingTask, compact_first, compaction_ended
 pub(in crate::actions) use hold::hold_again;
 pub use hold::{pause, resume};
 pub(in crate::actions) use overflow::try_smaller;
-pub use submit::{NewTask, RunTask, submit};
+pub use submit::{AskedTask, NewTask, RunTask, submit};
 pub(in crate::actions) use submit::{check, is_within, question};
 pub use submit_comments::{CommentBatch, submit_comments};
 pub use talk::{
     ChosenMode, MessageChange, NewMessage, Said, WhyNextTask, change as change_message,
     change_confirmed as change_message_confirmed, choose_mode, say, send_held, take_back,
 };
-pub(in crate::actions) use talk::{send_waiting, start_left_over};
+pub(in crate::actions) use talk::{say_within, send_waiting, start_left_over};
 
 /// Stops a task for good. Tasks queued behind it are not stopped; a final task stays as it is.
 pub async fn stop(board: &Board, team: &TeamId, by: &By, id: &TaskId, reason: &str) -> Result<Task> {

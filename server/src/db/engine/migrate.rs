@@ -195,6 +195,24 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0030_rollouts.sql"),
         include_str!("../../../../migrations/postgres/0030_rollouts.sql"),
     ),
+    (
+        31,
+        "mesh",
+        include_str!("../../../../migrations/sqlite/0031_mesh.sql"),
+        include_str!("../../../../migrations/postgres/0031_mesh.sql"),
+    ),
+    (
+        32,
+        "mcp",
+        include_str!("../../../../migrations/sqlite/0032_mcp.sql"),
+        include_str!("../../../../migrations/postgres/0032_mcp.sql"),
+    ),
+    (
+        33,
+        "adapters",
+        include_str!("../../../../migrations/sqlite/0033_adapters.sql"),
+        include_str!("../../../../migrations/postgres/0033_adapters.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

@@ -94,7 +94,7 @@ pub async fn ack_range(tx: &mut Change<'_>, viber: &ViberId, after: u64, to: u64
 }
 
 /// The first command that a daemon without a journal needs: one that it was never seen to have, of an open attempt, of a
-/// queued edit or order about skills, or the one that drained it.
+/// queued edit or order about skills or MCP servers, or the one that drained it.
 pub async fn oldest_needed(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<u64, DbError> {
     // `|| ''` keeps SQLite from reading all attempts of the team instead of using the index. Commands are read only when
     // there are queued edits, or when it is drained.
@@ -107,6 +107,8 @@ pub async fn oldest_needed(tx: &mut TeamTx<'_>, viber: &ViberId) -> Result<u64, 
                WHERE e.team_id = $1 AND e.viber_id = $2 AND e.state = 'queued') q WHERE q.since IS NOT NULL \
                UNION ALL SELECT MIN(o.cmd_seq) FROM skill_orders o WHERE o.team_id = $1 AND o.viber_id = $2 \
                AND o.state = 'queued' \
+               UNION ALL SELECT MIN(m.cmd_seq) FROM mcp_orders m WHERE m.team_id = $1 AND m.viber_id = $2 \
+               AND m.state = 'queued' \
                UNION ALL SELECT (SELECT MAX(c.cmd_seq) FROM commands c WHERE c.team_id = $1 AND c.viber_id = $2 \
                AND c.kind = 'viber:drain') FROM vibers v WHERE v.team_id = $1 AND v.viber_id = $2 \
                AND v.drained <> 0) all_needed";

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    AgentInfo, BootId, Confinement, Hello, Instant, JobInfo, ProviderInfo, SkillInfo, TeamId, ViberId, ViberState,
+    AgentInfo, BootId, Confinement, Hello, Instant, JobInfo, McpServerInfo, ProviderInfo, SkillInfo, TeamId, ViberId,
+    ViberState,
 };
 
 mod candidates;
@@ -22,6 +23,8 @@ pub use ending::*;
 pub use leases::*;
 pub use skills::*;
 
+/// Adapters that are stored of one viber.
+const MAX_ADAPTERS: usize = 16;
 /// Reports of damaged files that are stored of one viber.
 const MAX_DAMAGED_FILES: usize = 64;
 
@@ -31,7 +34,7 @@ macro_rules! select {
             "SELECT ",
             $more,
             "v.viber_id, v.name, v.labels, v.hostname, v.platform, v.version, v.capabilities, v.agents, \
-             v.jobs, v.providers, v.confinement, v.drained, v.conn_epoch, \
+             v.jobs, v.providers, v.confinement, v.adapters, v.drained, v.conn_epoch, \
              CASE WHEN v.unheard <> 0 THEN 'unheard' ELSE v.contact END AS contact, v.contact_since, v.seen_at, \
              v.cloned_at, v.damage, v.created_at, \
              (SELECT COUNT(*) FROM tasks t WHERE t.team_id = v.team_id AND t.viber_id = v.viber_id \
@@ -49,11 +52,12 @@ mod search;
 
 pub use search::*;
 
-/// A viber that was not revoked, with its skills.
+/// A viber that was not revoked, with its skills and MCP servers.
 pub async fn load(tx: &mut TeamTx<'_>, id: &ViberId) -> Result<Option<Viber>, DbError> {
-    let sql = select!(with "v.skills, " "vibers v WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
+    let sql =
+        select!(with "v.skills, v.mcp, " "vibers v WHERE v.team_id = $1 AND v.viber_id = $2 AND v.revoked_at IS NULL");
     let row = tx.row(sql, args![id]).await?;
-    row.map(|row| Ok(Viber { skills: row.json("skills")?, ..viber(&row)? })).transpose()
+    row.map(|row| Ok(Viber { skills: row.json("skills")?, mcp: row.json("mcp")?, ..viber(&row)? })).transpose()
 }
 
 /// The team's vibers in order of joining, after `cursor`, without revoked ones.
@@ -129,10 +133,12 @@ fn viber(row: &Row) -> Result<Viber, DbError> {
         capabilities: row.json("capabilities")?,
         agents: row.json("agents")?,
         skills: Vec::new(),
+        mcp: Vec::new(),
         jobs: row.json("jobs")?,
         providers: row.json("providers")?,
         damage: row.json("damage")?,
         confinement: row.optional_json("confinement")?,
+        adapters: row.json("adapters")?,
         drained: row.flag("drained")?,
         conn_epoch: row.count("conn_epoch")?,
         contact: contact(row)?,
@@ -304,7 +310,7 @@ pub fn agents_query(id: &ViberId) -> Query<Vec<AgentInfo>> {
 /// Accepts a connection: stores what `hello` reports, its epoch, and the counters.
 pub async fn connect(tx: &mut Change<'_>, hello: &Hello, epoch: u64, counters: (u64, u64)) -> Result<(), DbError> {
     let sql = "UPDATE vibers SET conn_epoch = $3, boot_id = $4, version = $5, platform = $6, hostname = $7, \
-               capabilities = $8, confinement = NULL, cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
+               capabilities = $8, confinement = NULL, adapters = '[]', cmd_seq = $9, acked_cmd_seq = $10, seen_at = $11, \
                contact_since = CASE WHEN contact = 'connected' THEN contact_since ELSE $11 END, contact = 'connected', \
                unheard = 0 \
                WHERE team_id = $1 AND viber_id = $2";
@@ -340,7 +346,8 @@ pub async fn lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Res
 async fn store_lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> Result<(), DbError> {
     let sql = "UPDATE vibers SET agents = COALESCE($3, agents), skills = COALESCE($4, skills), \
                jobs = COALESCE($5, jobs), providers = COALESCE($6, providers), damage = COALESCE($7, damage), \
-               confinement = COALESCE($8, confinement) WHERE team_id = $1 AND viber_id = $2";
+               confinement = COALESCE($8, confinement), mcp = COALESCE($9, mcp), \
+               adapters = COALESCE($10, adapters) WHERE team_id = $1 AND viber_id = $2";
     let agents = state.agents.as_ref().map(crate::db::json::<Vec<AgentInfo>>).transpose()?;
     let skills = state.skills.as_ref().map(crate::db::json::<Vec<SkillInfo>>).transpose()?;
     let jobs = state.jobs.as_ref().map(crate::db::json::<Vec<JobInfo>>).transpose()?;
@@ -351,7 +358,13 @@ async fn store_lists(tx: &mut TeamTx<'_>, id: &ViberId, state: &ViberState) -> R
         .map(|damage| crate::db::json(&damage[..damage.len().min(MAX_DAMAGED_FILES)]))
         .transpose()?;
     let confinement = state.confinement.as_deref().map(crate::db::json::<Confinement>).transpose()?;
-    let args = args![id, agents, skills, jobs, providers, damage, confinement];
+    let mcp = state.mcp.as_ref().map(crate::db::json::<Vec<McpServerInfo>>).transpose()?;
+    let adapters = state
+        .adapters
+        .as_ref()
+        .map(|adapters| crate::db::json(&adapters[..adapters.len().min(MAX_ADAPTERS)]))
+        .transpose()?;
+    let args = args![id, agents, skills, jobs, providers, damage, confinement, mcp, adapters];
     tx.execute(sql, args).await.map(drop)
 }
 

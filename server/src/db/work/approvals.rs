@@ -276,6 +276,32 @@ pub async fn decide(tx: &mut Change<'_>, id: &ApprovalId, word: &ApprovalDecisio
     Ok(tx.execute(sql, args).await? > 0)
 }
 
+/// A decision that somebody made at a viber, which followed it.
+#[derive(Clone, Debug)]
+pub struct FollowedDecision<'a> {
+    pub state: ApprovalState,
+    /// Of what they decided about.
+    pub digest: &'a str,
+    pub note: &'a str,
+    pub answer: Option<String>,
+    /// The viber.
+    pub by: &'a str,
+}
+
+/// Stores what a viber followed: it was there first, whatever was decided here meanwhile. `false`: about nothing known.
+pub async fn follow(
+    tx: &mut Change<'_>,
+    (task, attempt): (&TaskId, u32),
+    id: &ApprovalId,
+    word: &FollowedDecision<'_>,
+) -> Result<bool, DbError> {
+    let sql = "UPDATE approvals SET state = $6, scope = NULL, note = $7, answer = $8, decided_by = $9, decided_at = $10, \
+               expiry = NULL WHERE team_id = $1 AND task_id = $2 AND attempt = $3 AND approval_id = $4 AND digest = $5 \
+               AND outcome IS NULL";
+    let args = args![task, attempt, id, word.digest, word.state, word.note, word.answer.as_deref(), word.by, tx.now];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
 /// Names the approval that was made of one, once.
 pub async fn become_other(tx: &mut Change<'_>, id: &ApprovalId, becomes: &ApprovalId) -> Result<bool, DbError> {
     let sql = "UPDATE approvals SET becomes = $3 WHERE team_id = $1 AND approval_id = $2 AND state = 'allowed' \

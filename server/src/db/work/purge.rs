@@ -90,6 +90,10 @@ const SESSION_ROWS_SQL: &[&str] = &[
     "DELETE FROM messages WHERE team_id = $1 AND session_id = $2 AND seq IN (SELECT m.seq FROM messages m \
      WHERE m.team_id = $1 AND m.session_id = $2 ORDER BY m.seq LIMIT $3 + 0) AND NOT EXISTS (SELECT 1 FROM parts p \
      WHERE p.team_id = messages.team_id AND p.message_id = messages.message_id)",
+    "DELETE FROM delegations WHERE team_id = $1 AND (parent_task, parent_attempt, call_id) IN \
+     (SELECT d.parent_task, d.parent_attempt, d.call_id FROM (SELECT team_id, task_id FROM tasks WHERE team_id = $1 \
+     AND session_id = $2 ORDER BY message_seq LIMIT $3 + 0) t JOIN delegations d ON d.team_id = t.team_id \
+     AND d.parent_task = t.task_id WHERE d.told = 1 LIMIT $3 + 0)",
     "DELETE FROM events WHERE team_id = $1 AND (task_id, attempt, from_seq) IN \
      (SELECT e.task_id, e.attempt, e.from_seq FROM (SELECT team_id, task_id FROM tasks WHERE team_id = $1 \
      AND session_id = $2 ORDER BY message_seq LIMIT $3 + 0) t JOIN events e ON e.team_id = t.team_id \
@@ -164,7 +168,13 @@ const TEAM_ROWS_SQL: &[&str] = &[
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM skill_rollouts WHERE team_id = $1 AND rollout_id IN (SELECT rollout_id FROM skill_rollouts WHERE team_id = $1 \
      LIMIT $2 + 0)",
+    "DELETE FROM mcp_orders WHERE team_id = $1 AND (viber_id, cmd_seq) IN (SELECT viber_id, cmd_seq FROM mcp_orders \
+     WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM skills WHERE team_id = $1 AND skill_id IN (SELECT skill_id FROM skills WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM delegations WHERE team_id = $1 AND (parent_task, parent_attempt, call_id) IN (SELECT parent_task, \
+     parent_attempt, call_id FROM delegations WHERE team_id = $1 LIMIT $2 + 0)",
+    "DELETE FROM mesh_settings WHERE team_id = $1 AND team_id IN (SELECT team_id FROM mesh_settings WHERE team_id = $1 \
+     LIMIT $2 + 0)",
     "DELETE FROM playbook_calls WHERE team_id = $1 AND approval_id IN (SELECT approval_id FROM playbook_calls \
      WHERE team_id = $1 LIMIT $2 + 0)",
     "DELETE FROM playbook_events WHERE team_id = $1 AND (run_id, n) IN (SELECT run_id, n FROM playbook_events \

@@ -8,6 +8,7 @@ use crate::{
     domain::{Contact, Task, TaskState},
 };
 
+pub mod delegations;
 pub mod message_modes;
 pub mod messages;
 mod transitions;

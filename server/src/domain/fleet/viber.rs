@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    AgentInfo, ConfinedState, Confinement, DamageInfo, Instant, JobInfo, JoinTokenId, ProviderInfo, SkillInfo, ViberId,
+    AdapterInfo, AgentInfo, ConfinedState, Confinement, DamageInfo, Instant, JobInfo, JoinTokenId, McpServerInfo,
+    ProviderInfo, SkillInfo, ViberId,
 };
 use serde::Deserialize;
 
@@ -23,12 +24,16 @@ pub struct Viber {
     pub agents: Vec<AgentInfo>,
     /// Only of a viber that was loaded by itself: they are most of what a viber reports, so lists leave them out.
     pub skills: Vec<SkillInfo>,
+    /// MCP servers, of a viber that was loaded by itself.
+    pub mcp: Vec<McpServerInfo>,
     pub jobs: Vec<JobInfo>,
     pub providers: Vec<ProviderInfo>,
     /// The daemon's own files that it found damaged.
     pub damage: Vec<DamageInfo>,
     /// What confines commands there; `None` when its daemon reports only a capability.
     pub confinement: Option<Confinement>,
+    /// Its own ways to operators beside this Board.
+    pub adapters: Vec<AdapterInfo>,
     pub drained: bool,
     pub conn_epoch: u64,
     pub contact: Contact,

@@ -215,8 +215,14 @@ impl Assembler {
             | AgentStreamEvent::Context(_)
             | AgentStreamEvent::ApprovalRequired(_)
             | AgentStreamEvent::ApprovalExpired { .. }
+            | AgentStreamEvent::ApprovalDecided { .. }
             | AgentStreamEvent::ApprovalOutcome { .. }
+            | AgentStreamEvent::UserMessage { .. }
             | AgentStreamEvent::MessageState { .. }
+            | AgentStreamEvent::Delegate(_)
+            | AgentStreamEvent::Child { .. }
+            | AgentStreamEvent::ChildStop { .. }
+            | AgentStreamEvent::AgentMessage(_)
             | AgentStreamEvent::Turn { .. } => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use protocol::{
     AgentMode, BudgetProgress, Instant, MessageId, NextCall, PausePoint, PlaybookTask, ReportedDetail, SessionId,
-    TaskError, TaskId, TaskLimits, TaskResult, Usage, ViberId,
+    TaskError, TaskId, TaskLimits, TaskResult, TreePlace, Usage, ViberId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -89,7 +89,7 @@ crate::words! {
         RateLimit = "rate_limit",
         Budget = "budget",
         Paused = "paused",
-        /// The steps of a playbook that it supervises.
+        /// Steps of a playbook that it supervises, or tasks that it asked for.
         Child = "child",
     }
 }
@@ -129,6 +129,8 @@ pub struct Contact {
 
 /// The origin of tasks that the Board submits for a run of a playbook.
 pub const PLAYBOOK_ORIGIN: &str = "playbook";
+/// The origin of tasks that an agent asked for.
+pub const AGENT_ORIGIN: &str = "agent";
 
 /// One unit of work in a session.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,15 +156,15 @@ pub struct Task {
     pub stream: ReportedDetail,
     pub mode: Option<AgentMode>,
     pub limits: TaskLimits,
-    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?, playbook?}` as submitted; `{compact}` unless it
-    /// is work.
+    /// `{plan?, artifacts?, memory?, context?, attachments?, model?, leash?, playbook?, parent?}` as submitted; `{compact}`
+    /// unless it is work.
     pub payload: Value,
     /// As the viber reported when it started.
     pub model: Option<String>,
     pub result: Option<TaskResult>,
     pub error: Option<TaskError>,
     pub usage: Usage,
-    /// `board`, `playbook`, or where on the machine it began: `job`, `cli`.
+    /// `board`, `playbook`, `agent`, or where on the machine it began: `job`, `cli`.
     pub origin: String,
     pub created_by: String,
     pub created_at: Instant,
@@ -193,6 +195,12 @@ impl Task {
     /// What it is to the run of a playbook, if it belongs to one.
     pub fn playbook(&self) -> Option<PlaybookTask> {
         let told = self.payload.get("playbook").filter(|_| self.origin == PLAYBOOK_ORIGIN)?;
+        serde_json::from_value(told.clone()).ok()
+    }
+
+    /// Its place in a tree, if another task asked for it.
+    pub fn parent(&self) -> Option<TreePlace> {
+        let told = self.payload.get("parent").filter(|_| self.origin == AGENT_ORIGIN)?;
         serde_json::from_value(told.clone()).ok()
     }
 

@@ -117,6 +117,15 @@ pub fn named_call(headers: &HeaderMap, place: &str, body: &[u8]) -> Result<Optio
     Ok(key.map(|key| IdempotentCall { key, asks: asks(&Method::POST, place, body) }))
 }
 
+/// A call whose key is one of its fields. `place` says which call it is.
+pub(super) fn keyed_call(key: &str, place: &str, body: &[u8]) -> Result<IdempotentCall> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(Error::unacceptable("bad_idempotency_key", "a key has 1 to 255 bytes"));
+    }
+    // Apart from the keys in headers, which name other calls.
+    Ok(IdempotentCall { key: format!("{place} {key}"), asks: asks(&Method::POST, place, body) })
+}
+
 /// The hash of what the call asks for: two calls with the same hash are the same call.
 fn asks(method: &Method, place: &str, body: &[u8]) -> String {
     let mut hasher = Sha256::new();

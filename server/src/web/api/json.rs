@@ -9,7 +9,7 @@ use axum::{
     http::header::CONTENT_TYPE,
 };
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
+use serde_json::{Value, error::Category};
 
 use self::{strict::StrictValue, unique_keys::UniqueKeys};
 use crate::{
@@ -56,7 +56,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJ
 }
 
 /// Whether the request declares JSON, and its body within the limit.
-async fn whole(request: Request) -> Result<(bool, Bytes)> {
+pub(super) async fn whole(request: Request) -> Result<(bool, Bytes)> {
     let media = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let json = is_json(media);
     Ok((json, bodies::read(request.into_body(), MAX_BODY_BYTES).await?))
@@ -70,19 +70,25 @@ fn is_json(media: &str) -> bool {
 /// Parses a body: 400 with the position when it is not JSON (or deeper than 128 levels), 422 with the field when a
 /// value is wrong.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let refused = |error: serde_json::Error| {
-        let mut message = error.to_string();
-        message.truncate(message.floor_char_boundary(300));
-        match error.classify() {
-            Category::Data => Error::unacceptable("invalid_body", message),
-            Category::Syntax | Category::Eof | Category::Io => Error::Malformed(message),
-        }
-    };
     let UniqueKeys(value) = serde_json::from_slice(bytes).map_err(refused)?;
     if has_nul(bytes) {
         return Err(Error::unacceptable("nul", "text may not contain U+0000"));
     }
+    from_value(value)
+}
+
+/// The same of a part of a body that was parsed before.
+pub(super) fn from_value<T: DeserializeOwned>(value: Value) -> Result<T> {
     T::deserialize(StrictValue(value)).map_err(refused)
+}
+
+fn refused(error: serde_json::Error) -> Error {
+    let mut message = error.to_string();
+    message.truncate(message.floor_char_boundary(300));
+    match error.classify() {
+        Category::Data => Error::unacceptable("invalid_body", message),
+        Category::Syntax | Category::Eof | Category::Io => Error::Malformed(message),
+    }
 }
 
 /// Whether a string of this (valid) JSON contains the escape of U+0000, which PostgreSQL cannot store.

@@ -79,6 +79,7 @@ const CURSORS: &[Refusal] = &[(422, &["bad_cursor"])];
 
 /// By operation.
 const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
+    ("agents.add", &[VIBER_REQUESTS, &[(422, &["bad_agent"])]]),
     (
         "approvalRules.write",
         &[KNOWN_VERSIONS, &[(422, &["bad_expiry", "bad_limit", "bad_rule", "rule_too_wide", "rules_too_large"])]],
@@ -120,6 +121,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("context.flush", &[COMPACTIONS]),
     ("context.reset", &[COMPACTIONS]),
     ("context.uncompact", &[&[(409, &["not_compacted"])]]),
+    ("bus.read", &[CURSORS]),
     ("events.list", &[CURSORS]),
     ("invitations.make", &[&[(422, &["bad_email"])]]),
     ("joinTokens.make", &[&[(422, &["bad_labels"])]]),
@@ -136,6 +138,7 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
         "memoryProposals.decide",
         &[FILE_READS, FILE_EDITS, &[(409, &["memory_changed", "not_pending"]), (422, &["not_text"])]],
     ),
+    ("mesh.change", &[KNOWN_VERSIONS, &[(422, &["bad_bound"])]]),
     ("messages.list", &[CURSORS]),
     ("messages.say", &[SUBMITS, SAYS]),
     ("pins.set", &[&[(409, &["too_many_pins"])]]),
@@ -221,6 +224,8 @@ const BY_OPERATION: &[(&str, &[&[Refusal]])] = &[
     ("tokens.make", &[&[(422, &["bad_name"])]]),
     ("uploads.finish", &[ATTACHMENTS, &[(422, &["bad_name"])]]),
     ("uploads.start", &[ATTACHMENTS, &[(422, &["no_direct_upload"])]]),
+    ("viberMcp.allow", &[&[(409, &["no_mcp", "too_many_orders"]), (422, &["bad_hash"])]]),
+    ("viberMcp.test", &[VIBER_REQUESTS]),
     ("viberSkills.accept", &[SKILL_ORDERS, &[(422, &["bad_digest"])]]),
     ("viberSkills.check", &[VIBER_REQUESTS]),
     ("viberSkills.enable", &[SKILL_ORDERS, &[(422, &["bad_agents"])]]),

@@ -2,6 +2,7 @@
 //! way round.
 
 pub mod artifact;
+pub mod mcp;
 pub mod people;
 pub mod playbook;
 pub mod session;

@@ -1,6 +1,7 @@
 //! Sessions, tasks, events, approvals and what a machine remembers.
 
 pub(in crate::web::api) mod approvals;
+pub(in crate::web) mod bus;
 pub(in crate::web::api) mod compaction;
 pub(in crate::web::api) mod events;
 pub(in crate::web::api) mod imports;

@@ -2,6 +2,8 @@
 
 use axum::http::{HeaderMap, Method, Uri, header};
 
+use crate::web::urls;
+
 /// Why the name in a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHost {
@@ -30,7 +32,8 @@ pub fn check_host(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Result<()
 /// Whether a request is a program's call with a token. Browsers send other schemes by themselves (a proxy's `Basic`), and
 /// pages do not read tokens: neither says anything about who caused a request.
 pub fn is_call(uri: &Uri, headers: &HeaderMap) -> bool {
-    let api = ["/api/", "/ws/"].iter().any(|start| uri.path().starts_with(start));
+    let path = uri.path();
+    let api = ["/api/", "/ws/"].iter().any(|start| path.starts_with(start)) || path == urls::MCP;
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     api && all
         .next()
@@ -134,10 +137,15 @@ mod tests {
         assert!(
             call("/api/v1/tasks", &[("authorization", "Bearer vbt_x")])
                 && call("/ws/daemon", &[("authorization", "bearer x")])
+                && call("/mcp", &[("authorization", "Bearer vbt_x")])
         );
-        for (path, value) in
-            [("/t/home/tasks", "Bearer vbt_x"), ("/api/v1/tasks", "Basic YTpi"), ("/api/v1/tasks", "Bearer")]
-        {
+        for (path, value) in [
+            ("/t/home/tasks", "Bearer vbt_x"),
+            ("/api/v1/tasks", "Basic YTpi"),
+            ("/api/v1/tasks", "Bearer"),
+            ("/mcp", "Basic YTpi"),
+            ("/mcp/x", "Bearer vbt_x"),
+        ] {
             assert!(!call(path, &[("authorization", value)]), "{path} {value}");
         }
         assert!(!call("/api/v1/tasks", &[]));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::{
     domain::committed::{Committed, Item},
     hub::Changed,
-    live::StreamFrame,
+    live::{Cursor, StreamFrame, bus::BusFrame},
     measure,
     state::Board,
     web::{Caller, api::shapes, layers::api_limits::OpenStream},
@@ -28,10 +28,17 @@ const REVOCATION_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Answers with a stream. `place` among the caller's open streams is released when it is over.
 pub fn answer(frames: impl Stream<Item = StreamFrame> + Send + 'static, place: OpenStream) -> Response {
-    let bytes = frames.map(|frame| encode(&frame));
+    answer_bytes(frames.map(move |frame| {
+        let _held = &place;
+        encode(&frame)
+    }))
+}
+
+/// The same with frames that are bytes already.
+pub fn answer_bytes(bytes: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let viewer = measure::Viewer::open();
     let held = kept_alive(bytes, KEEP_ALIVE_INTERVAL).map(move |bytes| {
-        let _held = (&place, &viewer);
+        let _held = &viewer;
         Ok::<_, Infallible>(bytes)
     });
     let headers = [
@@ -102,6 +109,26 @@ fn encode(frame: &StreamFrame) -> Bytes {
         StreamFrame::End(why) => plain("end", &format!("{{\"reason\":\"{why}\"}}")),
         StreamFrame::Events { run, after } if *after < run.from => run.json.get_or_init(|| events(run, 0)).clone(),
         StreamFrame::Events { run, after } => events(run, *after),
+    }
+}
+
+/// A frame of a viber's bus: an event says whose it is, and its id is where the reader is once it has it.
+pub fn encode_bus(frame: &BusFrame) -> Bytes {
+    match frame {
+        BusFrame::Task(task) => encode(&StreamFrame::Task(task.clone())),
+        BusFrame::Over { task, why } => plain("over", &format!("{{\"taskId\":\"{task}\",\"reason\":\"{why}\"}}")),
+        BusFrame::End(why) => encode(&StreamFrame::End(*why)),
+        BusFrame::Events { run, after, at } => {
+            let mut text = String::with_capacity(run.size() + run.items.len() * 160);
+            for item in run.items.iter().filter(|item| item.seq > *after) {
+                let id = at.moved(&run.task, Cursor { attempt: run.attempt, seq: item.seq });
+                let (task, attempt) = (&run.task, run.attempt);
+                let data = format!("{{\"taskId\":\"{task}\",\"attempt\":{attempt},\"event\":{}}}", item.json);
+                text.push_str(&format!("id: {id}\n"));
+                write(&mut text, None, &name(item), &data);
+            }
+            text.into()
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One place where a state becomes an icon, a word and a tone.
 
-use crate::domain::{Brief, ContactState, PlaybookRun, RunState, Task, TaskState, WaitingFor};
+use crate::domain::{Brief, ContactState, PlaybookRun, RunState, Task, TaskState, Waiting, WaitingFor};
 
 /// A state as people see it: `data-state` (which gives the tone), the icon's name, the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,11 @@ impl Badge {
         Self::of(task.state, task.waiting.as_ref().map(|waiting| waiting.cause), contact)
     }
 
+    /// The same where nothing is known of its viber's contact.
+    pub fn at_work(state: TaskState, waiting: Option<&Waiting>) -> Self {
+        Self::of(state, waiting.map(|waiting| waiting.cause), ContactState::Connected)
+    }
+
     fn of(state: TaskState, waiting: Option<WaitingFor>, contact: ContactState) -> Self {
         let heard = contact == ContactState::Connected;
         match state {
@@ -40,7 +45,7 @@ impl Badge {
             TaskState::Running if !heard => Self::new("offline", "unknown", "No contact"),
             TaskState::Running => match waiting {
                 Some(WaitingFor::Approval | WaitingFor::Input) => Self::new("waiting", "waiting", "Needs you"),
-                Some(WaitingFor::Child) => Self::new("working", "working", "Waits for steps"),
+                Some(WaitingFor::Child) => Self::new("working", "working", "Waits for tasks"),
                 Some(WaitingFor::RateLimit) => Self::new("working", "paused", "Provider busy"),
                 Some(WaitingFor::Budget | WaitingFor::Paused) => Self::new("waiting", "paused", "Paused"),
                 None => Self::new("working", "working", "Working"),

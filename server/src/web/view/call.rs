@@ -2,6 +2,7 @@
 //! what a page can carry.
 
 mod changes;
+pub mod child;
 mod output;
 mod words;
 
@@ -15,6 +16,7 @@ use super::{
 use crate::domain::size_words;
 
 pub use changes::EditDiff;
+pub use child::ChildFold;
 pub use output::OutputWindow;
 
 /// Arguments that a page carries of one call when a line does not hold them, bytes.
@@ -37,6 +39,8 @@ pub enum ToolKind {
     Plan,
     Note,
     Artifact,
+    /// It gives another agent a task.
+    Delegate,
     Other,
 }
 
@@ -80,6 +84,8 @@ pub struct Call {
     pub duration_ms: u64,
     /// What people were asked about it, and what they decided.
     pub decided: Vec<DecisionLine>,
+    /// The task that came of it.
+    pub child: Option<Box<ChildFold>>,
     /// Its arguments, until it says what came of it.
     args: Value,
 }
@@ -95,6 +101,7 @@ impl ToolKind {
             "update_plan" => Self::Plan,
             "remember" => Self::Note,
             "add_artifact" => Self::Artifact,
+            "delegate" => Self::Delegate,
             _ => Self::Other,
         }
     }
@@ -109,13 +116,23 @@ impl ToolKind {
             Self::Plan => "plan",
             Self::Note => "pin",
             Self::Artifact => "artifact",
+            Self::Delegate => "delegate",
             Self::Other => "skill",
         }
     }
 
     /// All of them, in the order in which they are counted.
-    pub const ALL: [Self; 8] =
-        [Self::Command, Self::Edit, Self::Read, Self::Search, Self::Plan, Self::Note, Self::Artifact, Self::Other];
+    pub const ALL: [Self; 9] = [
+        Self::Command,
+        Self::Edit,
+        Self::Read,
+        Self::Search,
+        Self::Plan,
+        Self::Note,
+        Self::Artifact,
+        Self::Delegate,
+        Self::Other,
+    ];
 
     /// `13 commands`.
     pub fn count(self, n: usize) -> String {
@@ -127,6 +144,7 @@ impl ToolKind {
             Self::Plan => ("plan update", "plan updates"),
             Self::Note => ("note", "notes"),
             Self::Artifact => ("artifact", "artifacts"),
+            Self::Delegate => ("delegated", "delegated"),
             Self::Other => ("other call", "other calls"),
         };
         format!("{n} {}", if n == 1 { one } else { many })
@@ -159,6 +177,7 @@ impl Call {
             since: None,
             duration_ms: 0,
             decided: Vec::new(),
+            child: None,
             args: if matches!(tool, "update_plan" | "remember" | "run_step") { args.clone() } else { Value::Null },
         }
     }
@@ -220,7 +239,8 @@ impl Call {
         let says = self.says.as_deref().map_or(0, escaped) + self.asked.as_deref().map_or(0, escaped);
         let output = if self.output.is_empty() { 0 } else { OUTPUT_FRAME_BYTES + self.output.weight() };
         let decided: usize = self.decided.iter().map(DecisionLine::weight).sum();
-        FRAME_BYTES + names + says + decided + self.changes.as_ref().map_or(0, EditDiff::weight) + output
+        let child = self.child.as_ref().map_or(0, |child| child.weight());
+        FRAME_BYTES + names + says + decided + child + self.changes.as_ref().map_or(0, EditDiff::weight) + output
     }
 
     /// Its output as HTML.

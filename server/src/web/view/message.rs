@@ -4,7 +4,7 @@ use askama::Template;
 use protocol::{ArtifactId, ErrorCode, Instant, MessageId, SessionId, TaskId};
 
 use super::{
-    call::{Call, CallOutcome},
+    call::{Call, CallOutcome, ChildFold},
     filters,
     timeline::{self, Decisions, EntryContent, TimelineBuilder, TimelineEntry, escaped},
 };
@@ -43,6 +43,8 @@ pub struct MessageView {
     pub notes: Option<SuggestedNotes>,
     /// What is pinned of it, when it can be.
     pub pins: Option<MessagePins>,
+    /// The tasks that its calls asked for.
+    pub children: Vec<ChildFold>,
 }
 
 /// What people pinned of a message.

@@ -14,7 +14,7 @@ use protocol::{
     text::{head, head_and_tail, tail},
 };
 
-use super::call::{Call, CallOutcome};
+use super::call::{Call, CallOutcome, ChildFold, ToolKind};
 use crate::{
     domain::{Part, committed::Report},
     web::markdown::{self, GrowingText, TextAuthor},
@@ -136,6 +136,21 @@ impl TimelineEntry {
             }
             EntryContent::Decided(lines) => lines.iter().map(DecisionLine::weight).sum(),
             text => text_weight(text),
+        }
+    }
+}
+
+/// Gives calls the tasks that came of them.
+pub fn with_children(entries: &mut [TimelineEntry], children: &[ChildFold]) {
+    if children.is_empty() {
+        return;
+    }
+    for entry in entries {
+        if let EntryContent::Calls(group) = &mut entry.body {
+            for call in &mut group.calls {
+                let child = children.iter().find(|child| child.call_id == call.id);
+                call.child = child.cloned().map(Box::new);
+            }
         }
     }
 }
@@ -438,7 +453,8 @@ impl<'d> TimelineBuilder<'d> {
         }
         // By place, so that a group stays the same whichever part is shown first.
         let group = self.at / PARTS_PER_GROUP;
-        if !matches!(self.entries.last(), Some(TimelineEntry { index, body: EntryContent::Calls(_) }) if index / PARTS_PER_GROUP == group)
+        let delegates = ToolKind::of(tool) == ToolKind::Delegate;
+        if !matches!(self.entries.last(), Some(TimelineEntry { index, body: EntryContent::Calls(calls) }) if index / PARTS_PER_GROUP == group && calls.delegates() == delegates)
         {
             self.push(EntryContent::Calls(CallGroup::default()));
         }

@@ -65,6 +65,8 @@ async fn hostile(board: &Board, owner: &Person, name: &str) -> FakeDaemon {
     hello.capabilities = vec![text()];
     hello.labels = BTreeMap::from([(text(), text())]);
     hello.state = ViberState {
+        adapters: None,
+        mcp: None,
         agents: Some(vec![
             AgentInfo { refuses: None, ..agent("default".into()) },
             agent(text()),

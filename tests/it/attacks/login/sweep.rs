@@ -73,7 +73,7 @@ async fn a01_nobody_gets_through_any_door_but_the_open_ones() {
         assert!(!path.contains('{'), "{path} is not filled in");
         for method in METHODS {
             let mut request = anon.request(method.parse::<Method>().expect("a method"), &path);
-            if path.starts_with("/api/") {
+            if path.starts_with("/api/") || path == "/mcp" {
                 request = request.header(header::CONTENT_TYPE, "application/json").body("{}");
             } else if path.starts_with("/ws/") {
                 request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, "websocket");
@@ -104,7 +104,7 @@ async fn a01_nobody_gets_through_any_door_but_the_open_ones() {
                     "/api/daemon/join" => [400, 401, 422].contains(&status),
                     _ => [404, 410, 422].contains(&status),
                 },
-                Some(_) if path.starts_with("/api/") || path.starts_with("/ws/") => status == 401,
+                Some(_) if path.starts_with("/api/") || path.starts_with("/ws/") || path == "/mcp" => status == 401,
                 Some(_) => status == 303 && to.starts_with("/login"),
             };
             if !good || (headers.contains_key(header::SET_COOKIE) && *method != "POST") {
@@ -135,7 +135,8 @@ async fn a12_a_credential_in_an_address_is_none() {
             let query: Vec<String> = names.iter().map(|name| format!("{name}={secret}")).collect();
             let path = format!("{}?{}&view=rail", filled(route, &asset), query.join("&"));
             let mut request = anon.request(route.method.parse().expect("a method"), &path).header("x-team", HOME);
-            if path.starts_with("/api/") {
+            let mcp = route.path == "/mcp";
+            if path.starts_with("/api/") || mcp {
                 request = request.json(&json!({"token": secret, "access_token": secret}));
             } else {
                 let kind = "application/x-www-form-urlencoded";
@@ -145,7 +146,7 @@ async fn a12_a_credential_in_an_address_is_none() {
                     .body(query.join("&"));
             }
             let answer = anon.send(request).await;
-            let api = path.starts_with("/api/") || path.starts_with("/ws/");
+            let api = path.starts_with("/api/") || path.starts_with("/ws/") || mcp;
             let good = if api {
                 answer.status == 401
             } else {

@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::{FutureExt, SinkExt, StreamExt, stream::SplitSink};
 use protocol::{
-    BadFrame, EditId, FromDaemon, NumberedCommand, ToDaemon,
+    BadFrame, EditId, FromDaemon, NumberedCommand, ToDaemon, ViberState,
     limits::{HEARTBEAT_SECONDS, SILENCE_SECONDS, close},
 };
 use serde_json::Value;
@@ -142,6 +142,8 @@ impl Connection<'_> {
         let mut files = self.mesh.files();
         files.mark_unchanged();
         let mut skills = self.mesh.skills().changes();
+        let mut mcp = self.mesh.mcp().changes();
+        let mut adapters = self.mesh.adapter_changes();
         let mut beat = interval(Duration::from_secs(HEARTBEAT_SECONDS));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let silence = Duration::from_secs(SILENCE_SECONDS);
@@ -184,6 +186,13 @@ impl Connection<'_> {
                     }
                     Err(_) => Err(ConnectionEnd::Lost("the daemon ends".to_owned())),
                 },
+                Ok(()) = adapters.changed(), if more => {
+                    self.send(FromDaemon::State(Box::new(self.mesh.viber_state()))).await
+                }
+                Ok(()) = mcp.changed(), if more => {
+                    let servers = ViberState { mcp: Some(self.mesh.mcp().report()), ..ViberState::default() };
+                    self.send(FromDaemon::State(Box::new(servers))).await
+                }
                 Ok(()) = skills.changed(), if more => {
                     self.send(FromDaemon::State(Box::new(self.mesh.viber_state()))).await
                 }

@@ -2,9 +2,13 @@
 
 use std::{path::Path, sync::LazyLock};
 
-use protocol::rules::{CallSubject, ProposedCall, Rule, RuleSet, judge, programs_of};
+use protocol::{
+    mcp::mcp_server_of,
+    rules::{CallSubject, ProposedCall, Rule, RuleSet, judge, programs_of},
+};
 
 use crate::{
+    config::toolset::MESH_TOOLS,
     sandbox::Network,
     tools::{CallProposal, FileArea, ProposalSubject, ProposedFile},
 };
@@ -57,6 +61,8 @@ pub fn objection(tool: &str, proposal: &CallProposal) -> Option<&'static str> {
             FileArea::Space if is_configuration(file) => Some("a file that configures tools or agents"),
             FileArea::Space => None,
         },
+        // What another agent does is asked about where it does it.
+        ProposalSubject::Other if MESH_TOOLS.contains(&tool) => None,
         ProposalSubject::Other => Some("a tool that may change something"),
     }
 }
@@ -119,6 +125,12 @@ pub fn risk(tool: &str, proposal: &CallProposal, network: Network) -> String {
             }
         }
         ProposalSubject::File(_) => "What is read goes to the model.",
+        ProposalSubject::Other if MESH_TOOLS.contains(&tool) => {
+            "Another agent is asked: what it does, it does with its own rules and its own sandbox."
+        }
+        ProposalSubject::Other if mcp_server_of(tool).is_some() => {
+            "An MCP server gets these arguments; what it does with them is not known here, whatever it says about itself."
+        }
         ProposalSubject::Other => "The tool is called with these arguments.",
     };
     sentence.to_owned()

@@ -89,6 +89,25 @@ fn each_mode_asks_about_what_it_says() {
 }
 
 #[test]
+fn a_tool_of_a_server_is_asked_about_unless_a_rule_says_otherwise() {
+    let call = proposal(ProposalSubject::Other);
+    for (mode, expected) in
+        [(AgentMode::AlwaysAsk, "asks"), (AgentMode::ViberDecides, "asks"), (AgentMode::AlwaysExecute, "free")]
+    {
+        assert_eq!(
+            word(&gate(mode, &[]), "mcp__fs__read_file", &call),
+            expected,
+            "{mode:?}: whatever it says of itself"
+        );
+    }
+    let ruled = gate(AgentMode::AlwaysAsk, &[("a", &["mcp__fs__delete"], &[], &["mcp__fs__*"])]);
+    assert_eq!(word(&ruled, "mcp__fs__read_file", &call), "free");
+    assert_eq!(word(&ruled, "mcp__fs__delete", &call), "denies");
+    assert_eq!(word(&ruled, "mcp__web__read_file", &call), "asks");
+    assert!(!ruled.lets_pass("mcp__fs__delete"));
+}
+
+#[test]
 fn a_viber_decides_by_its_table() {
     let gate = gate(AgentMode::ViberDecides, &[]);
     let folder = tempfile::tempdir().expect("a folder");

@@ -103,7 +103,8 @@ impl AgentLoop {
         if self.run.submit.compact.is_some() {
             return;
         }
-        if self.tools.renew_skills() {
+        // Both: neither waits for the other.
+        if self.tools.renew_skills() | self.tools.renew_mcp() {
             self.request.tools = self.tools.specs();
             if self.planning.is_some() {
                 self.request.tools.retain(|tool| looks_only(&tool.name));

@@ -3,11 +3,11 @@
 //! Owns what of the loop belongs into the record. The record is removed before anything is done that must not be done twice.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     future::Future,
 };
 
-use protocol::{ActivityState, AgentWait, ApprovalId, ApprovalRequest, PauseCause, Usage};
+use protocol::{ActivityState, AgentWait, ApprovalId, ApprovalRequest, ChildReport, PauseCause, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::OpenQuestion;
@@ -67,6 +67,9 @@ pub struct LoopRecord {
     #[serde(default)]
     finished: Option<String>,
     asked: Option<QuestionRecord>,
+    /// Tasks that it asked for, as it knew them.
+    #[serde(default)]
+    children: Vec<ChildReport>,
 }
 
 /// Calls that are still to be made.
@@ -80,6 +83,8 @@ struct CallsRecord {
     /// By their calls.
     open: Vec<(String, QuestionRecord)>,
     announced: HashSet<String>,
+    #[serde(default)]
+    allowed: HashMap<String, ApprovalId>,
 }
 
 /// An open question, as it was put.
@@ -108,7 +113,7 @@ impl QuestionRecord {
 
 impl CallsRecord {
     fn of(calls: &PendingCalls) -> Self {
-        let PendingCalls { left, too_many, finish, are_asked, asked: AskedCalls { open, announced } } = calls;
+        let PendingCalls { left, too_many, finish, are_asked, asked: AskedCalls { open, announced, allowed } } = calls;
         Self {
             left: left.clone(),
             too_many: too_many.clone(),
@@ -116,14 +121,15 @@ impl CallsRecord {
             are_asked: *are_asked,
             open: open.iter().map(|(id, question)| (id.clone(), QuestionRecord::of(question))).collect(),
             announced: announced.clone(),
+            allowed: allowed.clone(),
         }
     }
 
     fn open(self, approvals: &Approvals, resumed: &Reported<'_>) -> PendingCalls {
-        let Self { left, too_many, finish, are_asked, open, mut announced } = self;
+        let Self { left, too_many, finish, are_asked, open, mut announced, allowed } = self;
         announced.extend(resumed.calls.iter().filter(|id| left.iter().any(|call| call.id == **id)).cloned());
         let open = open.into_iter().map(|(id, question)| (id, question.open(approvals, resumed.questions)));
-        let asked = AskedCalls { open: open.collect(), announced };
+        let asked = AskedCalls { open: open.collect(), announced, allowed };
         PendingCalls { left, too_many, finish, are_asked, asked }
     }
 }
@@ -239,6 +245,7 @@ impl AgentLoop {
                 calls: CallsRecord::of(&self.calls),
                 finished: self.finished.clone(),
                 asked: self.asked.as_ref().map(QuestionRecord::of),
+                children: self.run.children.known(),
             },
         }
     }
@@ -270,6 +277,7 @@ impl AgentLoop {
         let since = Reported { questions: &reported.questions, calls: &reported.calls };
         self.calls = task.calls.open(&self.run.approvals, &since);
         self.finished = task.finished;
+        self.run.children.go_on_from(task.children);
         self.asked = task.asked.map(|asked| asked.open(&self.run.approvals, since.questions));
         self.known_wait = reported.state.map_or(reported_wait, |reported| reported.wait);
     }

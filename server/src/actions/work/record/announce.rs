@@ -3,7 +3,10 @@
 use protocol::{EventBody, MessageId, limits::MAX_GOAL_BYTES};
 use serde_json::json;
 
-use super::{super::tasks::question, AttemptFrames, RecordedChange};
+use super::{
+    super::tasks::{self, question},
+    AttemptFrames, RecordedChange,
+};
 use crate::{
     db::{self, Change, attempts::AttemptWithTask},
     domain::{
@@ -25,7 +28,7 @@ pub(super) async fn announced(
     let Some(report) = first.and_then(|raw| Report::read(raw.get()).ok()).filter(|report| report.seq == 1) else {
         return Ok(None);
     };
-    let Some(EventBody::Announce { origin, agent_id, session_id, goal }) = report.body else { return Ok(None) };
+    let Some(EventBody::Announce { origin, agent_id, session_id, goal, parent }) = report.body else { return Ok(None) };
     if goal.trim().is_empty() || goal.len() > MAX_GOAL_BYTES || db::tasks::is_taken(tx.without_team(), id).await? {
         return Ok(None);
     }
@@ -52,7 +55,7 @@ pub(super) async fn announced(
     };
     let seq = if ours { db::sessions::reserve_seqs(tx, &session_id, 2).await? } else { None };
     let Some(seq) = seq else { return Ok(None) };
-    let task = Task {
+    let mut task = Task {
         id: id.clone(),
         session_id,
         viber_id: connection.viber.clone(),
@@ -86,6 +89,13 @@ pub(super) async fn announced(
         stopped_by: None,
         stop_confirmed_at: None,
     };
+    if let Some(call) = &parent
+        && let Some((starter, place)) = tasks::children::announced(tx, &task, call, &mut book.after).await?
+    {
+        // Whoever started the tree started this one, too.
+        task.created_by = starter;
+        task.payload = json!({ "parent": place });
+    }
     let message = Message {
         id: task.message_id.clone(),
         session_id: task.session_id.clone(),

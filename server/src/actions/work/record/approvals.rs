@@ -17,6 +17,11 @@ use crate::{
     error::Result,
 };
 
+/// The adapter whose decisions the Board made itself.
+const BOARD_ADAPTER: &str = "board";
+/// Longest name of whoever decided at a machine, and what they said at most, bytes.
+const MAX_NAME_BYTES: usize = 120;
+const MAX_NOTE_BYTES: usize = 8 * 1024;
 /// Longest preview of an approval, bytes.
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 /// Largest arguments of an approval, bytes of JSON.
@@ -40,6 +45,27 @@ impl Recording<'_, '_> {
                 // An id is that of a question or of a supervisor's call.
                 !db::playbook_runs::expire_call(self.tx, of, approval_id).await?
                     && db::approvals::expire(self.tx, of, approval_id, &db::clean(head(reason, 500))).await?
+            }
+            AgentStreamEvent::ApprovalDecided { approval_id, digest, decision, by, adapter, note, answer } => {
+                if adapter == BOARD_ADAPTER {
+                    // It is the Board's own decision.
+                    return Ok(());
+                }
+                let by =
+                    format!("{} decided at the machine ({})", head(by, MAX_NAME_BYTES), head(adapter, MAX_NAME_BYTES));
+                let note = note.as_deref().map_or_else(|| by.clone(), |note| format!("{by}: {note}"));
+                let followed = db::approvals::FollowedDecision {
+                    state: match decision {
+                        Decision::Allow => ApprovalState::Allowed,
+                        Decision::Deny => ApprovalState::Denied,
+                        Decision::Answer => ApprovalState::Answered,
+                    },
+                    digest,
+                    note: &text(&note, MAX_NOTE_BYTES),
+                    answer: answer.as_deref().map(|answer| text(answer, MAX_NOTE_BYTES)),
+                    by: self.connection.viber.as_str(),
+                };
+                db::approvals::follow(self.tx, of, approval_id, &followed).await?
             }
             AgentStreamEvent::ApprovalOutcome { approval_id, call_id, ok } => {
                 db::approvals::conclude(self.tx, of, approval_id, (call_id, *ok)).await?

@@ -92,6 +92,7 @@ impl Recording<'_, '_> {
         }
         self.record_proposals().await?;
         self.record_context().await?;
+        self.record_mesh().await?;
         if newest {
             self.move_on(begun, terminal.is_some()).await?;
         }
@@ -171,6 +172,7 @@ impl Recording<'_, '_> {
                 AgentStreamEvent::Usage(more) => usage.add(more),
                 AgentStreamEvent::ApprovalRequired(_)
                 | AgentStreamEvent::ApprovalExpired { .. }
+                | AgentStreamEvent::ApprovalDecided { .. }
                 | AgentStreamEvent::MessageState { .. } => asks = true,
                 AgentStreamEvent::StateChange { state, waiting } => {
                     said = Some(wait(*state, waiting.as_ref(), (report, self.tx.now)));

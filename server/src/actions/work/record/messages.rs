@@ -6,10 +6,13 @@ use protocol::{AgentStreamEvent, InjectionPoint, Instant, MessageId, MessageProg
 use super::{Recording, effects::stream_event};
 use crate::{
     db::{self, TeamTx, tasks::messages::TellingPlace},
-    domain::{Part, Report, TaskMessage, TaskMessageState},
+    domain::{KnownEnd, Part, Report, TaskMessage, TaskMessageState},
     error::Result,
 };
 
+/// Longest message of somebody at a machine, and longest name, bytes.
+const MAX_SAID_BYTES: usize = 128 * 1024;
+const MAX_NAME_BYTES: usize = 120;
 /// Longest note of a denied question, bytes: the words that were said instead of an answer.
 const MAX_NOTE_BYTES: usize = 8 * 1024;
 
@@ -41,9 +44,50 @@ impl Recording<'_, '_> {
         for report in &run.reports {
             if let Some(told) = progress(report) {
                 self.record_progress(told, &mut waiting).await?;
+            } else if let Some(AgentStreamEvent::UserMessage { .. }) = stream_event(report) {
+                self.record_words(report, &mut waiting).await?;
             } else if let Some(event) = stream_event(report) {
                 self.record_question(report, event).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Stores what somebody said at the machine. It is the viber's own word, and shown as that.
+    async fn record_words(&mut self, report: &Report, waiting: &mut Vec<TaskMessage>) -> Result<()> {
+        let Some(AgentStreamEvent::UserMessage { message_id, author, content, origin, mode }) = stream_event(report)
+        else {
+            return Ok(());
+        };
+        if content.len() > MAX_SAID_BYTES {
+            return Ok(());
+        }
+        db::sessions::lock(self.tx, &self.held.session_id).await?;
+        let author_name = db::clean(&format!("{} ({})", head(author, MAX_NAME_BYTES), head(origin, MAX_NAME_BYTES)));
+        let message = TaskMessage {
+            id: message_id.clone(),
+            session_id: self.held.session_id.clone(),
+            task_id: self.task.clone(),
+            author: self.connection.viber.to_string(),
+            author_name,
+            content: db::clean(content),
+            context: None,
+            attachments: Vec::new(),
+            mode: *mode,
+            place: 0,
+            rev: 1,
+            earlier: Vec::new(),
+            state: TaskMessageState::Accepted,
+            withdrawing: false,
+            why: None,
+            end: KnownEnd::NotYet,
+            next_task: None,
+            late_for: None,
+            created_at: self.tx.now,
+            consumed_at: None,
+        };
+        if db::tasks::messages::insert_of_viber(self.tx, &message).await? {
+            waiting.push(message);
         }
         Ok(())
     }

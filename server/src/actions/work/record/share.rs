@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use protocol::{Events, TaskId};
+use protocol::{AgentStreamEvent, EventBody, Events, TaskId};
 
 use crate::domain::Report;
 
@@ -10,6 +10,8 @@ use crate::domain::Report;
 const MAX_SHARE_WEIGHT: usize = 40;
 /// Attempts in one share: each writes a few rows in any case.
 const MAX_SHARE_ATTEMPTS: usize = 12;
+/// What an event weighs that asks for another task: its session, its task and its command are rows, too.
+const ASKING_WEIGHT: usize = 12;
 /// Bytes in one share.
 const MAX_SHARE_BYTES: usize = 512 * 1024;
 
@@ -17,7 +19,8 @@ const MAX_SHARE_BYTES: usize = 512 * 1024;
 pub(super) fn shares(frames: Arc<[Events]>) -> Vec<Arc<[Events]>> {
     let items: usize = frames.iter().map(|frame| frame.items.len()).sum();
     let bytes: usize = frames.iter().flat_map(|frame| &frame.items).map(|item| item.get().len()).sum();
-    if items <= MAX_SHARE_WEIGHT && frames.len() <= MAX_SHARE_ATTEMPTS && bytes <= MAX_SHARE_BYTES {
+    let is_light = !frames.iter().flat_map(|frame| &frame.items).any(|item| may_ask_others(item.get()));
+    if is_light && items <= MAX_SHARE_WEIGHT && frames.len() <= MAX_SHARE_ATTEMPTS && bytes <= MAX_SHARE_BYTES {
         return vec![frames];
     }
     let mut shares = Shares::default();
@@ -26,6 +29,16 @@ pub(super) fn shares(frames: Arc<[Events]>) -> Vec<Arc<[Events]>> {
     }
     shares.next();
     shares.done
+}
+
+/// Whether an event could be one that asks another agent for something: a quick look at its text.
+fn may_ask_others(text: &str) -> bool {
+    text.contains("\"delegate\"") || text.contains("\"agent-message\"")
+}
+
+fn asks_others(report: &Report) -> bool {
+    let Some(EventBody::Progress { event }) = &report.body else { return false };
+    matches!(event.event, AgentStreamEvent::Delegate(_) | AgentStreamEvent::AgentMessage(_))
 }
 
 #[derive(Default)]
@@ -53,7 +66,11 @@ impl Shares {
             // An unreadable event is refused with its frame.
             let report = Report::read(item.get()).ok();
             // A part, a plan, an artifact is a row of its own; pieces of text share one.
-            let weighs = usize::from(report.as_ref().is_none_or(|report| !report.is_delta()));
+            let weighs = match report.as_ref() {
+                Some(report) if asks_others(report) => ASKING_WEIGHT,
+                Some(report) if report.is_delta() => 0,
+                _ => 1,
+            };
             let full = self.weight + weighs > MAX_SHARE_WEIGHT || self.bytes + item.get().len() > MAX_SHARE_BYTES;
             if full && let Some(first) = report.as_ref().map(|report| report.first) {
                 // The first seq of a frame is checked later, so it must not be invented here.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, iter, sync::Arc};
 
 use protocol::{
     AgentMode, ArtifactId, ArtifactRef, Attachment, CommentId, Instant, MessageId, PlaybookTask, ReportedDetail,
-    SessionId, TaskId, TaskLimits, TeamId, ViberId, limits::MAX_GOAL_BYTES,
+    SessionId, TaskId, TaskLimits, TeamId, TreePlace, ViberId, limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::{
         ApprovalSettings, By, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, PolicyChange,
         Session, Task, TaskKind, TaskState, TeamPrices,
         idempotency::{IdempotentCall, KeptAnswer},
-        task::PLAYBOOK_ORIGIN,
+        task::{AGENT_ORIGIN, PLAYBOOK_ORIGIN},
     },
     error::{Error, Result},
     state::Board,
@@ -69,6 +69,8 @@ pub struct NewTask {
     pub takes: Option<Vec<CommentId>>,
     /// Set when the Board submits it for a run of a playbook.
     pub of_run: Option<RunTask>,
+    /// Set when another task asked for it.
+    pub of_call: Option<AskedTask>,
 }
 
 /// What a task is to the run of a playbook.
@@ -78,6 +80,16 @@ pub struct RunTask {
     /// Who started the run: the task is theirs.
     pub started_by: String,
     /// What lies before it.
+    pub files: Vec<HandedArtifact>,
+}
+
+/// What a task is to the one that asked for it.
+#[derive(Clone, Debug)]
+pub struct AskedTask {
+    pub place: TreePlace,
+    /// Who started the tree: the task is theirs.
+    pub started_by: String,
+    /// What goes along.
     pub files: Vec<HandedArtifact>,
 }
 
@@ -319,6 +331,9 @@ impl NewTask {
         if let Some(of_run) = &self.of_run {
             payload["playbook"] = json!(of_run.playbook);
         }
+        if let Some(asked) = &self.of_call {
+            payload["parent"] = json!(asked.place);
+        }
         Task {
             id: TaskId::new(tx.now.0),
             session_id: session.id.clone(),
@@ -344,7 +359,7 @@ impl NewTask {
             result: None,
             error: None,
             usage: protocol::Usage::default(),
-            origin: self.of_run.as_ref().map_or("board", |_| PLAYBOOK_ORIGIN).to_owned(),
+            origin: self.origin().to_owned(),
             created_by: self.author(tx),
             created_at: tx.now,
             offered_at: (delivery == Delivery::Offered).then_some(tx.now),
@@ -355,15 +370,29 @@ impl NewTask {
         }
     }
 
+    fn origin(&self) -> &'static str {
+        match (&self.of_run, &self.of_call) {
+            (Some(_), _) => PLAYBOOK_ORIGIN,
+            (None, Some(_)) => AGENT_ORIGIN,
+            (None, None) => "board",
+        }
+    }
+
+    /// Who started what the Board submits it for, and what goes along.
+    fn on_behalf(&self) -> Option<(&str, &[HandedArtifact])> {
+        let of_run = self.of_run.as_ref().map(|of_run| (of_run.started_by.as_str(), of_run.files.as_slice()));
+        of_run.or_else(|| self.of_call.as_ref().map(|asked| (asked.started_by.as_str(), asked.files.as_slice())))
+    }
+
     /// Whose task it is.
     fn author(&self, tx: &Change<'_>) -> String {
-        self.of_run.as_ref().map_or_else(|| tx.by.actor.id().to_owned(), |of_run| of_run.started_by.clone())
+        self.on_behalf().map_or_else(|| tx.by.actor.id().to_owned(), |(started_by, _)| started_by.to_owned())
     }
 
     /// Attaches the files that were named, else all that wait for the session's next task.
     async fn attach(&self, tx: &mut Change<'_>, task: &mut Task) -> Result<()> {
-        if let Some(of_run) = &self.of_run {
-            let attached = artifacts::hand_over(tx, task, &of_run.files).await?;
+        if let Some((_, files)) = self.on_behalf() {
+            let attached = artifacts::hand_over(tx, task, files).await?;
             if !attached.is_empty() {
                 task.payload["attachments"] = json!(attached);
             }

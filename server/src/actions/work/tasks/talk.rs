@@ -269,6 +269,32 @@ impl NewMessage {
     }
 }
 
+/// Says something to a task that has not ended, for whoever makes the change, to be told at the end of its turn. `false`: it
+/// takes no messages, or has enough of them.
+pub(in crate::actions) async fn say_within(
+    tx: &mut Change<'_>,
+    task: &Task,
+    content: String,
+    after: &mut AfterCommit,
+) -> Result<bool> {
+    db::sessions::lock(tx, &task.session_id).await?;
+    let can = capabilities(tx, task).await?;
+    let is_open = db::tasks::load(tx, &task.id).await?.is_some_and(|task| !task.state.is_final());
+    let takes = is_open && task.kind == TaskKind::Work && can.contains(&Capability::Queue);
+    if !takes || messages::open_count(tx, &task.id).await? >= MAX_OPEN_MESSAGES {
+        return Ok(false);
+    }
+    let said = NewMessage {
+        task: NewTask { goal: content, session: Some(task.session_id.clone()), ..NewTask::default() },
+        mode: InjectionPoint::Collect,
+        ..NewMessage::default()
+    };
+    let message = said.draft(tx, task, &can).await?;
+    let (_, more) = said.to_task(tx, task, message).await?;
+    after.add_all(more);
+    Ok(true)
+}
+
 /// What people can do with a task while it runs.
 pub(super) async fn capabilities(tx: &mut Change<'_>, task: &Task) -> Result<Vec<Capability>> {
     let viber = db::vibers::candidate(tx, &task.viber_id).await?;

@@ -78,6 +78,20 @@ pub async fn insert(tx: &mut Change<'_>, message: &TaskMessage) -> Result<(), Db
     tx.execute(sql, args).await.map(drop)
 }
 
+/// Inserts a message that somebody said at a viber, under the name that it gives them; `false` when its id exists, in whatever
+/// team.
+pub async fn insert_of_viber(tx: &mut Change<'_>, message: &TaskMessage) -> Result<bool, DbError> {
+    let sql = "INSERT INTO task_messages (team_id, message_id, session_id, task_id, author, author_name, content, mode, \
+               place, rev, state, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
+               COALESCE((SELECT MAX(p.place) FROM task_messages p WHERE p.team_id = $1 AND p.task_id = $4), 0) + $9, \
+               $10, $11, $12) ON CONFLICT DO NOTHING";
+    let TaskMessage { id, session_id, task_id, author, author_name, content, mode, rev, state, created_at, .. } =
+        message;
+    let mode = mode.as_str();
+    let args = args![id, session_id, task_id, author, author_name, content, mode, PLACE_GAP, *rev, *state, *created_at];
+    Ok(tx.execute(sql, args).await? > 0)
+}
+
 /// A message.
 pub async fn load(tx: &mut TeamTx<'_>, id: &MessageId) -> Result<Option<TaskMessage>, DbError> {
     let sql = select!("WHERE m.team_id = $1 AND m.message_id = $2");

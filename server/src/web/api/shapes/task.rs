@@ -1,8 +1,8 @@
 //! A task as the API shows it.
 
 use protocol::{
-    AgentMode, Instant, MessageId, PausePoint, ReportedDetail, RunId, SessionId, TaskError, TaskId, TaskLimits,
-    TaskResult, Usage, ViberId,
+    AgentMode, ChildState, Instant, MessageId, ParentCall, PausePoint, ReportedDetail, RunId, SessionId, TaskError,
+    TaskId, TaskLimits, TaskResult, Usage, ViberId,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -21,11 +21,17 @@ pub struct TaskResource {
     pub agent_id: String,
     /// `work`, or what is done with the conversation.
     pub kind: domain::TaskKind,
-    /// `board`, `playbook`, or where on the machine it began: `job`, `cli`.
+    /// `board`, `playbook`, `agent`, or where on the machine it began: `job`, `cli`.
     pub origin: String,
     /// The run of a playbook that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub playbook: Option<TaskPlaybook>,
+    /// The call of another task that asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentCall>,
+    /// The tasks that it asked for, where it was read by itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<TaskChild>,
     /// The user's message that asked for it.
     pub message_id: MessageId,
     pub goal: String,
@@ -80,6 +86,75 @@ pub struct TaskResource {
     pub stop_confirmed_at: Option<Instant>,
 }
 
+/// A task that another one asked for.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskChild {
+    /// Absent when it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<TaskId>,
+    pub call: ParentCall,
+    pub agent_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub viber_id: Option<ViberId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// Its goal in one line.
+    pub title: String,
+    /// From 1.
+    pub depth: u32,
+    pub state: ChildState,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// What it used by itself.
+    pub usage: Usage,
+}
+
+impl From<&domain::Kin> for TaskChild {
+    fn from(kin: &domain::Kin) -> Self {
+        let task = kin.task.as_ref();
+        Self {
+            id: kin.asked.child.clone(),
+            call: kin.asked.call.clone(),
+            agent_id: kin.asked.agent_id.clone(),
+            viber_id: task.map(|task| task.viber_id.clone()),
+            session_id: task.map(|task| task.session_id.clone()),
+            title: kin.asked.title(),
+            depth: kin.asked.depth,
+            state: kin.state(),
+            refusal: kin.asked.refusal.clone(),
+            usage: task.map(|task| task.usage.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// All that was asked for beneath a task that no other one asked for.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TaskTree)]
+pub struct TreeResource {
+    /// The task that it begins with.
+    pub root: TaskId,
+    /// How deep it is.
+    pub depth: u32,
+    /// In the order in which they were asked for.
+    pub items: Vec<TaskChild>,
+    /// What all of them have used together.
+    pub usage: Usage,
+}
+
+impl From<&domain::TaskTree> for TreeResource {
+    fn from(tree: &domain::TaskTree) -> Self {
+        Self {
+            root: tree.root.id.clone(),
+            depth: tree.depth(),
+            items: tree.kin.iter().map(TaskChild::from).collect(),
+            usage: tree.usage(&tree.root.id),
+        }
+    }
+}
+
 /// What a task is to the run of a playbook.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -93,6 +168,7 @@ pub struct TaskPlaybook {
 impl From<domain::Task> for TaskResource {
     fn from(task: domain::Task) -> Self {
         let leash = task.leash();
+        let parent = task.parent().map(|place| place.call);
         let playbook = task.playbook().map(|of| TaskPlaybook { run_id: of.run_id, step: of.step });
         Self {
             id: task.id,
@@ -102,6 +178,8 @@ impl From<domain::Task> for TaskResource {
             kind: task.kind,
             origin: task.origin,
             playbook,
+            parent,
+            children: Vec::new(),
             message_id: task.message_id,
             goal: task.goal,
             state: task.state,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{AgentInfo, Confinement, DamageInfo, Instant, ProviderInfo, ViberId};
+use protocol::{AdapterInfo, AgentInfo, Confinement, DamageInfo, Instant, ProviderInfo, ViberId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -53,6 +53,8 @@ pub struct ViberResource {
     /// What commands can access there, in words, by subject; absent when the daemon does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// The machine's own ways to operators (`websocket`, `slack`), each with its state and last error.
+    pub adapters: Vec<AdapterInfo>,
     /// When two machines used its credential alternately: the home may have been copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloned_at: Option<Instant>,
@@ -75,6 +77,7 @@ impl From<domain::Viber> for ViberResource {
             capabilities: viber.capabilities,
             damage: viber.damage,
             confinement: viber.confinement,
+            adapters: viber.adapters,
             running: viber.running,
             queued: viber.queued,
             drained: viber.drained,

@@ -20,7 +20,12 @@ use crate::{
     live::{self, Cursor},
     state::Board,
     web::api::{Answers, page, query::StrictQuery, tasks},
-    web::{AsViewer, Rejection, extract::Id, layers::api_limits::ApiLimits, stream},
+    web::{
+        AsViewer, Rejection,
+        extract::Id,
+        layers::api_limits::{ApiLimits, OpenStream},
+        stream,
+    },
 };
 
 /// Where to start.
@@ -54,6 +59,19 @@ impl FromRequestParts<Board> for StreamRequest {
         let limits = parts.extensions.get::<Arc<ApiLimits>>().cloned();
         let limits = limits.ok_or_else(|| Error::Internal("a call that did not pass the gate".to_owned()))?;
         Ok(Self { wanted: wants_stream(&parts.headers), last, limits })
+    }
+}
+
+impl StreamRequest {
+    /// Whether a stream is wanted.
+    pub(in crate::web::api) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// A place among the caller's open streams, and the last event that is known.
+    pub(in crate::web::api) fn place_of(self, who: &str) -> Result<(OpenStream, Option<String>)> {
+        let place = self.limits.open_stream(who).ok_or(Error::Throttled { retry_after: 5 })?;
+        Ok((place, self.last))
     }
 }
 
@@ -96,7 +114,8 @@ pub async fn events(
     Ok(stream::answer(live::until(frames, revoked), place))
 }
 
-fn wants_stream(headers: &HeaderMap) -> bool {
+/// Whether the request accepts a stream.
+pub(in crate::web) fn wants_stream(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted
         .flat_map(|value| value.split(','))

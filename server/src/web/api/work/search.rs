@@ -1,7 +1,7 @@
 //! The search in messages.
 
 use axum::{Json, extract::State};
-use protocol::{Instant, MessageId, SessionId, ViberId};
+use protocol::{Instant, MessageId, SessionId, TeamId, ViberId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -9,6 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     db::messages::search::{self as messages, MessageHit},
     domain::{MessageRole, search_terms::SnippetPiece},
+    error::Result,
     state::Board,
     web::api::{
         Answers,
@@ -94,15 +95,20 @@ async fn search(
     StrictQuery(asked): StrictQuery<SearchQuery>,
 ) -> Result<Json<SearchResults>, Rejection> {
     let page = Page::read(asked.cursor, asked.limit.as_deref())?;
+    Ok(Json(find(&board, &caller.team.id, &asked.q, &page).await?))
+}
+
+/// A page of what the words `q` find in the team's messages.
+pub(in crate::web::api) async fn find(board: &Board, team: &TeamId, q: &str, page: &Page) -> Result<SearchResults> {
     let after: Option<i64> = page.after_id("search")?;
     if after.is_some_and(|after| after < 0) {
-        return Err(bad_cursor().into());
+        return Err(bad_cursor());
     }
-    let mut tx = board.db.reader_of(&caller.team.id).await?;
-    let found = messages::search(&mut tx, &asked.q, after, page.limit as usize).await?;
-    Ok(Json(SearchResults {
+    let mut tx = board.db.reader_of(team).await?;
+    let found = messages::search(&mut tx, q, after, page.limit as usize).await?;
+    Ok(SearchResults {
         items: found.hits.into_iter().map(SearchHit::from).collect(),
         next: found.next.map(|next| cursor("search", &[next.to_string()])),
         indexing: found.is_behind,
-    }))
+    })
 }

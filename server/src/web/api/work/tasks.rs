@@ -18,7 +18,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    actions, db,
+    actions::{self, tasks::children},
+    db,
     domain::{self, TaskState, idempotency::IdempotentCall},
     error::{Error, Result},
     state::Board,
@@ -37,6 +38,7 @@ pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new()
         .routes(routes!(list, submit))
         .routes(routes!(read))
+        .routes(routes!(tree))
         .routes(routes!(stop))
         .routes(routes!(retry))
         .routes(routes!(pause))
@@ -193,7 +195,25 @@ async fn read(
     caller: AsViewer,
     Id(id): Id<TaskId>,
 ) -> Result<Json<shapes::TaskResource>, Rejection> {
-    Ok(Json(load(&board, &caller, id).await?.into()))
+    let task = load(&board, &caller, id).await?;
+    let tree = children::tree_of(&board, &caller.team.id, &task.id).await?;
+    let children = tree.iter().flat_map(|tree| tree.children(&task.id)).map(shapes::task::TaskChild::from).collect();
+    Ok(Json(shapes::TaskResource { children, ..task.into() }))
+}
+
+/// The tree that a task belongs to: what agents asked of each other, from the task that it begins with. One that is in none is a
+/// tree by itself.
+#[utoipa::path(get, path = "/api/v1/tasks/{id}/tree", operation_id = "tasks.tree", tag = "tasks", params(("id" = TaskId, Path)),
+    responses((status = 200, body = shapes::task::TreeResource), Answers))]
+async fn tree(
+    State(board): State<Board>,
+    caller: AsViewer,
+    Id(id): Id<TaskId>,
+) -> Result<Json<shapes::task::TreeResource>, Rejection> {
+    let task = load(&board, &caller, id).await?;
+    let found = children::tree_of(&board, &caller.team.id, &task.id).await?;
+    let alone = || shapes::task::TreeResource { root: task.id, depth: 0, items: Vec::new(), usage: task.usage };
+    Ok(Json(found.as_ref().map_or_else(alone, shapes::task::TreeResource::from)))
 }
 
 /// A task of the caller's team.

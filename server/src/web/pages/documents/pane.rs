@@ -10,7 +10,9 @@ mod files;
 pub mod memory;
 pub mod plan;
 pub mod step_diff;
+mod strip;
 mod swap;
+mod tree;
 
 use askama::Template;
 use axum::{
@@ -39,6 +41,8 @@ use crate::{
 pub use context::{compact, pin};
 pub use swap::show;
 
+use strip::{Link, Strip, count};
+
 /// Longest `at` of an address that is accepted, bytes.
 const MAX_PLACE_BYTES: usize = 64;
 
@@ -51,11 +55,14 @@ pub enum Tab {
     Files,
     Memory,
     Context,
+    /// Shown where there is a tree of tasks.
+    Tree,
 }
 
 impl Tab {
     /// In the order of the strip.
-    pub const ALL: &'static [Self] = &[Self::Plan, Self::Artifacts, Self::Files, Self::Memory, Self::Context];
+    pub const ALL: &'static [Self] =
+        &[Self::Tree, Self::Plan, Self::Artifacts, Self::Files, Self::Memory, Self::Context];
 
     /// The word in the address.
     pub fn word(self) -> &'static str {
@@ -65,6 +72,7 @@ impl Tab {
             Self::Files => "files",
             Self::Memory => "memory",
             Self::Context => "context",
+            Self::Tree => "tree",
         }
     }
 
@@ -76,6 +84,7 @@ impl Tab {
             Self::Files => "Files",
             Self::Memory => "Memory",
             Self::Context => "Context",
+            Self::Tree => "Tree",
         }
     }
 
@@ -174,6 +183,7 @@ enum TabData {
     Files(files::FilesPane),
     Memory(Box<memory::MemoryPane>),
     Context(Box<context::ContextPane>),
+    Tree(Box<tree::TreePane>),
 }
 
 /// Numbers in the strip.
@@ -189,6 +199,8 @@ struct Counts {
     memory: usize,
     /// Share of the window that the newest request took, percent.
     context: Option<u64>,
+    /// Tasks of the tree; 0 without one.
+    tree: u64,
 }
 
 impl PaneData {
@@ -205,6 +217,7 @@ impl PaneData {
         let tx = &mut held;
         let (facts, plan) = plan::read_facts(tx, session, db::panes::facts_query(reader, &session.id)).await?;
         let [proposals, memory] = db::proposals::waiting(tx, &session.id).await?;
+        let tree = db::tasks::delegations::newest_of_session(tx, &session.id).await?;
         let counts = Counts {
             steps: plan.progress,
             proposals: proposals + usize::from(facts.asks),
@@ -212,6 +225,7 @@ impl PaneData {
             files: facts.files,
             memory,
             context: facts.context.map(|(used, window)| percent(used, window)),
+            tree: tree.as_ref().map_or(0, |(_, made)| made + 1),
         };
         let kept = facts.choice.as_deref().and_then(PaneChoice::parse);
         let there = match (plan.exists || counts.proposals > 0, facts.artifacts > 0) {
@@ -226,6 +240,10 @@ impl PaneData {
             Some(Tab::Artifacts) => TabData::Artifacts(artifacts::ArtifactsPane::read(tx, session).await?),
             Some(Tab::Files) => TabData::Files(files::FilesPane::read(tx, session, &asked.at).await?),
             Some(Tab::Memory) => TabData::Memory(Box::new(memory::MemoryPane::read(tx, session, &asked.at).await?)),
+            Some(Tab::Tree) => {
+                let root = tree.as_ref().map(|(root, _)| root);
+                TabData::Tree(Box::new(tree::TreePane::read(tx, root).await?))
+            }
             Some(Tab::Context) => {
                 drop(held);
                 TabData::Context(Box::new(context::ContextPane::read(board, team, session, asked.is_stream).await?))
@@ -306,6 +324,7 @@ impl<'a> Pane<'a> {
             TabData::Files(data) => render(&files::FilesView::of(data, &self.context)),
             TabData::Memory(data) => render(&memory::MemoryView::of(data, &self.context)),
             TabData::Context(data) => render(&context::ContextView::of(data, &self.context)),
+            TabData::Tree(data) => render(&tree::TreeView::of(data, &self.context)),
         }?;
         if html.len() <= MAX_TAB_BYTES {
             return Ok(html);
@@ -340,9 +359,11 @@ impl<'a> Pane<'a> {
     /// The strip.
     pub fn strip(&self) -> Result<String> {
         let PaneContext { slug, session, .. } = &self.context;
-        let Counts { steps, proposals, artifacts, files, memory, context } = self.data.counts;
+        let Counts { steps, proposals, artifacts, files, memory, context, tree } = self.data.counts;
         let shown = self.data.choice.and_then(PaneChoice::tab);
-        let tabs = Tab::ALL.iter().map(|tab| Link {
+        // Most tasks ask for no others.
+        let there = Tab::ALL.iter().filter(|tab| **tab != Tab::Tree || tree > 0 || shown == Some(Tab::Tree));
+        let tabs = there.map(|tab| Link {
             title: tab.title(),
             href: urls::pane(slug, session, tab.word()),
             count: match tab {
@@ -350,12 +371,13 @@ impl<'a> Pane<'a> {
                 Tab::Artifacts => count(artifacts, "artifacts", db::panes::MAX_COUNTED),
                 Tab::Files => count(files, "files changed", db::touched_files::MAX_TOUCHED_FILES),
                 Tab::Context => context.map(|percent| (format!("{percent} %"), "of the window are used")),
+                Tab::Tree => count(tree, "tasks", u64::MAX),
                 Tab::Plan | Tab::Memory => None,
             },
             waits: match tab {
                 Tab::Plan => proposals,
                 Tab::Memory => memory,
-                Tab::Artifacts | Tab::Files | Tab::Context => 0,
+                Tab::Artifacts | Tab::Files | Tab::Context | Tab::Tree => 0,
             },
             named: self.asked.named_tab() == Some(*tab),
             shown: shown == Some(*tab),
@@ -370,15 +392,6 @@ impl<'a> Pane<'a> {
             shown: shown.map_or("", Tab::word),
             tabs: tabs.collect(),
         })
-    }
-}
-
-/// A number in the strip and what it counts; nothing where there is nothing.
-fn count(n: u64, of: &'static str, most: u64) -> Option<(String, &'static str)> {
-    match n {
-        0 => None,
-        _ if n >= most => Some((format!("{most}+"), of)),
-        _ => Some((n.to_string(), of)),
     }
 }
 
@@ -439,36 +452,6 @@ struct Gauge {
     percent: Option<u64>,
 }
 
-#[derive(Template)]
-#[template(path = "documents/pane/_tabs.html")]
-struct Strip {
-    conversation: String,
-    /// Where a choice is kept.
-    keep: String,
-    on_talk: bool,
-    open: bool,
-    /// Whether it asks for the approval of the whole plan.
-    asks_about_plan: bool,
-    /// What the reader chose last; empty: nothing yet.
-    kept: &'static str,
-    /// The tab that is shown on a wide screen; empty: none.
-    shown: &'static str,
-    tabs: Vec<Link>,
-}
-
-struct Link {
-    title: &'static str,
-    href: String,
-    /// A number, and what it counts.
-    count: Option<(String, &'static str)>,
-    /// How many things wait for a person there.
-    waits: usize,
-    /// A narrow screen shows it instead of the conversation.
-    named: bool,
-    /// A wide screen shows it beside the conversation.
-    shown: bool,
-}
-
 fn render(template: &impl Template) -> Result<String> {
     template.render().map_err(|error| Error::Internal(format!("a template: {error}")))
 }
@@ -488,12 +471,5 @@ mod tests {
         assert_eq!(PaneSelection::of(Some("plan"), Some(&"x".repeat(65))).at, "");
         let closed = PaneSelection::of(Some("closed"), Some("history"));
         assert_eq!((closed.named, closed.view(), closed.at.as_str()), (Some(PaneChoice::Closed), "talk", ""));
-    }
-
-    #[test]
-    fn a_count_says_when_there_is_more() {
-        assert_eq!(count(0, "files", 100), None);
-        assert_eq!(count(8, "files", 100), Some(("8".to_owned(), "files")));
-        assert_eq!(count(100, "files", 100), Some(("100+".to_owned(), "files")));
     }
 }

@@ -84,7 +84,8 @@ impl JoinCard {
     }
 }
 
-fn local_only(board: &Board) -> bool {
+/// Whether the Board's address leads to its own machine alone.
+pub fn local_only(board: &Board) -> bool {
     let base = board.config.base_url();
     ["//127.", "//localhost", "//[::1]"].iter().any(|local| base.contains(local))
 }

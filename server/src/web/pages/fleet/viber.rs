@@ -1,4 +1,4 @@
-//! One viber: what it is, what it runs, which agents, skills and providers it has, and what an admin can change.
+//! One viber: what it is, what it runs, which agents, skills, MCP servers and providers it has, and what an admin can change.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,7 @@ use crate::{
     error::{Error, Result},
     state::Board,
     web::pages::{
+        mcp::ViberMcpSection,
         preflight::{self, Fact},
         providers::ProvidersSection,
         skills::of_viber::ViberSkillsSection,
@@ -44,8 +45,13 @@ pub(super) struct Page {
     viber: Viber,
     facts: Vec<Fact>,
     agents: Vec<AgentView>,
+    /// Why no agent was added.
+    pub(super) agent_refused: Option<String>,
+    /// Templates of agents, and what they are good for.
+    templates: &'static [(&'static str, &'static str)],
     pub(super) providers: ProvidersSection,
     pub(super) skills: ViberSkillsSection,
+    pub(super) mcp: ViberMcpSection,
     confinement: Option<ConfinementView>,
     tasks: Vec<TaskLine>,
     labels: String,
@@ -161,8 +167,11 @@ pub(super) async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result
         shell: Shell::load(board, caller).await?.at(PageLocation::Viber(viber.id.clone())),
         facts: preflight::facts(&slug, &viber, None).into_iter().filter(|fact| fact.tone != "mute").collect(),
         agents: viber.agents.iter().map(agent).collect(),
+        agent_refused: None,
+        templates: actions::agents::TEMPLATES,
         providers: ProvidersSection::of(caller, &viber),
         skills: ViberSkillsSection::load(board, caller, &viber).await?,
+        mcp: ViberMcpSection::load(board, caller, &viber).await?,
         confinement: viber.confinement.clone().map(|reported| ConfinementView { reported }),
         tasks: tasks.into_iter().map(line).collect(),
         labels: write_labels(&viber.labels),

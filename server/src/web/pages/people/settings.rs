@@ -1,10 +1,12 @@
-//! A team's settings: the team itself, members, invitations, API tokens, the audit.
+//! A team's settings: the team itself, members, invitations, API tokens, connected tools, the audit.
 
 mod approvals;
 mod audit;
 mod audit_words;
+mod connect;
 mod invitations;
 mod members;
+mod mesh;
 mod prices;
 mod team;
 mod tokens;
@@ -38,8 +40,10 @@ pub fn routes() -> Router<Board> {
         .route("/t/{team}/settings/invitations/{id}/revoke", post(invitations::revoke))
         .route("/t/{team}/settings/tokens", get(tokens::page).post(tokens::create))
         .route("/t/{team}/settings/tokens/{id}/revoke", post(tokens::revoke))
+        .route("/t/{team}/settings/connect", get(connect::page).post(connect::create))
         .route("/t/{team}/settings/approvals", get(approvals::page).post(approvals::update))
         .route("/t/{team}/settings/prices", get(prices::page).post(prices::update))
+        .route("/t/{team}/settings/mesh", get(mesh::page).post(mesh::update))
         .route("/t/{team}/settings/audit", get(audit::page))
 }
 
@@ -69,11 +73,14 @@ pub(in crate::web::pages) fn pages(is_admin: bool) -> impl Iterator<Item = (&'st
         ("members", "Members"),
         ("approvals", "Approvals"),
         ("prices", "Prices"),
+        ("mesh", "Mesh"),
         ("invitations", "Invitations"),
         ("tokens", "API tokens"),
+        ("connect", "Connect a tool"),
         ("audit", "Audit"),
     ];
-    pages.into_iter().filter(move |(page, _)| is_admin || matches!(*page, "members" | "approvals" | "prices"))
+    let is_for_all = |page: &str| matches!(page, "members" | "approvals" | "prices" | "mesh" | "connect");
+    pages.into_iter().filter(move |(page, _)| is_admin || is_for_all(page))
 }
 
 /// The roles somebody may give, the lowest first.

@@ -1,5 +1,6 @@
 //! A conversation as it is right now: a page of messages, the message that is open, and the cursor to go on from.
 
+mod children;
 pub mod decided;
 mod read;
 mod render;
@@ -11,7 +12,7 @@ use protocol::{Capability, RunId, SessionId, TaskId, TeamId};
 use crate::{
     db::{imports::ImportProgress, sessions::ContinuedSession},
     domain::{
-        Approval, ContactState, Message, MessageRole, OverflowRung, Part, Session, Task, TaskKind, TaskMessage,
+        Approval, ContactState, Kin, Message, MessageRole, OverflowRung, Part, Session, Task, TaskKind, TaskMessage,
         TaskState, Viber,
         committed::Report,
         context::{AppliedSummary, Pins, compaction::Compaction},
@@ -25,7 +26,7 @@ use crate::{
             Badge,
             filters::token_words,
             message::{self, MessageDelivery, MessagePins, MessageView, SuggestedNotes, SummaryFate, TaskEnding},
-            timeline::{Decisions, TimelineEntry},
+            timeline::{self, Decisions, TimelineEntry},
         },
     },
 };
@@ -63,6 +64,8 @@ pub struct Conversation {
     pub current: Option<Task>,
     /// What that task is to the run of a playbook.
     pub step: Option<RunPlace>,
+    /// All that was asked for in the trees of tasks that its tasks are in.
+    pub kin: Vec<Kin>,
     /// The message of the current task's attempt, while it may grow.
     pub growing: Option<GrowingMessage>,
     /// The last event of the current task's attempt that this page knows.
@@ -153,6 +156,7 @@ pub struct MessageInputs {
     current: Option<Task>,
     continued: Vec<ContinuedSession>,
     pins: Pins,
+    kin: Vec<Kin>,
 }
 
 /// The message that is open.
@@ -208,6 +212,7 @@ impl Conversation {
             current: self.current.clone(),
             continued: self.continued.clone(),
             pins: self.pins.clone(),
+            kin: self.kin.clone(),
         })
     }
 
@@ -256,11 +261,13 @@ impl Conversation {
         self.dress(caller, message, entries, from)
     }
 
-    fn dress(&self, caller: &Caller, message: &Message, entries: Vec<TimelineEntry>, from: u64) -> MessageView {
+    fn dress(&self, caller: &Caller, message: &Message, mut entries: Vec<TimelineEntry>, from: u64) -> MessageView {
+        let children = self.children_of(caller, message);
+        timeline::with_children(&mut entries, &children);
         let task = self.tasks.iter().find(|task| task.id == message.task_id);
         let task = task.or(self.current.as_ref().filter(|task| task.id == message.task_id));
         let (name, about, delivery) = match message.role {
-            MessageRole::User => (self.name(&message.author), Vec::new(), task.map(MessageDelivery::of)),
+            MessageRole::User => (self.asker(message, task), Vec::new(), task.map(MessageDelivery::of)),
             MessageRole::Assistant => (self.agent(&message.author), self.about(message, task), None),
         };
         MessageView {
@@ -291,6 +298,7 @@ impl Conversation {
                 .and_then(|task| self.summary_fate(caller, task)),
             notes: task.filter(|_| self.behind.is_none()).and_then(|task| self.suggested(caller, message, task)),
             earlier: (from > 0).then(|| urls::earlier(&caller.team.slug, &self.session.id, message.seq, place(from))),
+            children,
         }
     }
 

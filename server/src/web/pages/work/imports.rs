@@ -217,6 +217,7 @@ impl Page {
             summary: None,
             notes: None,
             pins: None,
+            children: Vec::new(),
         }
     }
 }

@@ -24,7 +24,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
-use protocol::{SessionId, ViberId};
+use protocol::{SessionId, TaskId, ViberId};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
@@ -137,6 +137,7 @@ pub async fn watch(
         conversation,
         presence,
         run,
+        askers: HashMap::new(),
         sent: HashMap::new(),
         stale: Stale::ALL,
         heard: now,
@@ -192,6 +193,8 @@ struct Watcher {
     conversation: Option<conversation::WatchedConversation>,
     presence: Option<presence::WatchedPresence>,
     run: Option<WatchedRun>,
+    /// Of a session: which of its tasks those of other sessions hang below, by their sessions.
+    askers: HashMap<SessionId, TaskId>,
     /// The hash of what was sent last, by region.
     sent: HashMap<String, u64>,
     stale: Stale,
@@ -249,7 +252,13 @@ impl Watcher {
         let (rail, place) = match news {
             Changed::Session(id) | Changed::Task { session: id, .. } => {
                 let is_step = self.run.as_ref().is_some_and(|run| run.has(id));
-                (true, ours(id) || is_step || matches!(self.view, View::Vibers | View::Viber(_)))
+                (
+                    true,
+                    ours(id)
+                        || is_step
+                        || self.askers.contains_key(id)
+                        || matches!(self.view, View::Vibers | View::Viber(_)),
+                )
             }
             Changed::Run(id) => {
                 (true, self.view == View::Playbooks || matches!(&self.view, View::Run(run) if run == id))
@@ -268,6 +277,11 @@ impl Watcher {
             && ours(session)
         {
             conversation.touch(task);
+        }
+        if let (Changed::Task { session, .. }, Some(conversation)) = (news, &mut self.conversation)
+            && let Some(asker) = self.askers.get(session)
+        {
+            conversation.touch(asker);
         }
         self.stale = Stale { rail: self.stale.rail || rail, place: self.stale.place || place };
         self.heard = if place { Instant::now() } else { self.heard };
@@ -312,6 +326,9 @@ impl Watcher {
         if let Some(conversation) = self.conversation.as_mut().filter(|_| due || stale.place) {
             let found = conversation.look(&self.board, &self.caller).await?;
             self.ready.extend(found.log);
+            if let Some(conversation) = &found.conversation {
+                self.askers = conversation.askers();
+            }
             self.stale.rail |= found.read;
             if regions {
                 if let Some(dock) = found.dock {

@@ -1,5 +1,6 @@
 //! The status panel above the composer: the state of the session's task, since when and why, and the queue behind it.
 
+mod children;
 mod failure;
 mod said;
 
@@ -25,7 +26,7 @@ pub use said::SaidView;
 #[template(path = "work/sessions/_status_panel.html")]
 pub struct StatusPanel {
     pub now: Instant,
-    /// The step of a playbook that the task is: where it stands in its run, and what that is called.
+    /// What the task is a part of, a run of a playbook or a tree of tasks: where that is shown, and what it is called.
     pub step: Option<(String, String)>,
     pub task: TaskView,
     /// What was said meanwhile, in the order in which the agent is told, and what nobody was told.
@@ -51,6 +52,8 @@ pub struct TaskView {
     pub facts: String,
     pub failure: Option<FailureView>,
     pub stop: Option<String>,
+    /// Tasks that end with it, itself among them.
+    pub stops: usize,
     /// Holds it before its next step; `None` when it cannot be held, or is.
     pub pause: Option<String>,
     pub resume: Option<String>,
@@ -97,7 +100,11 @@ impl StatusPanel {
         let slug = &caller.team.slug;
         Self {
             now,
-            step: conversation.step.as_ref().map(|step| (step.address(slug), step.words())),
+            step: conversation
+                .step
+                .as_ref()
+                .map(|step| (step.address(slug), step.words()))
+                .or_else(|| children::asked_by(conversation, slug)),
             task: TaskView::of(conversation, caller),
             said: SaidView::all(conversation, caller),
             queued: queued.collect(),
@@ -146,6 +153,7 @@ impl TaskView {
                 refused.unwrap_or_else(|| FailureView::of(error))
             }),
             stop: (!task.state.is_final()).then(|| verb("stop")).flatten(),
+            stops: children::open_beneath(&task.id, &conversation.kin) + 1,
             pause: (can_hold && !is_held && !is_asked_to_hold).then(|| verb("pause")).flatten(),
             resume: (is_held || is_asked_to_hold).then(|| verb("resume")).flatten().filter(|_| is_running),
             steps,
@@ -162,6 +170,7 @@ impl TaskView {
             facts: String::new(),
             failure: None,
             stop: None,
+            stops: 1,
             pause: None,
             resume: None,
             steps: Vec::new(),
@@ -214,7 +223,7 @@ fn cause(task: &Task, viber: &str, conversation: &Conversation) -> Vec<Cause> {
             },
             Some(waiting) if waiting.cause == WaitingFor::Child => {
                 let since = Cause::Since(task.started_at.unwrap_or(task.created_at));
-                vec![words("Waits for steps of its playbook · "), since, words(" so far")]
+                vec![words(format!("{} · ", children::awaited(task, conversation))), since, words(" so far")]
             }
             _ if task.pausing.is_some() => {
                 let before = if task.pausing == Some(PausePoint::Tool) { "call or step" } else { "step" };

@@ -69,6 +69,14 @@ pub fn says(tool: &str, args: &Value, done: Option<&str>) -> Option<String> {
         "finish" => Some(text("summary").map_or_else(|| "Finish".to_owned(), |all| short(&format!("Finish: {all}")))),
         "read_output" => Some("An earlier result, read again".to_owned()),
         "search_memory" => text("query").map(|query| short(&format!("Memory searched for {query}"))),
+        "delegate" => text("goal").map(|goal| match text("agent") {
+            Some(agent) => short(&format!("Asked {agent}: {goal}")),
+            None => short(&format!("Asked another agent: {goal}")),
+        }),
+        "message_agent" => text("content").map(|said| short(&format!("Message to an agent: {said}"))),
+        "check_task" => Some("Looked how far a task is".to_owned()),
+        "stop_task" => Some("Stopped a task that it had asked for".to_owned()),
+        "list_agents" => Some("Looked which agents there are".to_owned()),
         "add_artifact" => text("title").or_else(|| text("id")).map(|name| short(&format!("Artifact {name}"))),
         _ => None,
     }

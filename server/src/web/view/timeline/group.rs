@@ -13,7 +13,12 @@ pub struct CallGroup {
 
 impl CallGroup {
     pub(in crate::web::view) fn is_open(&self) -> bool {
-        self.calls.iter().any(Call::is_open)
+        self.calls.iter().any(|call| call.is_open() || call.child.is_some())
+    }
+
+    /// Whether its calls give tasks to other agents: they have a group of their own.
+    pub(super) fn delegates(&self) -> bool {
+        self.calls.iter().any(|call| call.kind == ToolKind::Delegate)
     }
 
     /// `13 commands, 6 reads`.

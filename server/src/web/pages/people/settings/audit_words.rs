@@ -3,6 +3,7 @@
 /// `revoked the viber`; an action that has no words is its own.
 pub fn words(action: &str) -> &str {
     match action {
+        "agent.add" => "added an agent to",
         "approval.answer" => "answered a question of an agent",
         "approval.break_glass" => "decided past the team's settings",
         "approval.rules" => "changed what agents may do without asking, or what a task may use",
@@ -25,10 +26,13 @@ pub fn words(action: &str) -> &str {
         "link.false_claim" => "claimed a task that it does not have",
         "link.forbidden_task" => "reported about a task that is not its own",
         "login.reused" => "used a cookie that was copied",
+        "mcp.allow" => "allowed the tools of an MCP server on",
         "member.add" => "added the member",
         "member.join" => "joined the team",
         "member.remove" => "removed the member",
         "member.role" => "changed the role of",
+        "mesh.change" => "changed what agents may ask of each other",
+        "mesh.refuse" => "was refused another agent for",
         "operator.disable" => "disabled the account of",
         "operator.enable" => "enabled the account of",
         "operator.password" => "set the password of",

@@ -153,6 +153,9 @@ pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConve
             conversation.tasks.extend(db::tasks::load(tx, task).await?);
         }
     }
+    // A task of another session may have been named, because this one's page shows what hangs below it.
+    conversation.tasks.retain(|task| task.session_id == *id);
+    recent.retain(|(message, _)| message.session_id == *id);
     read_summaries(tx, &mut conversation).await?;
     recent.sort_by_key(|(message, _)| message.seq);
     recent.dedup_by_key(|(message, _)| message.seq);
@@ -198,6 +201,7 @@ pub(super) async fn state(
         Some(task) => run_place(tx, task).await?,
         None => None,
     };
+    let kin = db::tasks::delegations::of_session(tx, id).await?;
     let (mut growing, mut seq) = (None, 0);
     if grows && let Some(task) = &current {
         (growing, seq) = read_growing(tx, &names, task, shown).await?;
@@ -215,6 +219,7 @@ pub(super) async fn state(
         asked,
         current,
         step,
+        kin,
         growing,
         seq,
         names,

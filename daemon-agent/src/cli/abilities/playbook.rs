@@ -10,14 +10,14 @@ use protocol::{
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{
-    CliError,
-    console::{Tone, remark, say_toned},
-};
 use crate::{
     adapters::board::{
         Credential,
         credential::{RunRequest, StartedRun},
+    },
+    cli::{
+        CliError,
+        console::{Tone, remark, say_toned},
     },
     config::{ConfigSnapshot, Variables},
     home::Home,
@@ -28,7 +28,7 @@ use crate::{
 const SUFFIX: &str = ".md";
 
 #[derive(Debug, Subcommand)]
-pub(super) enum PlaybookVerb {
+pub(in crate::cli) enum PlaybookVerb {
     /// List the playbooks of this machine, with what is wrong in them.
     #[command(after_help = "Example: daemon-agent playbook list")]
     List {
@@ -52,7 +52,7 @@ pub(super) enum PlaybookVerb {
     },
 }
 
-pub(super) async fn act(home: &Home, verb: PlaybookVerb) -> Result<(), CliError> {
+pub(in crate::cli) async fn act(home: &Home, verb: PlaybookVerb) -> Result<(), CliError> {
     match verb {
         PlaybookVerb::List { json } => list(home, json).await,
         PlaybookVerb::Run { name, inputs, unsupervised, json } => {

@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::{ReadableFiles, ToolContext, ToolFailure, ToolOutcome, args::CallArgs};
-use crate::artifacts::{ArtifactSource, NewArtifact};
+use crate::{
+    artifacts::{ArtifactSource, NewArtifact},
+    tools::{ReadableFiles, ToolContext, ToolFailure, ToolOutcome, args::CallArgs},
+};
 
 /// Runs a call.
-pub(super) async fn run(context: &ToolContext, args: &Value) -> ToolOutcome {
+pub async fn run(context: &ToolContext, args: &Value) -> ToolOutcome {
     match add(context, args).await {
         Ok(said) => ToolOutcome::done(said),
         Err(why) => ToolOutcome::refused(why),

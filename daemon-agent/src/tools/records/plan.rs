@@ -3,8 +3,10 @@
 use protocol::plan::{self, PlanTodo, Steps};
 use serde_json::{Value, json};
 
-use super::ToolOutcome;
-use crate::report::plan::{PlanEditor, PlanOutcome, status};
+use crate::{
+    report::plan::{PlanEditor, PlanOutcome, status},
+    tools::ToolOutcome,
+};
 
 /// Runs a call.
 pub async fn run(editor: &PlanEditor, args: &Value) -> ToolOutcome {

@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    CliError,
-    console::{Tone, remark, say_toned},
-    open,
-};
 use crate::{
     artifacts::Collector,
+    cli::{
+        CliError,
+        console::{Tone, remark, say_toned},
+        open,
+    },
     clock::Clock,
     config::{Agent, ConfigSnapshot, Variables},
     home::Home,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 #[derive(Debug, Subcommand)]
-pub(super) enum SkillVerb {
+pub(in crate::cli) enum SkillVerb {
     /// List the skills of this machine, with what they lack.
     #[command(after_help = "Example: daemon-agent skill list")]
     List {
@@ -58,7 +58,7 @@ pub(super) enum SkillVerb {
     },
 }
 
-pub(super) async fn act(home: &Home, verb: SkillVerb) -> Result<(), CliError> {
+pub(in crate::cli) async fn act(home: &Home, verb: SkillVerb) -> Result<(), CliError> {
     match verb {
         SkillVerb::List { json } => list(home, json).await,
         SkillVerb::Validate { path, json } => check(&path, json),

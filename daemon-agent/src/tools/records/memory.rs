@@ -3,8 +3,7 @@
 use protocol::{NoteKind, NoteOutcome};
 use serde_json::Value;
 
-use super::ToolOutcome;
-use crate::report::memory::MemoryEditor;
+use crate::{report::memory::MemoryEditor, tools::ToolOutcome};
 
 /// Most passages in one call.
 const MAX_RESULTS: u64 = 20;

@@ -1,0 +1,238 @@
+//! Slack's Web API: calls that wait when Slack says so, and files. A token goes to the API's own host alone and is in no
+//! message.
+
+use std::{
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use reqwest::{Client, StatusCode, Url, header::RETRY_AFTER, redirect};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+
+use crate::config::SlackConfig;
+
+/// How long one call may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest wait that Slack is believed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// Waits before a call is made again that did not get through.
+const RETRY_WAITS: [Duration; 5] = [
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+];
+/// Largest file that is fetched or sent, bytes.
+pub const MAX_FILE_BYTES: u64 = 100 * 1024 * 1024;
+/// Hosts beside the API's own from which files are fetched with the token.
+const FILE_HOST: &str = "files.slack.com";
+
+/// Why a call did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlackError {
+    /// Slack answered `ok: false` with this word.
+    Refused(String),
+    /// It did not answer, or not in its format.
+    Unreachable(String),
+}
+
+impl fmt::Display for SlackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(code) => write!(f, "Slack refuses: {code}"),
+            Self::Unreachable(why) => write!(f, "Slack cannot be reached: {why}"),
+        }
+    }
+}
+
+/// Which of the two tokens a call is made with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SlackToken {
+    App,
+    Bot,
+}
+
+/// The API of one app. Cheap to clone.
+#[derive(Clone)]
+pub struct SlackApi {
+    client: Client,
+    config: Arc<SlackConfig>,
+    /// Whether the app can stream, as far as Slack has said.
+    streams: Arc<AtomicBool>,
+}
+
+impl SlackApi {
+    /// The API that the configuration names.
+    pub fn new(config: SlackConfig) -> Result<Self, String> {
+        let client = Client::builder()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(10))
+            .timeout(CALL_TIMEOUT)
+            .build()
+            .map_err(|error| format!("no HTTP client: {error}"))?;
+        Ok(Self { client, config: Arc::new(config), streams: Arc::new(AtomicBool::new(true)) })
+    }
+
+    /// Calls a method as the bot. What did not get through is tried again some times; what Slack limits waits as long as it
+    /// says.
+    pub async fn call(&self, method: &str, body: &Value) -> Result<Value, SlackError> {
+        let mut waits = RETRY_WAITS.iter();
+        loop {
+            match self.once(method, SlackToken::Bot, body).await {
+                Err(Attempted::Limited(wait)) => tokio::time::sleep(wait).await,
+                Err(Attempted::Lost(why)) => match waits.next() {
+                    Some(wait) => tokio::time::sleep(*wait).await,
+                    None => return Err(SlackError::Unreachable(why)),
+                },
+                Err(Attempted::Refused(code)) => return Err(SlackError::Refused(code)),
+                Ok(answer) => return Ok(answer),
+            }
+        }
+    }
+
+    /// Whether a message may be streamed.
+    pub fn may_stream(&self) -> bool {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// A message could not be streamed. Where that is the app's, no other one is tried.
+    pub fn stream_refused(&self, code: &str) {
+        tracing::debug!("Slack does not stream here: {code}");
+        let is_of_app =
+            ["unknown_method", "missing_scope", "not_allowed_token_type", "feature_not_enabled", "access_denied"];
+        if is_of_app.contains(&code) {
+            self.streams.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The address of a new socket. It holds a ticket: it is not logged.
+    pub async fn open_socket(&self) -> Result<String, SlackError> {
+        loop {
+            match self.once("apps.connections.open", SlackToken::App, &json!({})).await {
+                Err(Attempted::Limited(wait)) => tokio::time::sleep(wait).await,
+                Err(Attempted::Lost(why)) => return Err(SlackError::Unreachable(why)),
+                Err(Attempted::Refused(code)) => return Err(SlackError::Refused(code)),
+                Ok(answer) => {
+                    let url = answer["url"].as_str().map(str::to_owned);
+                    return url.ok_or_else(|| SlackError::Unreachable("it names no socket".to_owned()));
+                }
+            }
+        }
+    }
+
+    async fn once(&self, method: &str, token: SlackToken, body: &Value) -> Result<Value, Attempted> {
+        let token = match token {
+            SlackToken::App => &self.config.app_token,
+            SlackToken::Bot => &self.config.bot_token,
+        };
+        let url = format!("{}/{method}", self.config.api_url);
+        let call = self.client.post(url).bearer_auth(token).json(body).send();
+        let answer = call.await.map_err(|error| Attempted::Lost(without_address(error)))?;
+        if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+            let seconds = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+            let wait = Duration::from_secs(seconds.unwrap_or(1)).max(Duration::from_millis(200));
+            return Err(Attempted::Limited(wait.min(MAX_RETRY_AFTER)));
+        }
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(Attempted::Lost(format!("{method} answers {status}")));
+        }
+        let answer: Value = answer.json().await.map_err(|error| Attempted::Lost(without_address(error)))?;
+        if answer["ok"] == true {
+            return Ok(answer);
+        }
+        let code = answer["error"].as_str().unwrap_or("no reason");
+        Err(Attempted::Refused(protocol::text::head(code, 100).to_owned()))
+    }
+
+    /// Fetches a file that somebody sent into `to`.
+    pub async fn fetch(&self, url: &str, to: &Path) -> Result<(), SlackError> {
+        let lost = |why: String| SlackError::Unreachable(why);
+        let url = Url::parse(url).map_err(|_| lost("the file has no address".to_owned()))?;
+        if !self.is_own(&url) {
+            return Err(lost("the file lies elsewhere than at Slack".to_owned()));
+        }
+        let call = self.client.get(url).bearer_auth(&self.config.bot_token).send();
+        let mut answer = call.await.map_err(|error| lost(without_address(error)))?;
+        if !answer.status().is_success() {
+            return Err(lost(format!("the file is answered with {}", answer.status())));
+        }
+        let disk = |error: std::io::Error| SlackError::Unreachable(format!("the file cannot be written: {error}"));
+        let mut file = tokio::fs::File::create(to).await.map_err(disk)?;
+        let mut size = 0;
+        while let Some(piece) = answer.chunk().await.map_err(|error| lost(without_address(error)))? {
+            size += piece.len() as u64;
+            if size > MAX_FILE_BYTES {
+                return Err(lost(format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20)));
+            }
+            file.write_all(&piece).await.map_err(disk)?;
+        }
+        file.flush().await.map_err(disk)
+    }
+
+    /// Sends a file to a thread.
+    pub async fn upload(&self, thread: (&str, &str), name: &str, bytes: Vec<u8>) -> Result<(), SlackError> {
+        let asked = json!({ "filename": name, "length": bytes.len() });
+        let place = self.call("files.getUploadURLExternal", &asked).await?;
+        let (url, id) = (place["upload_url"].as_str().unwrap_or_default(), &place["file_id"]);
+        let url = Url::parse(url).map_err(|_| SlackError::Unreachable("it names no place for a file".to_owned()))?;
+        // The address itself permits it: no token goes there.
+        let sent = self.client.post(url).body(bytes).send().await;
+        let status = sent.map_err(|error| SlackError::Unreachable(without_address(error)))?.status();
+        if !status.is_success() {
+            return Err(SlackError::Unreachable(format!("the file is answered with {status}")));
+        }
+        let done = json!({ "files": [{ "id": id, "title": name }], "channel_id": thread.0, "thread_ts": thread.1 });
+        self.call("files.completeUploadExternal", &done).await.map(drop)
+    }
+
+    /// Whether the token may go there.
+    fn is_own(&self, url: &Url) -> bool {
+        let api = Url::parse(&self.config.api_url).ok();
+        let is_api = api.is_some_and(|api| api.origin() == url.origin());
+        is_api || url.scheme() == "https" && url.host_str() == Some(FILE_HOST)
+    }
+}
+
+/// How one try went.
+enum Attempted {
+    Limited(Duration),
+    Lost(String),
+    Refused(String),
+}
+
+/// An error without the address, which may hold a ticket.
+fn without_address(error: reqwest::Error) -> String {
+    crate::adapters::board::credential::causes(&error.without_url())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_goes_to_slack_alone() {
+        let config = SlackConfig {
+            app_token: "xapp-1".to_owned(),
+            bot_token: "xoxb-1".to_owned(),
+            agent: "default".to_owned(),
+            channels: Vec::new(),
+            users: Vec::new(),
+            approvers: Vec::new(),
+            api_url: "https://slack.com/api".to_owned(),
+        };
+        let api = SlackApi::new(config).expect("an API");
+        let is_own = |url: &str| api.is_own(&Url::parse(url).expect("an address"));
+        assert!(is_own("https://files.slack.com/files-pri/T1-F1/a.txt") && is_own("https://slack.com/x"));
+        for other in ["http://files.slack.com/a", "https://files.slack.com.evil.example/a", "https://evil.example/a"] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! `chat`: a conversation with an agent of this machine, through the running daemon.
+
+mod input;
+mod show;
+
+use std::{collections::BTreeSet, io, time::Duration};
+
+use clap::Args;
+use protocol::SessionId;
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{CliError, console};
+use crate::{
+    adapters::cli::{DaemonConnection, DaemonRequest, ask, connect},
+    home::Home,
+};
+use input::{ChatCommand, ChatInput};
+use show::{OpenApproval, Transcript};
+
+/// Within this time a second Ctrl-C leaves.
+const SECOND_INTERRUPT: Duration = Duration::from_secs(2);
+
+/// What `chat` is called with.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// The agent to talk to; `default`, or that of the session, when absent.
+    #[arg(long)]
+    agent: Option<String>,
+    /// The session to go on with; a new one when absent.
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// Read messages and signals as JSON lines, and print events as JSON lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One conversation.
+struct Conversation {
+    connection: DaemonConnection,
+    agent: Option<String>,
+    session: Option<SessionId>,
+    /// Tasks of it that have not ended, and those that have.
+    running: BTreeSet<String>,
+    ended: BTreeSet<String>,
+    /// Lines that were sent and not answered.
+    unanswered: usize,
+    /// When the last interrupt was.
+    interrupted: Option<Instant>,
+    transcript: Transcript,
+}
+
+/// Talks until the input ends or the person leaves.
+pub async fn chat(home: &Home, args: ChatArgs) -> Result<(), CliError> {
+    let failed = |error: io::Error| CliError::Failed(format!("the request to the daemon failed: {error}"));
+    let connection = connect(home, &DaemonRequest::Chat).await.map_err(failed)?;
+    let Some(connection) = connection else {
+        let why = format!("no daemon is running for {}: start it with daemon-agent run", home.root().display());
+        return Err(CliError::Failed(why));
+    };
+    let ChatArgs { agent, session, json } = args;
+    let (lines, printer) = if json { (input::json_lines(), None) } else { input::edited_lines() };
+    let mut conversation = Conversation {
+        connection,
+        agent,
+        session,
+        running: BTreeSet::new(),
+        ended: BTreeSet::new(),
+        unanswered: 0,
+        interrupted: None,
+        transcript: Transcript::new(json, printer),
+    };
+    if !json {
+        conversation.transcript.note("Write to the agent. /help names the commands; Ctrl-C interrupts, twice leaves.");
+    }
+    conversation.run(home, lines, json).await.map_err(failed)
+}
+
+impl Conversation {
+    async fn run(&mut self, home: &Home, mut lines: mpsc::Receiver<ChatInput>, json: bool) -> io::Result<()> {
+        let mut is_open = true;
+        while is_open || self.unanswered > 0 || !self.running.is_empty() {
+            let input = tokio::select! {
+                line = self.connection.next() => match line? {
+                    Some(line) => {
+                        self.hear(&line);
+                        continue;
+                    }
+                    None => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended")),
+                },
+                input = lines.recv(), if is_open => input.unwrap_or(ChatInput::End),
+                _ = tokio::signal::ctrl_c() => ChatInput::Interrupt,
+            };
+            match input {
+                ChatInput::Line(line) if json => self.pass_on(&line).await?,
+                ChatInput::Line(line) => {
+                    if !self.obey(home, &line).await? {
+                        return Ok(());
+                    }
+                }
+                ChatInput::Interrupt => {
+                    if !self.interrupt().await? {
+                        return Ok(());
+                    }
+                }
+                // A person who leaves does not wait; a program that says nothing more hears the rest.
+                ChatInput::End if !json => return Ok(()),
+                ChatInput::End => is_open = false,
+            }
+        }
+        Ok(())
+    }
+
+    /// A line of the daemon.
+    fn hear(&mut self, line: &Value) {
+        let task = line["taskId"].as_str().unwrap_or_default();
+        match line["type"].as_str().unwrap_or_default() {
+            "accepted" => {
+                self.unanswered = self.unanswered.saturating_sub(1);
+                if line["done"] != true && !self.ended.contains(task) {
+                    self.running.insert(task.to_owned());
+                }
+                if let Some(session) = line["sessionId"].as_str().and_then(|session| session.parse().ok()) {
+                    self.session = Some(session);
+                }
+            }
+            "refused" | "interrupted" | "decided" | "subscribed" => self.unanswered = self.unanswered.saturating_sub(1),
+            "task:completed" | "task:error" | "task:stopped" => {
+                self.running.remove(task);
+                self.ended.insert(task.to_owned());
+            }
+            _ => {}
+        }
+        self.transcript.hear(line);
+    }
+
+    /// A line of a program, as it is; a message gets what the command line says.
+    async fn pass_on(&mut self, line: &str) -> io::Result<()> {
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        let mut frame: Value = match serde_json::from_str(line) {
+            Ok(frame) => frame,
+            Err(error) => {
+                let refused = json!({ "type": "refused", "code": "bad_frame", "message": error.to_string() });
+                self.transcript.hear(&refused);
+                return Ok(());
+            }
+        };
+        let is_message = matches!(frame["type"].as_str(), None | Some("message"));
+        if let Some(fields) = frame.as_object_mut().filter(|_| is_message) {
+            if let Some(agent) = &self.agent {
+                fields.entry("agentId").or_insert_with(|| json!(agent));
+            }
+            if let Some(session) = &self.session {
+                fields.entry("sessionId").or_insert_with(|| json!(session));
+            }
+        }
+        self.send(&frame).await
+    }
+
+    /// What a person wrote. `false`: they leave.
+    async fn obey(&mut self, home: &Home, line: &str) -> io::Result<bool> {
+        match ChatCommand::parse(line) {
+            ChatCommand::Nothing => {}
+            ChatCommand::Say(text) => self.say(&text, "followup").await?,
+            ChatCommand::Steer(text) => self.say(&text, "steer").await?,
+            ChatCommand::Agents => self.show_agents(home).await?,
+            ChatCommand::Session(None) => {
+                let session =
+                    self.session.as_ref().map_or("a new one begins with your next message", SessionId::as_str);
+                self.transcript.note(&format!("Session: {session}"));
+            }
+            ChatCommand::Session(Some(id)) => match (id.as_str(), id.parse()) {
+                ("new", _) => {
+                    self.session = None;
+                    self.transcript.note("A new session begins with your next message.");
+                }
+                (_, Ok(session)) => {
+                    self.session = Some(session);
+                    self.transcript.note("You go on in that session.");
+                }
+                (_, Err(error)) => self.transcript.note(&format!("{id} is {error}")),
+            },
+            ChatCommand::Approve(note) => self.decide("allow", &note).await?,
+            ChatCommand::Deny(note) => self.decide("deny", &note).await?,
+            ChatCommand::Interrupt => {
+                if !self.interrupt().await? {
+                    self.transcript.note("Nothing runs.");
+                }
+            }
+            ChatCommand::Help => self.transcript.note(input::HELP),
+            ChatCommand::Quit => return Ok(false),
+            ChatCommand::Unknown(word) => self.transcript.note(&format!("{word} is no command; /help names them.")),
+        }
+        Ok(true)
+    }
+
+    async fn say(&mut self, text: &str, mode: &str) -> io::Result<()> {
+        if text.is_empty() {
+            self.transcript.note("Say something.");
+            return Ok(());
+        }
+        let mut message = json!({
+            "id": uuid::Uuid::now_v7().to_string(), "content": text, "attachments": [], "injectionMode": mode,
+        });
+        if let Some(fields) = message.as_object_mut() {
+            // The agent of a session that goes on is its own.
+            let agent = self.agent.as_ref().filter(|_| self.session.is_none());
+            fields.extend(agent.map(|agent| ("agentId".to_owned(), json!(agent))));
+            fields.extend(self.session.as_ref().map(|session| ("sessionId".to_owned(), json!(session))));
+        }
+        self.send(&message).await
+    }
+
+    /// Decides the oldest question that is open.
+    async fn decide(&mut self, word: &str, note: &str) -> io::Result<()> {
+        let Some(OpenApproval { approval_id, digest, is_question }) = self.transcript.question() else {
+            self.transcript.note("Nothing waits for a decision.");
+            return Ok(());
+        };
+        let mut decision = json!({ "type": "decision", "approvalId": approval_id, "digest": digest, "decision": word });
+        if is_question && word == "allow" {
+            if note.is_empty() {
+                self.transcript.note("The agent asks for an answer: /approve ANSWER");
+                return Ok(());
+            }
+            decision["decision"] = json!("answer");
+            decision["answer"] = json!(note);
+        } else if !note.is_empty() {
+            decision["note"] = json!(note);
+        }
+        self.send(&decision).await
+    }
+
+    /// Ends what runs in this session. `false`: nothing runs, or it is the second time.
+    async fn interrupt(&mut self) -> io::Result<bool> {
+        let is_second = self.interrupted.is_some_and(|at| at.elapsed() < SECOND_INTERRUPT);
+        if is_second || self.running.is_empty() {
+            return Ok(false);
+        }
+        self.interrupted = Some(Instant::now());
+        let target = self.session.as_ref().map_or_else(|| self.agent.clone(), |_| Some("*".to_owned()));
+        let mut signal = json!({
+            "type": "interrupt", "targetAgentId": target.unwrap_or_else(|| "*".to_owned()),
+            "reason": "interrupted at the command line",
+        });
+        if let (Some(session), Some(fields)) = (&self.session, signal.as_object_mut()) {
+            fields.insert("sessionId".to_owned(), json!(session));
+        }
+        self.send(&signal).await?;
+        self.transcript.note("Interrupted. Ctrl-C again leaves.");
+        Ok(true)
+    }
+
+    async fn show_agents(&mut self, home: &Home) -> io::Result<()> {
+        let mut agents = Vec::new();
+        ask(home, &DaemonRequest::Status, |line| {
+            agents.extend(line["agents"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned));
+        })
+        .await?;
+        self.transcript.note(&format!("Agents: {}", agents.join(", ")));
+        Ok(())
+    }
+
+    async fn send(&mut self, frame: &Value) -> io::Result<()> {
+        self.unanswered += 1;
+        self.connection.send(frame).await
+    }
+}
+
+/// `adapters`: prints the machine's own adapters, each with its state.
+pub async fn adapters(home: &Home, json: bool) -> Result<(), CliError> {
+    let mut answer = Value::Null;
+    match ask(home, &DaemonRequest::Status, |line| answer = line).await {
+        Ok(Some(())) => {}
+        Ok(None) => return Err(CliError::Failed(format!("no daemon is running for {}", home.root().display()))),
+        Err(error) => return Err(CliError::Failed(format!("the request to the daemon failed: {error}"))),
+    }
+    let board = &answer["board"];
+    let is_connected = board["connected"] == true;
+    let own = json!({
+        "id": "board", "state": if is_connected { "connected" } else { "failed" }, "since": board["since"],
+        "detail": board["detail"],
+    });
+    let cli = json!({ "id": "cli", "state": "connected", "detail": home.socket().display().to_string() });
+    let others = answer["adapters"].as_array().cloned().unwrap_or_default();
+    for adapter in [own, cli].iter().chain(&others) {
+        if json {
+            console::say(format_args!("{adapter}"));
+            continue;
+        }
+        let word = |key: &str| adapter[key].as_str().unwrap_or_default();
+        console::say(format_args!("{:<10} {:<11} {}", word("id"), word("state"), word("detail")));
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! What a server asks people for, as questions that they can answer one by one, and their answers as what it asked for.
+//!
+//! Pure. The words are the server's: they are shown as text, and say whose they are.
+
+use protocol::{
+    AgentQuestion, AnswerOption,
+    text::{head, printable},
+};
+use serde_json::{Map, Value, json};
+
+/// Most fields of one form; a server that asks for more is declined.
+const MAX_FIELDS: usize = 8;
+/// Longest message, and longest words of a field, bytes.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024;
+const MAX_WORDS_BYTES: usize = 300;
+/// Options that a question has.
+const MIN_OPTIONS: usize = 2;
+const MAX_OPTIONS: usize = 4;
+/// What leaves out a field that need not be there.
+const LEFT_OUT: &str = "-";
+const YES: &str = "Yes";
+const NO: &str = "No";
+
+/// A form: its fields in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ElicitationForm {
+    server: String,
+    message: String,
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Field {
+    name: String,
+    /// What people read.
+    label: String,
+    is_required: bool,
+    kind: FieldKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum FieldKind {
+    Text,
+    Number,
+    Integer,
+    Boolean,
+    /// Values, each with what is shown of it.
+    Choice(Vec<(String, String)>),
+}
+
+impl ElicitationForm {
+    /// The form in `params`; `None` if it is none that people can be asked.
+    pub fn read(server: &str, params: &Value) -> Option<Self> {
+        if params["mode"].as_str().is_some_and(|mode| mode != "form") {
+            return None;
+        }
+        let schema = &params["requestedSchema"];
+        let properties = schema["properties"].as_object().cloned().unwrap_or_default();
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if properties.len() > MAX_FIELDS {
+            return None;
+        }
+        let fields = properties.iter().map(|(name, property)| Field::read(name, property, &required));
+        let message = printable(head(params["message"].as_str()?.trim(), MAX_MESSAGE_BYTES));
+        Some(Self { server: server.to_owned(), message, fields: fields.collect::<Option<_>>()? })
+    }
+
+    /// How many questions it is: one at least, because people also say whether they agree.
+    pub fn count(&self) -> usize {
+        self.fields.len().max(1)
+    }
+
+    /// The question number `n`, from 0. `wrong`: why the answer before was none.
+    pub fn question(&self, n: usize, wrong: Option<&str>) -> AgentQuestion {
+        let mut text = format!("The MCP server {} asks: {}", self.server, self.message);
+        let mut options = Vec::new();
+        if let Some(field) = self.fields.get(n) {
+            let place =
+                if self.fields.len() > 1 { format!(" ({} of {})", n + 1, self.fields.len()) } else { String::new() };
+            text.push_str(&format!("\n\n{}{place}", field.label));
+            options = field.options();
+            if options.is_empty() {
+                text.push_str(&format!(": {}", field.expects()));
+            }
+            if !field.is_required {
+                text.push_str(&format!(" It may be left out: answer {LEFT_OUT}"));
+            }
+        } else {
+            options.push(option(YES));
+            options.push(option(NO));
+        }
+        if let Some(wrong) = wrong {
+            text.push_str(&format!("\n\nThe answer before was none: {wrong}"));
+        }
+        let on_timeout = "The server is told that nobody answered.".to_owned();
+        AgentQuestion { text, options, recommended: None, on_timeout }
+    }
+
+    /// Takes the answer to question `n` into `content`; `Err` says why it is none. `Ok(false)`: it declines.
+    pub fn take(&self, n: usize, answer: &str, content: &mut Map<String, Value>) -> Result<bool, String> {
+        let answer = answer.trim();
+        let Some(field) = self.fields.get(n) else { return Ok(answer.eq_ignore_ascii_case(YES)) };
+        if !field.is_required && answer == LEFT_OUT {
+            return Ok(true);
+        }
+        content.insert(field.name.clone(), field.value(answer)?);
+        Ok(true)
+    }
+}
+
+impl Field {
+    fn read(name: &str, property: &Value, required: &[&str]) -> Option<Self> {
+        let words = |key: &str| property[key].as_str().map(|text| printable(head(text.trim(), MAX_WORDS_BYTES)));
+        let title = words("title").unwrap_or_else(|| printable(head(name, MAX_WORDS_BYTES)));
+        let label = words("description").map_or(title.clone(), |description| format!("{title}: {description}"));
+        let kind = match (choices(property), property["type"].as_str()) {
+            (Some(choices), _) => FieldKind::Choice(choices),
+            (None, Some("string")) => FieldKind::Text,
+            (None, Some("number")) => FieldKind::Number,
+            (None, Some("integer")) => FieldKind::Integer,
+            (None, Some("boolean")) => FieldKind::Boolean,
+            _ => return None,
+        };
+        Some(Self { name: name.to_owned(), label, is_required: required.contains(&name), kind })
+    }
+
+    /// What can be chosen, if it is not too much.
+    fn options(&self) -> Vec<AnswerOption> {
+        match &self.kind {
+            FieldKind::Boolean => vec![option(YES), option(NO)],
+            FieldKind::Choice(all) if (MIN_OPTIONS..=MAX_OPTIONS).contains(&all.len()) => {
+                all.iter().map(|(_, shown)| option(shown)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn expects(&self) -> String {
+        match &self.kind {
+            FieldKind::Text => "a text.".to_owned(),
+            FieldKind::Number => "a number.".to_owned(),
+            FieldKind::Integer => "a whole number.".to_owned(),
+            FieldKind::Boolean => format!("{YES} or {NO}."),
+            FieldKind::Choice(all) => {
+                let shown: Vec<&str> = all.iter().map(|(_, shown)| shown.as_str()).collect();
+                format!("one of {}.", head(&shown.join(", "), 2 * MAX_WORDS_BYTES))
+            }
+        }
+    }
+
+    fn value(&self, answer: &str) -> Result<Value, String> {
+        let wrong = || format!("expected {}", self.expects());
+        match &self.kind {
+            FieldKind::Text => Ok(answer.into()),
+            FieldKind::Number => {
+                answer.parse::<f64>().ok().filter(|n| n.is_finite()).map(|n| json!(n)).ok_or_else(wrong)
+            }
+            FieldKind::Integer => answer.parse::<i64>().map(|n| json!(n)).map_err(|_| wrong()),
+            FieldKind::Boolean if answer.eq_ignore_ascii_case(YES) || answer == "true" => Ok(true.into()),
+            FieldKind::Boolean if answer.eq_ignore_ascii_case(NO) || answer == "false" => Ok(false.into()),
+            FieldKind::Boolean => Err(wrong()),
+            FieldKind::Choice(all) => {
+                let found = all.iter().find(|(value, shown)| shown == answer || value == answer);
+                found.map(|(value, _)| value.as_str().into()).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+/// The values of a choice: `enum` with `enumNames`, or `oneOf` with `const` and `title`.
+fn choices(property: &Value) -> Option<Vec<(String, String)>> {
+    let shown = |text: &str| printable(head(text.trim(), MAX_WORDS_BYTES)).replace('\n', " ");
+    if let Some(values) = property["enum"].as_array() {
+        let names = property["enumNames"].as_array();
+        let one = |(n, value): (usize, &Value)| {
+            let value = value.as_str()?;
+            let name = names.and_then(|names| names.get(n)?.as_str()).unwrap_or(value);
+            Some((value.to_owned(), shown(name)))
+        };
+        return values.iter().enumerate().map(one).collect();
+    }
+    let values = property["oneOf"].as_array()?;
+    let one = |value: &Value| {
+        let constant = value["const"].as_str()?;
+        Some((constant.to_owned(), shown(value["title"].as_str().unwrap_or(constant))))
+    };
+    values.iter().map(one).collect()
+}
+
+fn option(label: &str) -> AnswerOption {
+    AnswerOption { label: label.to_owned(), trade_off: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(properties: Value, required: Value) -> Option<ElicitationForm> {
+        let schema = json!({ "type": "object", "properties": properties, "required": required });
+        ElicitationForm::read("fs", &json!({ "message": "Which one?\u{1b}[2J", "requestedSchema": schema }))
+    }
+
+    #[test]
+    fn each_field_is_a_question_and_each_answer_a_value() {
+        let properties = json!({
+            "count": { "type": "integer", "title": "Copies" },
+            "kind": { "type": "string", "enum": ["a", "b"], "enumNames": ["First", "Second"] },
+            "note": { "type": "string", "description": "for the log" },
+            "sure": { "type": "boolean" },
+        });
+        let form = form(properties, json!(["count", "kind", "sure"])).expect("a form");
+        assert_eq!(form.count(), 4);
+        let first = form.question(0, None);
+        assert!(
+            first.text.contains("The MCP server fs asks: Which one?") && !first.text.contains('\u{1b}'),
+            "{}",
+            first.text
+        );
+        assert!(first.text.contains("Copies (1 of 4): a whole number"), "{}", first.text);
+        let labels: Vec<String> = form.question(1, None).options.into_iter().map(|option| option.label).collect();
+        assert_eq!(labels, ["First", "Second"]);
+        let mut content = Map::new();
+        assert!(form.take(0, "three", &mut content).is_err());
+        for (n, answer) in ["3", "Second", "-", "No"].into_iter().enumerate() {
+            assert_eq!(form.take(n, answer, &mut content), Ok(true), "{answer}");
+        }
+        assert_eq!(Value::Object(content), json!({ "count": 3, "kind": "b", "sure": false }));
+        assert!(form.question(0, Some("expected a whole number.")).text.ends_with("expected a whole number."));
+    }
+
+    #[test]
+    fn a_form_without_fields_is_a_yes_or_no() {
+        let form = form(json!({}), json!([])).expect("a form");
+        assert_eq!((form.count(), form.question(0, None).options.len()), (1, 2));
+        assert_eq!(form.take(0, "yes", &mut Map::new()), Ok(true));
+        assert_eq!(form.take(0, "No", &mut Map::new()), Ok(false));
+    }
+
+    #[test]
+    fn what_people_cannot_be_asked_is_no_form() {
+        assert!(form(json!({ "a": { "type": "array", "items": {} } }), json!([])).is_none());
+        let many: Map<String, Value> = (0..9).map(|n| (format!("f{n}"), json!({ "type": "string" }))).collect();
+        assert!(form(Value::Object(many), json!([])).is_none());
+        assert!(ElicitationForm::read("fs", &json!({ "mode": "url", "message": "m", "url": "https://a" })).is_none());
+    }
+}

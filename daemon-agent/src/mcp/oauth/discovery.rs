@@ -1,0 +1,262 @@
+//! Where somebody signs in to a server, and as which client: asked of the server itself, then of its authorization server.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use reqwest::{StatusCode, Url, header::WWW_AUTHENTICATE};
+use serde_json::{Value, json};
+
+/// Longest answer that is read, bytes.
+const MAX_ANSWER_BYTES: usize = 256 * 1024;
+/// How long one request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// The name under which the daemon registers.
+const CLIENT_NAME: &str = "Viber daemon-agent";
+
+/// An authorization server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthorizationServer {
+    pub issuer: String,
+    pub authorization: Url,
+    pub token: Url,
+    pub registration: Option<Url>,
+    /// The server that tokens are for.
+    pub resource: String,
+    /// What its resource's description asks for.
+    pub scope: Option<String>,
+}
+
+/// The client for these requests. It follows no redirect: what it sends is for one server alone.
+pub fn client() -> Result<reqwest::Client, String> {
+    let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).redirect(reqwest::redirect::Policy::none());
+    client.build().map_err(|error| error.to_string())
+}
+
+/// Finds the authorization server of the MCP server at `server`.
+pub async fn discover(client: &reqwest::Client, server: &Url) -> Result<AuthorizationServer, String> {
+    let described = resource_metadata(client, server).await?;
+    let resource = described["resource"].as_str().map_or_else(|| without_fragment(server), str::to_owned);
+    // A description of another server would have tokens sent that are not meant for this one.
+    let same = Url::parse(&resource).is_ok_and(|url| url.origin() == server.origin());
+    if !same {
+        return Err(format!("{server} describes itself as another server"));
+    }
+    let origin = server.origin().ascii_serialization();
+    let issuer = described["authorization_servers"][0].as_str().unwrap_or(&origin).to_owned();
+    let issuer_url = safe_url(&issuer)?;
+    let mut last = String::new();
+    for address in metadata_addresses(&issuer_url) {
+        match json_at(client, &address).await {
+            Ok(metadata) => return authorization_server(&issuer, &metadata, resource, &described),
+            Err(why) => last = why,
+        }
+    }
+    Err(format!("{issuer} does not say how one signs in: {last}"))
+}
+
+fn authorization_server(
+    issuer: &str,
+    metadata: &Value,
+    resource: String,
+    described: &Value,
+) -> Result<AuthorizationServer, String> {
+    let said = metadata["issuer"].as_str().unwrap_or_default();
+    if said.trim_end_matches('/') != issuer.trim_end_matches('/') {
+        return Err(format!("{issuer} calls itself {}", protocol::text::head(said, 200)));
+    }
+    let methods = metadata["code_challenge_methods_supported"].as_array();
+    if !methods.is_some_and(|methods| methods.iter().any(|method| method == "S256")) {
+        return Err(format!("{issuer} does not support PKCE with S256"));
+    }
+    let address = |key: &str| match metadata[key].as_str() {
+        Some(text) => safe_url(text).map(Some),
+        None => Ok(None),
+    };
+    let needed = |key: &str| address(key)?.ok_or_else(|| format!("{issuer} has no {key}"));
+    let scopes = described["scopes_supported"].as_array();
+    let scope = scopes.map(|scopes| scopes.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
+    Ok(AuthorizationServer {
+        issuer: issuer.to_owned(),
+        authorization: needed("authorization_endpoint")?,
+        token: needed("token_endpoint")?,
+        registration: address("registration_endpoint")?,
+        resource,
+        scope: scope.filter(|scope| !scope.is_empty()),
+    })
+}
+
+impl AuthorizationServer {
+    /// One that is nowhere.
+    #[cfg(test)]
+    pub fn sample(resource: &str) -> Self {
+        let url = Url::parse("https://a").expect("an address");
+        let (authorization, token) = (url.clone(), url);
+        let (issuer, resource) = ("https://a".to_owned(), resource.to_owned());
+        Self { issuer, authorization, token, registration: None, resource, scope: None }
+    }
+
+    /// Registers a client that is sent back to `redirect`; returns its id.
+    pub async fn register(&self, client: &reqwest::Client, redirect: &str) -> Result<String, String> {
+        let Some(address) = self.registration.clone() else {
+            return Err(format!(
+                "{} does not let clients register: name one with `clientId` beside the url in config.yaml",
+                self.issuer
+            ));
+        };
+        let wanted = json!({
+            "client_name": CLIENT_NAME,
+            "redirect_uris": [redirect],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none",
+            "application_type": "native",
+        });
+        let answer = answer(client.post(address).json(&wanted)).await?;
+        answer["client_id"].as_str().map(str::to_owned).ok_or_else(|| format!("{} registered no client", self.issuer))
+    }
+}
+
+/// What the server says about itself; an empty object if it says nothing.
+async fn resource_metadata(client: &reqwest::Client, server: &Url) -> Result<Value, String> {
+    let probe = client.post(server.clone()).json(&json!({})).send().await;
+    let response = probe.map_err(|error| format!("{server} does not answer: {error}"))?;
+    let mut addresses = Vec::new();
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let asked = response.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|header| header.to_str().ok());
+        addresses.extend(asked.filter_map(named_metadata).filter_map(|address| safe_url(&address).ok()));
+    }
+    let path = server.path().trim_end_matches('/');
+    for well_known in
+        [format!("/.well-known/oauth-protected-resource{path}"), "/.well-known/oauth-protected-resource".into()]
+    {
+        addresses.extend(server.join(&well_known));
+    }
+    for address in addresses {
+        if let Ok(metadata) = json_at(client, &address).await {
+            return Ok(metadata);
+        }
+    }
+    Ok(json!({}))
+}
+
+/// The address in `Bearer resource_metadata="…"`.
+fn named_metadata(header: &str) -> Option<String> {
+    let (_, rest) = header.split_once("resource_metadata=")?;
+    let end = |c: char| c == ',' || c.is_whitespace();
+    match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').map(|(address, _)| address.to_owned()),
+        None => rest.split(end).next().map(str::to_owned),
+    }
+}
+
+/// Where the metadata of an issuer may lie, in the order in which it is asked for.
+fn metadata_addresses(issuer: &Url) -> Vec<Url> {
+    let path = issuer.path().trim_end_matches('/');
+    let mut places = vec![
+        format!("/.well-known/oauth-authorization-server{path}"),
+        format!("/.well-known/openid-configuration{path}"),
+    ];
+    if !path.is_empty() {
+        places.push(format!("{path}/.well-known/openid-configuration"));
+    }
+    places.iter().filter_map(|place| issuer.join(place).ok()).collect()
+}
+
+/// An address that nobody on the way can read, or one on this machine.
+pub fn safe_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("{}: {error}", protocol::text::head(text, 200)))?;
+    let is_local = match url.host_str() {
+        Some(host) => {
+            let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+            host == "localhost" || host == "[::1]" || is_loopback
+        }
+        None => false,
+    };
+    let is_safe = url.scheme() == "https" || url.scheme() == "http" && is_local;
+    if is_safe && url.username().is_empty() && url.password().is_none() {
+        Ok(url)
+    } else {
+        Err(format!("{} is not an https address", protocol::text::head(text, 200)))
+    }
+}
+
+fn without_fragment(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_fragment(None);
+    url.to_string().trim_end_matches('/').to_owned()
+}
+
+async fn json_at(client: &reqwest::Client, address: &Url) -> Result<Value, String> {
+    answer(client.get(address.clone())).await
+}
+
+/// The answer of a request, as JSON.
+pub async fn answer(request: reqwest::RequestBuilder) -> Result<Value, String> {
+    let mut response = request.send().await.map_err(|error| error.without_url().to_string())?;
+    let status = response.status();
+    let mut whole = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(|error| error.without_url().to_string())? {
+        whole.extend_from_slice(&piece);
+        if whole.len() > MAX_ANSWER_BYTES {
+            return Err("the answer is too long".to_owned());
+        }
+    }
+    let answer: Value = serde_json::from_slice(&whole).unwrap_or_default();
+    if status.is_success() && answer.is_object() {
+        return Ok(answer);
+    }
+    let why = answer["error_description"].as_str().or(answer["error"].as_str()).unwrap_or("not what was expected");
+    Err(format!("HTTP {status}: {}", protocol::text::printable(protocol::text::head(why, 300))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_metadata_follow_the_issuer() {
+        let at = |issuer: &str| {
+            let url = Url::parse(issuer).expect("an address");
+            metadata_addresses(&url).iter().map(Url::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            at("https://auth.example.com"),
+            [
+                "https://auth.example.com/.well-known/oauth-authorization-server",
+                "https://auth.example.com/.well-known/openid-configuration",
+            ]
+        );
+        assert_eq!(
+            at("https://auth.example.com/t1")[2],
+            "https://auth.example.com/t1/.well-known/openid-configuration"
+        );
+        let named = r#"Bearer error="x", resource_metadata="https://a/.well-known/x", scope="y""#;
+        assert_eq!(named_metadata(named).as_deref(), Some("https://a/.well-known/x"));
+    }
+
+    #[test]
+    fn secrets_go_nowhere_in_the_clear() {
+        for good in ["https://a/x", "http://127.0.0.1:8/x", "http://localhost/x"] {
+            assert!(safe_url(good).is_ok(), "{good}");
+        }
+        for bad in ["http://a/x", "ftp://a", "https://u:p@a/", "http://127.0.0.1.example.com/"] {
+            assert!(safe_url(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_authorization_server_without_pkce_or_of_another_name_is_refused() {
+        let good = json!({ "issuer": "https://a", "authorization_endpoint": "https://a/authorize",
+            "token_endpoint": "https://a/token", "code_challenge_methods_supported": ["S256"] });
+        let read = |metadata: &Value| authorization_server("https://a", metadata, "https://r".to_owned(), &json!({}));
+        assert!(read(&good).is_ok());
+        for (key, value) in [
+            ("issuer", json!("https://b")),
+            ("code_challenge_methods_supported", json!(["plain"])),
+            ("token_endpoint", json!("http://a/token")),
+        ] {
+            let mut other = good.clone();
+            other[key] = value;
+            assert!(read(&other).is_err(), "{key}");
+        }
+    }
+}

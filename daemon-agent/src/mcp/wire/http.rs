@@ -1,0 +1,230 @@
+//! Streamable HTTP: the requests themselves, with bounds on what is read, and with what somebody got when they signed in.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    io,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream::BoxStream};
+use reqwest::{
+    StatusCode,
+    header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE},
+};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
+    transport::streamable_http_client::{
+        AuthRequiredError, SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
+        StreamableHttpPostResponse,
+    },
+};
+use sse_stream::{Sse, SseStream};
+
+use super::MAX_MESSAGE_BYTES;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest body of a refusal that is read, bytes.
+const MAX_REFUSAL_BYTES: usize = 16 * 1024;
+const EVENTS: &str = "text/event-stream";
+const JSON: &str = "application/json";
+const SESSION: &str = "Mcp-Session-Id";
+const LAST_EVENT: &str = "Last-Event-Id";
+
+/// Gives the bearer token for the next request, if there is one.
+pub type TokenSource = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync>;
+
+/// Where a server is, and what goes with every request.
+pub struct HttpEndpoint {
+    pub url: String,
+    pub headers: BTreeMap<String, String>,
+    pub token: TokenSource,
+}
+
+impl HttpEndpoint {
+    pub(super) fn into_transport(self) -> (BoundedHttp, StreamableHttpClientTransportConfig) {
+        // No redirects: the headers are for this server alone.
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .unwrap_or_default();
+        let named = self.headers.iter().filter_map(|(name, value)| {
+            Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?))
+        });
+        let config = StreamableHttpClientTransportConfig::with_uri(self.url.clone()).custom_headers(named.collect());
+        (BoundedHttp { client, token: self.token }, config)
+    }
+}
+
+/// An HTTP client that reads no more than a message.
+#[derive(Clone)]
+pub struct BoundedHttp {
+    client: reqwest::Client,
+    token: TokenSource,
+}
+
+type Failure = StreamableHttpError<reqwest::Error>;
+
+impl BoundedHttp {
+    async fn send(
+        &self,
+        mut request: reqwest::RequestBuilder,
+        session: Option<&str>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<reqwest::Response, Failure> {
+        let is_signed = headers.contains_key(&reqwest::header::AUTHORIZATION);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if let Some(session) = session {
+            request = request.header(SESSION, session);
+        }
+        if !is_signed && let Some(token) = (self.token)().await {
+            request = request.bearer_auth(token);
+        }
+        let response = request.send().await.map_err(StreamableHttpError::Client)?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            let asked = response.headers().get(WWW_AUTHENTICATE).and_then(|asked| asked.to_str().ok());
+            let asked = asked.unwrap_or("HTTP 401").to_owned();
+            return Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(asked)));
+        }
+        Ok(response)
+    }
+}
+
+impl StreamableHttpClient for BoundedHttp {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let request = self.client.post(uri.as_ref()).header(ACCEPT, format!("{EVENTS}, {JSON}")).json(&message);
+        let response = self.send(request, session_id.as_deref(), custom_headers).await?;
+        let status = response.status();
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if status == StatusCode::NOT_FOUND && session_id.is_some() {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        let of = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (kind, session) = (of(CONTENT_TYPE.as_str()).unwrap_or_default(), of(SESSION));
+        if status.is_success() && kind.starts_with(EVENTS) {
+            return Ok(StreamableHttpPostResponse::Sse(events(response), session));
+        }
+        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+        let most = if status.is_success() { MAX_MESSAGE_BYTES } else { MAX_REFUSAL_BYTES };
+        let body = body(response, most).await?;
+        // A refusal may say why as a message of the protocol.
+        let is_json = kind.starts_with(JSON);
+        match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
+            Ok(message) if is_json && (status.is_success() || matches!(message, ServerJsonRpcMessage::Error(_))) => {
+                Ok(StreamableHttpPostResponse::Json(message, session))
+            }
+            // Some servers answer notifications with something.
+            _ if status.is_success() && !is_request => Ok(StreamableHttpPostResponse::Accepted),
+            Err(error) if status.is_success() && is_json => Err(StreamableHttpError::Deserialize(error)),
+            _ if status.is_success() => Err(StreamableHttpError::UnexpectedContentType(Some(kind))),
+            _ => {
+                let said = String::from_utf8_lossy(&body);
+                let said = protocol::text::head(said.trim(), 500);
+                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(format!("HTTP {status}: {said}"))))
+            }
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failure> {
+        // Whether the server ends it now or later is its own matter.
+        self.send(self.client.delete(uri.as_ref()), Some(&*session_id), custom_headers).await.map(drop)
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        let mut request = self.client.get(uri.as_ref()).header(ACCEPT, EVENTS);
+        if let Some(last) = last_event_id {
+            request = request.header(LAST_EVENT, last);
+        }
+        let response = self.send(request, session_id.as_deref(), custom_headers).await?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        let response = response.error_for_status().map_err(StreamableHttpError::Client)?;
+        Ok(events(response))
+    }
+}
+
+/// The whole body; a longer one is an error.
+async fn body(response: reqwest::Response, most: usize) -> Result<Vec<u8>, Failure> {
+    let (mut stream, mut whole) = (response.bytes_stream(), Vec::new());
+    while let Some(piece) = stream.next().await {
+        whole.extend_from_slice(&piece.map_err(StreamableHttpError::Client)?);
+        if whole.len() > most {
+            return Err(StreamableHttpError::UnexpectedServerResponse("the answer is too long".into()));
+        }
+    }
+    Ok(whole)
+}
+
+fn events(response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
+    SseStream::from_bytes_stream(within_bounds(response.bytes_stream())).boxed()
+}
+
+/// The bytes, until more than a message came without the empty line that ends an event.
+fn within_bounds(
+    bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let mut event = 0;
+    bytes.map(move |piece| {
+        let piece = piece.map_err(io::Error::other)?;
+        event = bytes_of_event(event, &piece);
+        if event > MAX_MESSAGE_BYTES {
+            return Err(io::Error::other("an event of the server is too long"));
+        }
+        Ok(piece)
+    })
+}
+
+/// Bytes of the event that is being read behind this piece. An empty line that is cut in two is missed: the event then seems
+/// longer than it is.
+fn bytes_of_event(before: usize, piece: &[u8]) -> usize {
+    let ends = |end: &[u8]| piece.windows(end.len()).rposition(|window| window == end).map(|at| at + end.len());
+    match ends(b"\n\n").max(ends(b"\r\n\r\n")).max(ends(b"\r\r")) {
+        Some(end) => piece.len() - end,
+        None => before + piece.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_begins_anew_behind_an_empty_line() {
+        assert_eq!(bytes_of_event(5, b"data: a"), 12);
+        assert_eq!(bytes_of_event(5, b"a\n\nbc"), 2);
+        assert_eq!(bytes_of_event(5, b"a\r\n\r\n"), 0);
+        assert_eq!(bytes_of_event(5, b"a\n\nb\r\n\r\nc"), 1);
+    }
+}

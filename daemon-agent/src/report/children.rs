@@ -1,0 +1,324 @@
+//! Tasks that an attempt asked others for: what it knows of them, and whoever does what it wants of them.
+//!
+//! Owns what a task is told of its children, and how a call that waits for one finds its answer. Does not make tasks (`mesh`),
+//! and decides nothing about who may ask whom (`engine`).
+
+use std::{
+    collections::VecDeque,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use protocol::{
+    AgentMode, ChildReport, ChildState, MeshDirectory, ParentCall, TaskId, TaskLimits, TreePlace, Usage,
+    mesh::AGENT_MESSAGES_PER_MINUTE,
+};
+use tokio::time::Instant;
+
+use super::Approvals;
+
+/// The span in which messages to other agents are counted.
+const MESSAGE_SPAN: Duration = Duration::from_secs(60);
+
+/// The children of one attempt. Cheap to clone.
+#[derive(Clone)]
+pub struct Children(Arc<Desk>);
+
+struct Desk {
+    /// Those of earlier attempts too, in the order in which they were asked for.
+    known: Mutex<Vec<ChildReport>>,
+    /// When messages were sent, the oldest first.
+    sent: Mutex<VecDeque<Instant>>,
+    approvals: Approvals,
+    hands: Box<dyn ChildHands>,
+}
+
+/// A task for another agent of this machine.
+#[derive(Clone, Debug)]
+pub struct LocalChild {
+    pub task: TaskId,
+    pub agent: String,
+    pub goal: String,
+    /// Ids of artifacts of the asking task.
+    pub artifacts: Vec<String>,
+    pub limits: TaskLimits,
+    /// A mode that the asking task must keep: the agent's own counts where it is stricter.
+    pub mode: Option<AgentMode>,
+    pub leash: Option<u32>,
+    pub place: TreePlace,
+}
+
+/// An agent of this machine, as others see it.
+#[derive(Clone, Debug)]
+pub struct AgentOfMachine {
+    pub id: String,
+    pub description: String,
+    /// Why it takes no task.
+    pub error: Option<String>,
+    /// Tasks of it that have not ended.
+    pub tasks: usize,
+}
+
+/// What is still to come of a question to the Board.
+pub type PendingDirectory = Pin<Box<dyn Future<Output = Result<MeshDirectory, String>> + Send>>;
+
+/// Whoever makes, stops and speaks to tasks.
+pub trait ChildHands: Send + Sync {
+    /// The agents of this machine.
+    fn agents(&self) -> Vec<AgentOfMachine>;
+    /// Those of other machines, as the Board tells them.
+    fn directory(&self) -> PendingDirectory;
+    /// Tasks of this tree that this machine made.
+    fn tree_size(&self, root: &TaskId) -> u32;
+    /// Begins a task; once, however often it is asked for.
+    fn begin(&self, child: LocalChild);
+    /// Ends a task of this machine. Whether it has one that runs.
+    fn stop(&self, child: &TaskId, reason: &str) -> bool;
+    /// Tells something to a task of this machine where no Board could. Whether there is one that listens.
+    fn tell(&self, task: &TaskId, content: String) -> bool;
+    /// Whether the home has a Board, which then passes on what is said.
+    fn has_board(&self) -> bool;
+}
+
+impl Children {
+    /// Of an attempt that knows of these.
+    pub fn new(known: Vec<ChildReport>, approvals: Approvals, hands: impl ChildHands + 'static) -> Self {
+        let (known, sent, hands) = (Mutex::new(known), Mutex::default(), Box::new(hands));
+        Self(Arc::new(Desk { known, sent, approvals, hands }))
+    }
+
+    /// Whoever makes tasks.
+    pub fn hands(&self) -> &dyn ChildHands {
+        &*self.0.hands
+    }
+
+    /// All that were asked for, in that order.
+    pub fn known(&self) -> Vec<ChildReport> {
+        self.known_now().clone()
+    }
+
+    /// What is known of a task.
+    pub fn find(&self, task: &TaskId) -> Option<ChildReport> {
+        self.known_now().iter().find(|known| known.child_task_id.as_ref() == Some(task)).cloned()
+    }
+
+    /// How many count: what was refused was never made.
+    pub fn count(&self) -> usize {
+        self.known_now().iter().filter(|known| known.state != ChildState::Refused).count()
+    }
+
+    /// What all of them have used.
+    pub fn usage(&self) -> Usage {
+        let mut sum = Usage::default();
+        self.known_now().iter().for_each(|known| sum.add(&known.usage));
+        sum
+    }
+
+    /// Notes that a call asks for a task.
+    pub fn expect(&self, wanted: ChildReport) {
+        let mut known = self.known_now();
+        if known.iter().all(|other| other.call != wanted.call) {
+            known.push(wanted);
+        }
+    }
+
+    /// A call that was not made asks for nothing.
+    pub fn withdraw(&self, call: &ParentCall) {
+        self.known_now().retain(|known| known.call != *call || known.child_task_id.is_some());
+    }
+
+    /// Goes on with what a former process knew, unless more is known by now.
+    pub fn go_on_from(&self, before: Vec<ChildReport>) {
+        before.into_iter().for_each(|report| self.expect(report));
+    }
+
+    /// Takes what was heard of a task, and answers the calls that wait for it. What has ended stays as it ended.
+    pub fn hear(&self, report: ChildReport) {
+        let report = {
+            let mut known = self.known_now();
+            match known.iter_mut().find(|other| other.call == report.call) {
+                Some(other) if other.state.is_final() => other.clone(),
+                Some(other) => {
+                    *other = report;
+                    other.clone()
+                }
+                None => {
+                    known.push(report.clone());
+                    report
+                }
+            }
+        };
+        self.answer(&report);
+    }
+
+    /// Answers the calls that wait for what is known already.
+    pub fn answer_known(&self) {
+        let known = self.known();
+        known.iter().filter(|report| report.child_task_id.is_some() || report.state.is_final()).for_each(|report| {
+            self.answer(report);
+        });
+    }
+
+    fn answer(&self, report: &ChildReport) {
+        let text = serde_json::to_string(report).unwrap_or_default();
+        self.0.approvals.answer_all(&made_key(&report.call), &text);
+        if report.state.is_final() {
+            self.0.approvals.answer_all(&end_key(&report.call), &text);
+        }
+    }
+
+    /// Counts a message to another agent; `Err` if there were too many.
+    pub fn count_message(&self) -> Result<(), String> {
+        self.count_message_at(Instant::now())
+    }
+
+    fn count_message_at(&self, now: Instant) -> Result<(), String> {
+        let mut sent = self.0.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        while sent.front().is_some_and(|at| now.duration_since(*at) >= MESSAGE_SPAN) {
+            sent.pop_front();
+        }
+        if sent.len() >= AGENT_MESSAGES_PER_MINUTE {
+            return Err(format!(
+                "{AGENT_MESSAGES_PER_MINUTE} messages were sent in the last minute: wait, or say more in one"
+            ));
+        }
+        sent.push_back(now);
+        Ok(())
+    }
+
+    fn known_now(&self) -> MutexGuard<'_, Vec<ChildReport>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// With this digest a call waits until its task was made, or refused.
+pub fn made_key(call: &ParentCall) -> String {
+    format!("made:{}:{}:{}", call.task_id, call.attempt, call.call_id)
+}
+
+/// With this digest calls wait for the end of the task that `call` asked for.
+pub fn end_key(call: &ParentCall) -> String {
+    format!("end:{}:{}:{}", call.task_id, call.attempt, call.call_id)
+}
+
+/// Whether with this digest a call waits for another task.
+pub fn is_key(digest: &str) -> bool {
+    digest.starts_with("made:") || digest.starts_with("end:")
+}
+
+#[cfg(test)]
+pub mod testing {
+    //! Hands that only note what they are asked for.
+
+    use super::*;
+
+    /// What tests look at.
+    #[derive(Clone, Default)]
+    pub struct NotedWishes {
+        pub agents: Vec<AgentOfMachine>,
+        pub begun: Arc<Mutex<Vec<LocalChild>>>,
+        pub stopped: Arc<Mutex<Vec<TaskId>>>,
+        pub told: Arc<Mutex<Vec<String>>>,
+        pub board: bool,
+        pub tree: u32,
+    }
+
+    impl ChildHands for NotedWishes {
+        fn agents(&self) -> Vec<AgentOfMachine> {
+            self.agents.clone()
+        }
+
+        fn directory(&self) -> PendingDirectory {
+            Box::pin(async { Err("no Board".to_owned()) })
+        }
+
+        fn tree_size(&self, _: &TaskId) -> u32 {
+            self.tree
+        }
+
+        fn begin(&self, child: LocalChild) {
+            self.begun.lock().expect("no test panics with it").push(child);
+        }
+
+        fn stop(&self, child: &TaskId, _: &str) -> bool {
+            self.stopped.lock().expect("no test panics with it").push(child.clone());
+            true
+        }
+
+        fn tell(&self, _: &TaskId, content: String) -> bool {
+            self.told.lock().expect("no test panics with it").push(content);
+            true
+        }
+
+        fn has_board(&self) -> bool {
+            self.board
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::ApprovalId;
+
+    use super::{testing::NotedWishes, *};
+
+    fn report(call: &str, child: Option<TaskId>, state: ChildState) -> ChildReport {
+        ChildReport {
+            call: ParentCall { task_id: TaskId::new(1), attempt: 1, call_id: call.to_owned() },
+            child_task_id: child,
+            state,
+            agent_id: "coder".to_owned(),
+            viber: None,
+            title: "Do it".to_owned(),
+            result: None,
+            error: None,
+            usage: Usage::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_hears_once_that_its_task_was_made_and_how_it_ended() {
+        let approvals = Approvals::default();
+        let children = Children::new(Vec::new(), approvals.clone(), NotedWishes::default());
+        let wanted = report("a", None, ChildState::Running);
+        children.expect(wanted.clone());
+        let made = approvals.ask(ApprovalId::new(1), made_key(&wanted.call));
+        let end = approvals.ask(ApprovalId::new(2), end_key(&wanted.call));
+        let other = approvals.ask(ApprovalId::new(3), end_key(&report("b", None, ChildState::Running).call));
+        children.answer_known();
+        assert!(made.answer().given().is_none(), "nothing is known of it yet");
+        children.hear(report("a", Some(TaskId::new(5)), ChildState::Running));
+        assert!(made.answer().given().is_some() && end.answer().given().is_none());
+        children.hear(report("a", Some(TaskId::new(5)), ChildState::Completed));
+        children.hear(report("a", Some(TaskId::new(5)), ChildState::Error));
+        let told = end.answer().given().and_then(|given| given.answer).expect("the end");
+        let told: ChildReport = serde_json::from_str(&told).expect("a report");
+        assert_eq!(told.state, ChildState::Completed);
+        assert_eq!(children.find(&TaskId::new(5)).map(|known| known.state), Some(ChildState::Completed));
+        assert!(other.answer().given().is_none());
+    }
+
+    #[test]
+    fn what_a_former_process_knew_does_not_hide_what_was_heard_since() {
+        let children = Children::new(Vec::new(), Approvals::default(), NotedWishes::default());
+        children.hear(report("a", Some(TaskId::new(5)), ChildState::Stopped));
+        children.go_on_from(vec![report("a", None, ChildState::Running), report("b", None, ChildState::Running)]);
+        let states: Vec<ChildState> = children.known().iter().map(|known| known.state).collect();
+        assert_eq!(states, [ChildState::Stopped, ChildState::Running]);
+        children.withdraw(&report("b", None, ChildState::Running).call);
+        assert_eq!(children.count(), 1);
+    }
+
+    #[test]
+    fn a_minute_has_thirty_messages() {
+        let children = Children::new(Vec::new(), Approvals::default(), NotedWishes::default());
+        let now = Instant::now();
+        for _ in 0..AGENT_MESSAGES_PER_MINUTE {
+            children.count_message_at(now).expect("room");
+        }
+        assert!(children.count_message_at(now).is_err_and(|why| why.contains("30")));
+        children.count_message_at(now + MESSAGE_SPAN).expect("room again");
+    }
+}

@@ -1,0 +1,124 @@
+//! What a team lets its agents ask of each other, and which agents those of a viber are told of.
+
+use protocol::{
+    MeshDirectory, TeamId, ViberId,
+    mesh::{ListedAgent, ListedViber, MAX_CHILDREN_PER_TASK, MAX_TREE_DEPTH},
+    text::head,
+};
+use serde_json::json;
+
+use crate::{
+    actions::VersionedChange,
+    db::{self, audit::Entry},
+    domain::{By, ContactState, MeshSettings},
+    error::{Error, Result},
+    state::Board,
+};
+
+/// Vibers that agents are told of at most.
+const MAX_LISTED_VIBERS: u64 = 200;
+/// Agents of one viber that they are told of at most.
+const MAX_LISTED_AGENTS: usize = 100;
+/// Longest description of an agent, bytes.
+const MAX_DESCRIPTION_BYTES: usize = 300;
+
+/// What is to be changed of the settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MeshChange {
+    pub across_vibers: Option<bool>,
+    pub max_depth: Option<u32>,
+    pub max_children: Option<u32>,
+}
+
+/// Changes the team's settings. `base`: the version that the author saw, if they say it.
+pub async fn change(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    wanted: MeshChange,
+    base: Option<u64>,
+) -> Result<VersionedChange<MeshSettings>> {
+    check(&wanted)?;
+    let storing = board.change(team, by, move |tx| {
+        Box::pin(async move {
+            // Two changes at once would lose one of them.
+            db::teams::lock(tx).await?;
+            let before = db::mesh_settings::load(tx).await?;
+            if base.is_some_and(|base| base != before.version) {
+                return Ok(VersionedChange::Stale(before));
+            }
+            let now = MeshSettings {
+                across_vibers: wanted.across_vibers.unwrap_or(before.across_vibers),
+                max_depth: wanted.max_depth.unwrap_or(before.max_depth),
+                max_children: wanted.max_children.unwrap_or(before.max_children),
+                version: before.version + 1,
+            };
+            db::mesh_settings::store(tx, &now).await?;
+            let team = tx.team.clone();
+            let (old, new) = (words(&before), words(&now));
+            let entry = Entry::new("mesh.change", team.as_str()).detail(&new);
+            db::audit::append(tx, entry.before(old.as_str()).after(new.as_str())).await?;
+            Ok::<_, Error>(VersionedChange::Made(now))
+        })
+    });
+    storing.await
+}
+
+fn check(wanted: &MeshChange) -> Result<()> {
+    let is_within = |value: Option<u32>, most: u32| value.is_none_or(|value| (1..=most).contains(&value));
+    if !is_within(wanted.max_depth, MAX_TREE_DEPTH) {
+        return Err(Error::unacceptable("bad_bound", format!("a tree is 1 to {MAX_TREE_DEPTH} deep")));
+    }
+    if !is_within(wanted.max_children, MAX_CHILDREN_PER_TASK) {
+        return Err(Error::unacceptable("bad_bound", format!("a task asks for 1 to {MAX_CHILDREN_PER_TASK} others")));
+    }
+    Ok(())
+}
+
+fn words(settings: &MeshSettings) -> String {
+    let MeshSettings { across_vibers, max_depth, max_children, .. } = settings;
+    json!({ "acrossVibers": across_vibers, "maxDepth": max_depth, "maxChildren": max_children }).to_string()
+}
+
+/// The agents beyond a viber, as its agents are told of them; nobody while the team keeps vibers apart.
+pub async fn directory(board: &Board, team: &TeamId, viber: &ViberId) -> Result<MeshDirectory> {
+    let mut tx = board.db.reader_of(team).await?;
+    if !db::mesh_settings::load(&mut tx).await?.across_vibers {
+        return Ok(MeshDirectory::default());
+    }
+    let vibers = db::vibers::list(&mut tx, None, MAX_LISTED_VIBERS).await?;
+    let listed = vibers.into_iter().filter(|other| other.id != *viber).map(|other| ListedViber {
+        labels: other.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        connected: other.contact.state == ContactState::Connected,
+        open_tasks: other.running.saturating_add(other.queued),
+        agents: other
+            .agents
+            .iter()
+            .filter(|agent| agent.error.is_none())
+            .take(MAX_LISTED_AGENTS)
+            .map(listed_agent)
+            .collect(),
+        name: other.name,
+    });
+    Ok(MeshDirectory { across_vibers: true, vibers: listed.collect() })
+}
+
+fn listed_agent(agent: &protocol::AgentInfo) -> ListedAgent {
+    ListedAgent { id: agent.id.clone(), description: head(&agent.description, MAX_DESCRIPTION_BYTES).to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_those_of_every_tree() {
+        let depth = |depth| MeshChange { max_depth: Some(depth), ..MeshChange::default() };
+        let children = |children| MeshChange { max_children: Some(children), ..MeshChange::default() };
+        assert!(check(&depth(1)).is_ok() && check(&depth(3)).is_ok() && check(&children(8)).is_ok());
+        for wrong in [depth(0), depth(4), children(0), children(9)] {
+            assert!(check(&wrong).is_err(), "{wrong:?}");
+        }
+        assert!(check(&MeshChange::default()).is_ok());
+    }
+}

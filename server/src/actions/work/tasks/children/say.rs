@@ -1,0 +1,65 @@
+//! What agents say to each other: to the task that is meant while it works, else as its next task, within the tree's bounds.
+
+use protocol::{
+    AgentMessage, ParentCall, TaskId, TaskLimits,
+    mesh::{MAX_AGENT_MESSAGE_BYTES, marked_message},
+    text::head,
+};
+
+use super::{ask, place_of, viber_name};
+use crate::{
+    actions::{AfterCommit, tasks},
+    db::{self, Change},
+    domain::{Delegation, DelegationState, Task},
+    error::Result,
+};
+
+/// Longest id of a call, bytes.
+const MAX_CALL_BYTES: usize = 200;
+
+/// Passes on what a task says to one that it asked for, or that asked for it. What is meant for any other is not passed on.
+pub(in crate::actions) async fn say_to_agent(
+    tx: &mut Change<'_>,
+    sender: &Task,
+    (attempt, message): (u32, &AgentMessage),
+    after: &mut AfterCommit,
+) -> Result<()> {
+    let said = db::clean(head(&message.content, MAX_AGENT_MESSAGE_BYTES));
+    let Some(to) = message.to_task_id.as_ref().filter(|_| !said.trim().is_empty()) else { return Ok(()) };
+    let Some(target) = db::tasks::load(tx, to).await? else { return Ok(()) };
+    let is_child = is_asked_by(tx, &target.id, &sender.id).await?;
+    if !is_child && !is_asked_by(tx, &sender.id, &target.id).await? {
+        return Ok(());
+    }
+    let from = format!("{} on {}", sender.agent_id, viber_name(tx, &sender.viber_id).await?);
+    let content = marked_message(&from, &sender.id, &said);
+    if !target.state.is_final() && tasks::say_within(tx, &target, content.clone(), after).await? {
+        return Ok(());
+    }
+    // Nobody gives work to whoever gave them theirs.
+    let Some(call_id) = message.call_id.as_ref().filter(|_| is_child) else { return Ok(()) };
+    let call = ParentCall { task_id: sender.id.clone(), attempt, call_id: db::clean(head(call_id, MAX_CALL_BYTES)) };
+    let (root, depth) = place_of(tx, &sender.id).await?;
+    let next = Delegation {
+        call,
+        child: None,
+        root,
+        depth: depth.saturating_add(1),
+        agent_id: target.agent_id.clone(),
+        place: None,
+        goal: content,
+        artifacts: Vec::new(),
+        limits: TaskLimits::default().smallest(&target.limits),
+        session: Some(target.session_id.clone()),
+        state: DelegationState::Made,
+        refusal: None,
+        told: false,
+        created_at: tx.now,
+    };
+    ask::take(tx, sender, next, after).await
+}
+
+async fn is_asked_by(tx: &mut Change<'_>, child: &TaskId, parent: &TaskId) -> Result<bool> {
+    let asked = db::tasks::delegations::of_child(tx, child).await?;
+    Ok(asked.is_some_and(|asked| asked.call.task_id == *parent))
+}

@@ -1,0 +1,321 @@
+//! Work that agents give to each other: what was asked for, the tree that it makes, and what is to be done about it. Pure.
+
+use protocol::{
+    ChildState, Instant, ParentCall, SessionId, TaskId, TaskLimits, Usage, ViberId,
+    mesh::{MAX_CHILDREN_PER_TASK, MAX_TREE_CHILDREN, MAX_TREE_DEPTH, goal_digest},
+};
+
+use super::task::{TaskState, Waiting};
+
+crate::words! {
+    /// What became of what a call asked for.
+    DelegationState {
+        /// The files that go along are on their way; then it is made.
+        Gathering = "gathering",
+        Made = "made",
+        Refused = "refused",
+    }
+}
+
+/// What one call asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delegation {
+    pub call: ParentCall,
+    /// Once it was made.
+    pub child: Option<TaskId>,
+    /// The task that the tree begins with.
+    pub root: TaskId,
+    /// From 1.
+    pub depth: u32,
+    pub agent_id: String,
+    /// As it was asked for: a viber's name, or `label=value`; absent: the viber of whoever asked.
+    pub place: Option<String>,
+    pub goal: String,
+    /// Names of what goes along.
+    pub artifacts: Vec<String>,
+    pub limits: TaskLimits,
+    /// The conversation that it goes on with.
+    pub session: Option<SessionId>,
+    pub state: DelegationState,
+    /// Why it was refused.
+    pub refusal: Option<String>,
+    /// Whoever asked knows how it ended.
+    pub told: bool,
+    pub created_at: Instant,
+}
+
+impl Delegation {
+    /// What tells its goal from others.
+    pub fn goal_digest(&self) -> String {
+        goal_digest(&self.goal)
+    }
+
+    /// The goal in one line.
+    pub fn title(&self) -> String {
+        protocol::text::title(&self.goal)
+    }
+}
+
+/// A task of a tree as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KinTask {
+    pub id: TaskId,
+    pub session_id: SessionId,
+    pub viber_id: ViberId,
+    pub viber_name: String,
+    pub agent_id: String,
+    pub title: String,
+    pub state: TaskState,
+    pub waiting: Option<Waiting>,
+    pub attempt: u32,
+    pub usage: Usage,
+    /// Limits of money, for what it has left.
+    pub limits: TaskLimits,
+    pub created_at: Instant,
+    pub ended_at: Option<Instant>,
+    /// The first words of its result, or why there is none.
+    pub outcome: Option<String>,
+}
+
+/// What a call asked for, with the task that came of it. `None`: none was made, or its session was deleted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kin {
+    pub asked: Delegation,
+    pub task: Option<KinTask>,
+}
+
+impl Kin {
+    /// How far it is.
+    pub fn state(&self) -> ChildState {
+        match (self.asked.state, &self.task) {
+            (DelegationState::Refused, _) => ChildState::Refused,
+            (DelegationState::Gathering, _) => ChildState::Running,
+            (DelegationState::Made, None) => ChildState::Stopped,
+            (DelegationState::Made, Some(task)) => match task.state {
+                TaskState::Pending | TaskState::Running => ChildState::Running,
+                TaskState::Completed => ChildState::Completed,
+                TaskState::Error => ChildState::Error,
+                TaskState::Stopped => ChildState::Stopped,
+            },
+        }
+    }
+}
+
+/// A tree: the task that it begins with, and all that was asked for beneath it, in the order in which it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskTree {
+    pub root: KinTask,
+    pub kin: Vec<Kin>,
+}
+
+/// What is to be done about a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreeMove {
+    /// The task is made, with its files.
+    Make(ParentCall),
+    /// Whoever asked for it was stopped, and so is it.
+    Stop(TaskId),
+    /// Whoever asked for it is told how it ended.
+    Tell(ParentCall),
+}
+
+impl TaskTree {
+    /// The task of the tree with this id.
+    pub fn task(&self, id: &TaskId) -> Option<&KinTask> {
+        let of_kin = self.kin.iter().filter_map(|kin| kin.task.as_ref());
+        std::iter::once(&self.root).chain(of_kin).find(|task| task.id == *id)
+    }
+
+    /// What a task asked for, in that order.
+    pub fn children<'a>(&'a self, of: &'a TaskId) -> impl Iterator<Item = &'a Kin> {
+        self.kin.iter().filter(move |kin| kin.asked.call.task_id == *of)
+    }
+
+    /// Tasks that were asked for and not refused.
+    pub fn made(&self) -> usize {
+        self.kin.iter().filter(|kin| kin.asked.state != DelegationState::Refused).count()
+    }
+
+    /// Unfinished tasks, the root among them.
+    pub fn open(&self) -> usize {
+        let tasks = std::iter::once(&self.root).chain(self.kin.iter().filter_map(|kin| kin.task.as_ref()));
+        tasks.filter(|task| !task.state.is_final()).count()
+    }
+
+    /// How deep it is.
+    pub fn depth(&self) -> u32 {
+        self.kin.iter().filter(|kin| kin.task.is_some()).map(|kin| kin.asked.depth).max().unwrap_or(0)
+    }
+
+    /// What a task and all beneath it have used.
+    pub fn usage(&self, of: &TaskId) -> Usage {
+        let mut sum = self.task(of).map(|task| task.usage.clone()).unwrap_or_default();
+        // As deep as a tree may be.
+        let mut level = vec![of.clone()];
+        for _ in 0..=MAX_TREE_DEPTH {
+            let beneath = |kin: &&Kin| level.contains(&kin.asked.call.task_id);
+            let below: Vec<&KinTask> = self.kin.iter().filter(beneath).filter_map(|kin| kin.task.as_ref()).collect();
+            below.iter().for_each(|task| sum.add(&task.usage));
+            level = below.into_iter().map(|task| task.id.clone()).collect();
+        }
+        sum
+    }
+
+    /// What is to be done now. What is done makes it none of these, so that it does not matter how often it is looked at.
+    pub fn moves(&self) -> Vec<TreeMove> {
+        self.kin.iter().filter_map(|kin| self.next_move(kin)).collect()
+    }
+
+    fn next_move(&self, kin: &Kin) -> Option<TreeMove> {
+        let parent = self.task(&kin.asked.call.task_id);
+        let is_stopped = parent.is_none_or(|parent| parent.state == TaskState::Stopped);
+        if let Some(task) = kin.task.as_ref().filter(|task| is_stopped && !task.state.is_final()) {
+            return Some(TreeMove::Stop(task.id.clone()));
+        }
+        let call = || kin.asked.call.clone();
+        match kin.state() {
+            _ if kin.asked.told => None,
+            ChildState::Running if kin.asked.state == DelegationState::Gathering => Some(TreeMove::Make(call())),
+            state if state.is_final() => Some(TreeMove::Tell(call())),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is left to do however its tasks end.
+    pub fn is_settled(&self) -> bool {
+        self.kin.iter().all(|kin| kin.asked.told)
+    }
+}
+
+/// What a team lets its agents ask of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeshSettings {
+    /// Whether agents may call those of other vibers.
+    pub across_vibers: bool,
+    /// How deep a tree may be, from 1.
+    pub max_depth: u32,
+    /// Tasks that one task may ask for, from 1.
+    pub max_children: u32,
+    pub version: u64,
+}
+
+impl Default for MeshSettings {
+    fn default() -> Self {
+        Self { across_vibers: false, max_depth: MAX_TREE_DEPTH, max_children: MAX_CHILDREN_PER_TASK, version: 0 }
+    }
+}
+
+impl MeshSettings {
+    /// Why a tree has no room for one more task; `None` when it has.
+    pub fn objection(&self, tree: &TaskTree, parent: &TaskId, depth: u32) -> Option<String> {
+        let children = tree.children(parent).filter(|kin| kin.asked.state != DelegationState::Refused).count();
+        if depth > self.max_depth.min(MAX_TREE_DEPTH) {
+            return Some(format!(
+                "the tree is {} deep already, and the team lets none be deeper",
+                depth.saturating_sub(1)
+            ));
+        }
+        if children >= self.max_children.min(MAX_CHILDREN_PER_TASK) as usize {
+            return Some(format!("the task has asked for {children} others already, and may not ask for more"));
+        }
+        if tree.made() >= MAX_TREE_CHILDREN as usize {
+            return Some(format!("the tree of this task has {MAX_TREE_CHILDREN} tasks already"));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(id: i64, state: TaskState) -> KinTask {
+        KinTask {
+            id: TaskId::new(id),
+            session_id: SessionId::new(id),
+            viber_id: ViberId::new(1),
+            viber_name: "kiln".to_owned(),
+            agent_id: "coder".to_owned(),
+            title: "t".to_owned(),
+            state,
+            waiting: None,
+            attempt: 1,
+            usage: Usage { input_tokens: 10, ..Usage::default() },
+            limits: TaskLimits::default(),
+            created_at: Instant(0),
+            ended_at: None,
+            outcome: None,
+        }
+    }
+
+    fn kin(parent: &KinTask, call: &str, child: Option<KinTask>) -> Kin {
+        let asked = Delegation {
+            call: ParentCall { task_id: parent.id.clone(), attempt: 1, call_id: call.to_owned() },
+            child: child.as_ref().map(|child| child.id.clone()),
+            root: parent.id.clone(),
+            depth: 1,
+            agent_id: "coder".to_owned(),
+            place: None,
+            goal: "g".to_owned(),
+            artifacts: Vec::new(),
+            limits: TaskLimits::default(),
+            session: None,
+            state: DelegationState::Made,
+            refusal: None,
+            told: false,
+            created_at: Instant(0),
+        };
+        Kin { asked, task: child }
+    }
+
+    #[test]
+    fn an_end_is_told_once_and_a_stop_goes_down() {
+        let root = task(1, TaskState::Running);
+        let child = task(2, TaskState::Running);
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(child.clone()))], root };
+        assert!(tree.moves().is_empty() && !tree.is_settled());
+        tree.kin[0].task = Some(KinTask { state: TaskState::Error, ..child.clone() });
+        assert_eq!(tree.moves(), [TreeMove::Tell(tree.kin[0].asked.call.clone())]);
+        tree.kin[0].asked.told = true;
+        assert!(tree.moves().is_empty() && tree.is_settled());
+        tree.kin[0] = kin(&tree.root, "a", Some(child.clone()));
+        tree.root.state = TaskState::Stopped;
+        assert_eq!(tree.moves(), [TreeMove::Stop(child.id)]);
+        // Of a task that failed, or was begun again, the children go on.
+        tree.root.state = TaskState::Error;
+        assert!(tree.moves().is_empty());
+    }
+
+    #[test]
+    fn what_was_deleted_counts_as_stopped() {
+        let root = task(1, TaskState::Running);
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", None)], root };
+        assert_eq!(tree.kin[0].state(), ChildState::Stopped);
+        assert_eq!(tree.moves().len(), 1);
+        tree.kin[0].asked.state = DelegationState::Gathering;
+        assert_eq!(tree.moves(), [TreeMove::Make(tree.kin[0].asked.call.clone())]);
+    }
+
+    #[test]
+    fn usage_rolls_up_and_bounds_hold() {
+        let root = task(1, TaskState::Running);
+        let (a, b) = (task(2, TaskState::Running), task(3, TaskState::Running));
+        let mut below = kin(&a, "c", Some(b));
+        below.asked.depth = 2;
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(a.clone())), below], root };
+        assert_eq!(tree.usage(&tree.root.id).input_tokens, 30);
+        assert_eq!(tree.usage(&a.id).input_tokens, 20);
+        assert_eq!((tree.depth(), tree.made(), tree.open()), (2, 2, 3));
+        let settings = MeshSettings::default();
+        let id = tree.root.id.clone();
+        assert_eq!(settings.objection(&tree, &id, 1), None);
+        assert!(settings.objection(&tree, &id, 4).is_some_and(|why| why.contains("deep")));
+        let narrow = MeshSettings { max_children: 1, ..settings };
+        assert!(narrow.objection(&tree, &id, 1).is_some_and(|why| why.contains("asked for 1")));
+        while tree.kin.len() < MAX_TREE_CHILDREN as usize {
+            let of = tree.kin.len() as i64 + 10;
+            tree.kin.push(kin(&a, &of.to_string(), Some(task(of, TaskState::Completed))));
+        }
+        assert!(settings.objection(&tree, &id, 1).is_some_and(|why| why.contains("32")));
+    }
+}

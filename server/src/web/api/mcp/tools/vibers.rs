@@ -1,0 +1,94 @@
+//! `list_vibers`.
+
+use std::collections::BTreeMap;
+
+use protocol::{AgentInfo, ViberId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{ToolText, closed, page, page_properties};
+use crate::{
+    db,
+    domain::Viber,
+    error::Result,
+    web::api::{
+        json,
+        mcp::context::ToolContext,
+        shapes::{ContactResource, List},
+    },
+};
+
+pub fn text() -> ToolText {
+    let (cursor, limit) = page_properties();
+    ToolText {
+        title: "List vibers",
+        description: "The work machines of the team, each with its labels, whether it is connected, and the agents \
+            that run there. Call it before submit_task to choose where work goes.",
+        input: closed(json!({ "cursor": cursor, "limit": limit }), &[]),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListVibersArguments {
+    cursor: Option<String>,
+    limit: Option<u32>,
+}
+
+/// A viber, as much of it as choosing one takes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolViber {
+    viber_id: ViberId,
+    name: String,
+    labels: BTreeMap<String, String>,
+    contact: ContactResource,
+    agents: Vec<ToolAgent>,
+    running: u64,
+    queued: u64,
+    /// It takes no new task.
+    drained: bool,
+}
+
+#[derive(Serialize)]
+struct ToolAgent {
+    id: String,
+    name: String,
+    description: String,
+    model: String,
+    /// Why it takes no task now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refuses: Option<String>,
+}
+
+impl From<AgentInfo> for ToolAgent {
+    fn from(agent: AgentInfo) -> Self {
+        let refuses = agent.error.map(|error| error.message).or(agent.refuses);
+        Self { id: agent.id, name: agent.name, description: agent.description, model: agent.model, refuses }
+    }
+}
+
+impl From<Viber> for ToolViber {
+    fn from(viber: Viber) -> Self {
+        Self {
+            viber_id: viber.id,
+            name: viber.name,
+            labels: viber.labels,
+            contact: viber.contact.into(),
+            agents: viber.agents.into_iter().map(ToolAgent::from).collect(),
+            running: viber.running,
+            queued: viber.queued,
+            drained: viber.drained,
+        }
+    }
+}
+
+pub async fn list(context: &ToolContext, arguments: Value) -> Result<Value> {
+    let ListVibersArguments { cursor, limit } = json::from_value(arguments)?;
+    let page = page(cursor, limit)?;
+    let after = page.after_id::<ViberId>("vibers")?;
+    let mut tx = context.board.db.reader_of(context.team()).await?;
+    let rows = db::vibers::list(&mut tx, after.as_ref(), page.fetch()).await?;
+    let found: List<ToolViber> = page.list("vibers", rows, |viber| vec![viber.id.to_string()]);
+    Ok(json!(found))
+}

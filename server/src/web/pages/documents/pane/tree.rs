@@ -1,0 +1,145 @@
+//! The Tree tab: the tasks that agents asked each other for, from the one that a person gave, with what they took together.
+
+use askama::Template;
+use protocol::{
+    TaskId,
+    mesh::{MAX_TREE_CHILDREN, MAX_TREE_DEPTH},
+    text::head,
+};
+
+use super::PaneContext;
+use crate::{
+    db::{self, DbError, TeamTx},
+    domain::{Kin, KinTask, TaskTree},
+    web::{
+        urls,
+        view::{
+            Badge,
+            call::child::{cost, lasted},
+            filters,
+        },
+    },
+};
+
+/// Longest line of a task, bytes.
+const MAX_LINE_BYTES: usize = 200;
+
+/// What the database holds for it.
+#[derive(Clone, Debug)]
+pub struct TreePane(Option<TaskTree>);
+
+impl TreePane {
+    pub(super) async fn read(tx: &mut TeamTx<'_>, root: Option<&TaskId>) -> Result<Self, DbError> {
+        Ok(Self(match root {
+            Some(root) => db::tasks::delegations::tree(tx, root).await?,
+            None => None,
+        }))
+    }
+}
+
+/// The tab as a reader sees it.
+#[derive(Clone, Debug, Template)]
+#[template(path = "documents/tree/pane.html")]
+pub struct TreeView {
+    /// The first task, with those beneath it; `None`: there is no tree.
+    root: Option<KinLine>,
+    tasks: usize,
+    depth: u32,
+    /// Share of the limit that all took together, percent, and both in words.
+    cost: Option<(u64, String)>,
+    made: usize,
+}
+
+/// A task in the tree.
+#[derive(Clone, Debug, Template)]
+#[template(path = "documents/tree/_kin.html")]
+struct KinLine {
+    badge: Badge,
+    /// `reviewer: Review the queue`.
+    title: String,
+    href: Option<String>,
+    cost: String,
+    /// `Done, gpu-basement, `, before the time.
+    place: String,
+    time: String,
+    /// It is of the session that is shown.
+    current: bool,
+    beneath: Vec<KinLine>,
+}
+
+impl KinLine {
+    fn of_task(task: &KinTask, tree: &TaskTree, context: &PaneContext) -> Self {
+        Self {
+            badge: Badge::at_work(task.state, task.waiting.as_ref()),
+            title: head(&format!("{}: {}", task.agent_id, task.title), MAX_LINE_BYTES).to_owned(),
+            href: (!task.viber_name.is_empty()).then(|| urls::session(&context.slug, &task.session_id)),
+            cost: cost(&task.usage),
+            place: head(&task.viber_name, MAX_LINE_BYTES).to_owned(),
+            time: lasted(task),
+            current: task.session_id == context.session,
+            beneath: tree.children(&task.id).map(|kin| Self::of_kin(kin, tree, context)).collect(),
+        }
+    }
+
+    fn of_kin(kin: &Kin, tree: &TaskTree, context: &PaneContext) -> Self {
+        let title = head(&format!("{}: {}", kin.asked.agent_id, kin.asked.title()), MAX_LINE_BYTES).to_owned();
+        match &kin.task {
+            // A row of its own beneath one that is as deep as may be is no work of a sound Board.
+            Some(task) if kin.asked.depth <= MAX_TREE_DEPTH => {
+                Self { badge: Badge::kin(kin), title, ..Self::of_task(task, tree, context) }
+            }
+            _ => Self {
+                badge: Badge::kin(kin),
+                title,
+                href: None,
+                cost: String::new(),
+                place: kin
+                    .asked
+                    .place
+                    .as_deref()
+                    .map(|place| head(place, MAX_LINE_BYTES).to_owned())
+                    .unwrap_or_default(),
+                time: String::new(),
+                current: false,
+                beneath: Vec::new(),
+            },
+        }
+    }
+}
+
+impl TreeView {
+    pub(super) fn of(TreePane(tree): &TreePane, context: &PaneContext) -> Self {
+        let Some(tree) = tree else {
+            return Self { root: None, tasks: 0, depth: 0, cost: None, made: 0 };
+        };
+        let usage = tree.usage(&tree.root.id);
+        let limit = tree.root.limits.cost_usd.filter(|limit| *limit > 0.0);
+        let words = cost(&usage);
+        let together = match limit {
+            Some(limit) => {
+                let share = (usage.cost_usd.unwrap_or(0.0) / limit * 100.0).clamp(0.0, 100.0).round() as u64;
+                Some((share, format!("{} of ${limit:.2}", if words.is_empty() { "$0.00" } else { words.as_str() })))
+            }
+            None => Some((0, words)).filter(|(_, words)| !words.is_empty()),
+        };
+        Self {
+            root: Some(KinLine::of_task(&tree.root, tree, context)),
+            tasks: tree.made() + 1,
+            depth: tree.depth(),
+            cost: together,
+            made: tree.made(),
+        }
+    }
+
+    fn most_depth(&self) -> u32 {
+        MAX_TREE_DEPTH
+    }
+
+    fn most_children(&self) -> u32 {
+        MAX_TREE_CHILDREN
+    }
+
+    fn children_percent(&self) -> usize {
+        self.made * 100 / MAX_TREE_CHILDREN as usize
+    }
+}

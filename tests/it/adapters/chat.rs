@@ -1,0 +1,80 @@
+//! `daemon-agent chat --json` and `daemon-agent adapters`.
+
+use board_tests::{
+    Engine,
+    llm::{Gate, Piece, Reply},
+    programs::run,
+    tasks::id,
+};
+use serde_json::{Value, json};
+
+use super::{FREE, with};
+
+fn lines(said: &str) -> Vec<Value> {
+    said.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["type"] == kind).collect()
+}
+
+#[tokio::test]
+async fn a_message_is_answered_once_and_stands_on_the_board() {
+    let fixture = with(Engine::Sqlite, vec![Reply::text("It is green.")], FREE, "").await;
+    let message = json!({ "id": "m1", "content": "How is the build?", "attachments": [], "context": { "currentFile": "ci.yml" } });
+    let input = format!("{message}\n{message}\nnot json\n");
+    let said = run(fixture.viber.command(&["chat", "--json"]), &input).await.good();
+    let said = lines(&said);
+    let accepted = of(&said, "accepted");
+    assert_eq!(accepted.len(), 2, "{said:#?}");
+    assert_eq!(accepted[0]["taskId"], accepted[1]["taskId"], "the same id is the same message");
+    assert_eq!(of(&said, "refused").len(), 1);
+    let text: String = of(&said, "text-delta").iter().filter_map(|delta| delta["content"].as_str()).collect();
+    assert_eq!(text, "It is green.");
+    let seqs: Vec<u64> =
+        said.iter().filter(|line| line["seq"].is_u64()).filter_map(|line| line["seq"].as_u64()).collect();
+    assert!(seqs.is_sorted() && seqs.first() == Some(&1), "{seqs:?}");
+    assert_eq!(of(&said, "task:completed").len(), 1);
+    let task = fixture.operator.task_in(id(accepted[0], "taskId"), "completed").await;
+    assert_eq!((&task["origin"], &task["goal"]), (&json!("cli"), &json!("How is the build?")));
+    let asked = fixture.llm.asked(1).await;
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].body.to_string().contains("ci.yml"), "the agent knows what is looked at");
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_what_runs() {
+    let gate = Gate::new();
+    let waits = Reply::Stream(vec![Piece::text("I begin. "), Piece::Wait(gate.clone())]);
+    let fixture = with(Engine::Sqlite, vec![waits], FREE, "").await;
+    let message = json!({ "id": "m1", "content": "Work" });
+    let signal = json!({ "type": "interrupt", "targetAgentId": "*", "reason": "User cancelled operation" });
+    let command = fixture.viber.command(&["chat", "--json"]);
+    let said = run(command, &format!("{message}\n{signal}\n")).await.good();
+    let said = lines(&said);
+    let stopped = of(&said, "task:stopped");
+    assert!(stopped.len() == 1 && stopped[0]["reason"] == "User cancelled operation", "{said:#?}");
+    let task = fixture.operator.task_in(id(of(&said, "accepted")[0], "taskId"), "stopped").await;
+    assert_eq!(task["origin"], "cli");
+    gate.open();
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn the_adapters_are_listed_with_their_state() {
+    let port = board_tests::programs::free_port();
+    let config = format!("adapters: {{ websocket: {{ listen: \"127.0.0.1:{port}\" }} }}\n");
+    let fixture = with(Engine::Sqlite, vec![Reply::text("hi")], FREE, &config).await;
+    let listed = board_tests::eventually("the WebSocket listens", || async {
+        let listed = lines(&fixture.viber.cli(&["adapters", "--json"]).await.good());
+        listed.iter().any(|one| one["id"] == "websocket" && one["state"] == "connected").then_some(listed)
+    })
+    .await;
+    let ids: Vec<&Value> = listed.iter().map(|one| &one["id"]).collect();
+    assert_eq!(ids, ["board", "cli", "websocket"]);
+    let viber = fixture.operator.get(&format!("/api/v1/vibers/{}", fixture.viber_id)).await.expect(200).json();
+    assert_eq!(viber["adapters"][0]["id"], "websocket", "{viber:#}");
+    let plain = fixture.viber.cli(&["adapters"]).await.good();
+    assert!(plain.contains(&port.to_string()), "{plain}");
+}
