@@ -6,6 +6,7 @@
 
 mod connections;
 mod elicitation;
+mod known;
 mod names;
 pub mod oauth;
 mod pins;
@@ -16,6 +17,7 @@ mod wire;
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -25,21 +27,23 @@ use tokio::sync::watch;
 
 use self::{
     connections::{Slot, SlotKey},
-    pins::{PinnedTools, ToolDefinition, ToolList},
+    known::{KnownTools, ToolKind},
+    oauth::RenewalTurn,
+    pins::{PinnedTools, ToolList},
+    wire::{ServerFacts, WireClient},
 };
 pub use self::{
     elicitation::ElicitationForm,
+    known::{McpTool, McpTools},
     results::{McpOutput, OutputFile, OutputPart},
     wire::{CallEvent, CallTerms, Elicitation, WireError, call_events},
 };
 use crate::{
     clock::Clock,
-    config::{Agent, ConfigSnapshot, McpServer, McpUse},
+    config::{Agent, ConfigSnapshot, McpServer},
     home::Home,
 };
 
-/// Our own tool of a server that has resources.
-const READ_RESOURCE: &str = "read_resource";
 /// What is said of a tool that is not offered any more.
 const NOT_OFFERED: &str = "its tools are not the ones that people know any more; somebody has to look at the change and allow \
                            it, on the viber's page or with `daemon-agent mcp allow`";
@@ -57,7 +61,9 @@ struct Shared {
     slots: Mutex<BTreeMap<SlotKey, Arc<Slot>>>,
     health: Mutex<BTreeMap<String, Health>>,
     /// What is known of each server's tools, once somebody asked.
-    pins: Mutex<BTreeMap<String, Arc<PinnedTools>>>,
+    known: Mutex<BTreeMap<String, Arc<KnownTools>>>,
+    /// Whose turn it is to renew the tokens of a server.
+    turns: Mutex<BTreeMap<String, RenewalTurn>>,
     /// Rises whenever what is reported may be another.
     changed: watch::Sender<u64>,
 }
@@ -68,52 +74,18 @@ struct Health {
     state: McpState,
     error: Option<String>,
     since: Option<Instant>,
+    /// How many agents are connected to it.
+    connections: usize,
     /// Whether it is known to speak no newer revision than `initialize` has.
     is_legacy: bool,
-}
-
-/// A tool of a server as an agent is offered it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct McpTool {
-    /// As a model calls it.
-    pub name: String,
-    pub server: String,
-    /// The server's words.
-    pub description: String,
-    /// A JSON Schema.
-    pub parameters: Value,
-    kind: ToolKind,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum ToolKind {
-    /// As the server names it.
-    Call(String),
-    ReadResource,
-}
-
-/// The tools that an agent is offered at a moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct McpTools(Arc<Vec<McpTool>>);
-
-impl McpTools {
-    /// All of them, server by server.
-    pub fn all(&self) -> impl Iterator<Item = &McpTool> {
-        self.0.iter()
-    }
-
-    /// The one of this name.
-    pub fn find(&self, name: &str) -> Option<&McpTool> {
-        self.0.iter().find(|tool| tool.name == name)
-    }
 }
 
 impl McpServers {
     /// The servers that the configuration names. Starts none.
     pub fn open(home: &Home, clock: &Clock, files: watch::Receiver<Arc<ConfigSnapshot>>) -> Self {
-        let (slots, health, pins) = Default::default();
+        let (slots, health, known, turns) = Default::default();
         let (home, clock, changed) = (home.clone(), clock.clone(), watch::Sender::new(0));
-        Self { shared: Arc::new(Shared { home, clock, files, slots, health, pins, changed }) }
+        Self { shared: Arc::new(Shared { home, clock, files, slots, health, known, turns, changed }) }
     }
 
     /// No servers, and none that appear.
@@ -123,6 +95,21 @@ impl McpServers {
         Self::open(&Home::at("/nonexistent"), &Clock::system(), watch::channel(Arc::new(snapshot)).1)
     }
 
+    /// A server with tools of these names that people know, and that cannot be reached.
+    #[cfg(test)]
+    pub fn knowing(home: &Home, name: &str, tools: &[&str]) -> Self {
+        let tools: Vec<Value> = tools.iter().map(|tool| json!({ "name": tool })).collect();
+        let mut pinned = PinnedTools::default();
+        pinned.listed(ToolList::of(&tools, false).expect("a list"));
+        pinned.write(home, name).expect("written");
+        let (url, headers) = ("http://127.0.0.1:1/mcp".to_owned(), BTreeMap::new());
+        let carrier = crate::config::McpCarrier::Http { url, headers, client_id: None, scope: None };
+        let server = McpServer { carrier, timeout: 1, idle: 1, problem: None };
+        let config = crate::config::Config { mcp: [(name.to_owned(), server)].into(), ..Default::default() };
+        let snapshot = ConfigSnapshot { config: Arc::new(config), agents: Default::default(), error: None };
+        Self::open(home, &Clock::system(), watch::channel(Arc::new(snapshot)).1)
+    }
+
     /// Notifies when what is reported may be another.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
@@ -130,13 +117,11 @@ impl McpServers {
 
     /// The tools that an agent is offered now: of servers whose tools people know. Reads the disk once for each server.
     pub fn of(&self, agent: &Agent) -> McpTools {
-        let used = agent.mcp.iter().filter(|used| self.server(&used.server).is_some());
-        McpTools(Arc::new(used.flat_map(|used| self.tools_of(used)).collect()))
-    }
-
-    fn tools_of(&self, used: &McpUse) -> Vec<McpTool> {
-        let pinned = self.pinned(&used.server);
-        pinned.offered().map(|list| offered(used, list)).unwrap_or_default()
+        let mut all = Vec::new();
+        for used in agent.mcp.iter().filter(|used| self.has(&used.server)) {
+            all.extend(self.known(&used.server).offered(used).cloned());
+        }
+        McpTools::new(all)
     }
 
     /// Makes the tools known of those servers that nobody has asked yet. Returns which of them cannot be used, and why.
@@ -145,7 +130,7 @@ impl McpServers {
             .mcp
             .iter()
             .map(|used| used.server.clone())
-            .filter(|name| self.server(name).is_some() && self.pinned(name).allowed.is_none());
+            .filter(|name| self.has(name) && self.known(name).pinned.allowed.is_none());
         let asking = unknown.map(|name| async move {
             let listed = self.connection(agent, &name).await;
             listed.err().map(|why| (name, why))
@@ -161,36 +146,22 @@ impl McpServers {
         args: &Value,
         terms: &CallTerms<'_>,
     ) -> Result<McpOutput, WireError> {
-        let connecting = terms.stop.run_until_cancelled(self.connection(agent, &tool.server));
-        let live = connecting.await.ok_or(WireError::Stopped)??;
+        let connecting = terms.stop.run_until_cancelled(Box::pin(self.connection(agent, &tool.server)));
+        let connection = connecting.await.ok_or(WireError::Stopped)??;
         // The server may have been listed anew just now.
         let used = agent.mcp.iter().find(|used| used.server == tool.server);
-        let is_offered = used.is_some_and(|used| self.tools_of(used).contains(tool));
-        if !is_offered {
+        let known = self.known(&tool.server);
+        if !used.is_some_and(|used| known.offered(used).any(|offered| **offered == *tool)) {
             return Err(WireError::Refused(NOT_OFFERED.to_owned()));
         }
-        let _busy = live.busy();
-        let client = &live.client;
-        match &tool.kind {
-            ToolKind::Call(name) => {
-                let params = json!({ "name": name, "arguments": args });
-                Ok(McpOutput::of_call(&client.call("tools/call", params, terms).await?))
-            }
-            ToolKind::ReadResource => match args["uri"].as_str().map(str::trim).filter(|uri| !uri.is_empty()) {
-                Some(uri) => {
-                    Ok(McpOutput::of_resource(&client.call("resources/read", json!({ "uri": uri }), terms).await?))
-                }
-                None => {
-                    let listing = async {
-                        let resources = client.list("resources/list", "resources").await?;
-                        // Not every server has some.
-                        let templates = client.list("resources/templates/list", "resourceTemplates").await;
-                        Ok::<_, WireError>(McpOutput::of_list(&resources, &templates.unwrap_or_default()))
-                    };
-                    terms.stop.run_until_cancelled(listing).await.ok_or(WireError::Stopped)?
-                }
-            },
+        let answered = Box::pin(answered(connection.client(), tool, args, terms)).await;
+        match &answered {
+            Err(why @ WireError::AuthRequired) => self.note(&tool.server, state_of(why), Some(why.to_string())),
+            // Somebody has signed in.
+            Ok(_) => self.note(&tool.server, McpState::Ready, None),
+            Err(_) => {}
         }
+        answered
     }
 
     /// How long a call of this server may take without a word, seconds.
@@ -200,12 +171,18 @@ impl McpServers {
 
     /// Lets the list with this hash be offered. Blocks.
     pub fn allow(&self, name: &str, hash: &str) -> Result<(), String> {
-        if self.server(name).is_none() {
-            return Err(format!("there is no MCP server {} on this viber", protocol::text::head(name, 80)));
+        if !self.has(name) {
+            return Err(no_such_server(name));
         }
-        let allowed = self.change_pins(name, |pinned| pinned.allow(hash));
+        let mut all = self.all_known();
+        let mut pinned = self.known_among(&mut all, name).pinned.clone();
+        pinned.allow(hash)?;
+        // What is not kept would be forgotten by the next start.
+        self.keep(name, &mut pinned).map_err(|error| format!("it cannot be kept: {error}"))?;
+        all.insert(name.to_owned(), Arc::new(KnownTools::of(name, pinned)));
+        drop(all);
         self.ring();
-        allowed
+        Ok(())
     }
 
     /// Connects to a server, or asks one that is connected, and says how it fares.
@@ -213,14 +190,14 @@ impl McpServers {
         let agent = self.tester(name)?;
         self.forgive(&agent.id, name).await;
         let tested = match self.connection(&agent, name).await {
-            Ok(live) => self.list(name, &live.client).await.map(drop),
+            Ok(connection) => self.list(name, connection.client()).await.map(drop),
             Err(why) => Err(why),
         };
         if let Err(why) = tested {
             self.note(name, state_of(&why), Some(why.to_string()));
         }
         let found = self.report().into_iter().find(|info| info.name == name);
-        found.ok_or_else(|| format!("there is no MCP server {} on this viber", protocol::text::head(name, 80)))
+        found.ok_or_else(|| no_such_server(name))
     }
 
     /// The agent in whose name a server is tried: one that uses it, or one that reaches nothing.
@@ -240,41 +217,67 @@ impl McpServers {
         self.shared.files.borrow().config.mcp.get(name).cloned()
     }
 
-    /// What is known of a server's tools. Blocks the first time.
-    fn pinned(&self, name: &str) -> Arc<PinnedTools> {
-        let mut pins = self.pins();
-        let known = pins.entry(name.to_owned());
-        known.or_insert_with(|| Arc::new(PinnedTools::read(&self.shared.home, name))).clone()
+    fn has(&self, name: &str) -> bool {
+        self.shared.files.borrow().config.mcp.contains_key(name)
     }
 
-    /// Changes what is known of a server's tools, in memory and on disk. Blocks.
-    fn change_pins<T>(&self, name: &str, change: impl FnOnce(&mut PinnedTools) -> T) -> T {
-        let mut pins = self.pins();
-        let before = pins.get(name).cloned();
-        let before = before.unwrap_or_else(|| Arc::new(PinnedTools::read(&self.shared.home, name)));
-        let mut now = PinnedTools::clone(&before);
-        let changed = change(&mut now);
-        if now != *before {
-            now.at = Some(self.shared.clock.now());
-            if let Err(error) = now.write(&self.shared.home, name) {
-                tracing::warn!(server = name, "the tools of an MCP server cannot be kept: {error}");
-            }
+    /// What is known of a server's tools. Blocks the first time.
+    fn known(&self, name: &str) -> Arc<KnownTools> {
+        self.known_among(&mut self.all_known(), name)
+    }
+
+    fn known_among(&self, all: &mut BTreeMap<String, Arc<KnownTools>>, name: &str) -> Arc<KnownTools> {
+        let read = || Arc::new(KnownTools::of(name, PinnedTools::read(&self.shared.home, name)));
+        all.entry(name.to_owned()).or_insert_with(read).clone()
+    }
+
+    /// Takes what a server said of itself and its tools. Returns whether its tools may be offered. Blocks.
+    fn take_list(&self, name: &str, facts: ServerFacts, list: ToolList) -> bool {
+        let mut all = self.all_known();
+        let before = self.known_among(&mut all, name);
+        let mut pinned = before.pinned.clone();
+        (pinned.version, pinned.revision) = (facts.version, Some(facts.revision));
+        let may_be_offered = pinned.listed(list);
+        if pinned == before.pinned {
+            return may_be_offered;
         }
-        pins.insert(name.to_owned(), Arc::new(now));
-        changed
+        if let Err(error) = self.keep(name, &mut pinned) {
+            tracing::warn!(server = name, "the tools of an MCP server cannot be kept: {error}");
+        }
+        let now = Arc::new(KnownTools::of(name, pinned));
+        all.insert(name.to_owned(), now.clone());
+        drop(all);
+        // Here it may take its time.
+        now.change();
+        self.ring();
+        may_be_offered
+    }
+
+    fn keep(&self, name: &str, pinned: &mut PinnedTools) -> io::Result<()> {
+        pinned.at = Some(self.shared.clock.now());
+        pinned.write(&self.shared.home, name)
+    }
+
+    fn turn(&self, name: &str) -> RenewalTurn {
+        let mut turns = self.shared.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(name.to_owned()).or_default().clone()
     }
 
     fn note(&self, name: &str, state: McpState, error: Option<String>) {
         let now = self.shared.clock.now();
-        {
+        let is_news = {
             let mut health = self.health();
             let known = health.entry(name.to_owned()).or_default();
+            let is_news = known.state != state || known.error != error;
             if known.state != state {
                 known.since = Some(now);
             }
             (known.state, known.error) = (state, error);
+            is_news
+        };
+        if is_news {
+            self.ring();
         }
-        self.ring();
     }
 
     fn ring(&self) {
@@ -285,9 +288,42 @@ impl McpServers {
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pins(&self) -> MutexGuard<'_, BTreeMap<String, Arc<PinnedTools>>> {
-        self.shared.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all_known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<KnownTools>>> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a server answers to a call.
+async fn answered(
+    client: &WireClient,
+    tool: &McpTool,
+    args: &Value,
+    terms: &CallTerms<'_>,
+) -> Result<McpOutput, WireError> {
+    match &tool.kind {
+        ToolKind::Call(name) => {
+            let params = json!({ "name": name, "arguments": args });
+            Ok(McpOutput::of_call(&Box::pin(client.call("tools/call", params, terms)).await?))
+        }
+        ToolKind::ReadResource => match args["uri"].as_str().map(str::trim).filter(|uri| !uri.is_empty()) {
+            Some(uri) => {
+                Ok(McpOutput::of_resource(&Box::pin(client.call("resources/read", json!({ "uri": uri }), terms)).await?))
+            }
+            None => {
+                let listing = Box::pin(async {
+                    let resources = client.list("resources/list", "resources").await?;
+                    // Not every server has some.
+                    let templates = client.list("resources/templates/list", "resourceTemplates").await;
+                    Ok::<_, WireError>(McpOutput::of_list(&resources, &templates.unwrap_or_default()))
+                });
+                terms.stop.run_until_cancelled(listing).await.ok_or(WireError::Stopped)?
+            }
+        },
+    }
+}
+
+fn no_such_server(name: &str) -> String {
+    format!("there is no MCP server {} on this viber", protocol::text::head(name, 80))
 }
 
 /// The state that a failure leaves a server in.
@@ -295,85 +331,5 @@ fn state_of(why: &WireError) -> McpState {
     match why {
         WireError::AuthRequired => McpState::AuthRequired,
         _ => McpState::Failed,
-    }
-}
-
-/// The tools of a list that an agent is offered.
-fn offered(used: &McpUse, list: &ToolList) -> Vec<McpTool> {
-    let mut originals: Vec<&str> = list.tools.iter().map(|tool| tool.name.as_str()).collect();
-    if list.has_resources {
-        originals.push(READ_RESOURCE);
-    }
-    let is_used = |name: &str| used.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name));
-    let named = names::names(&used.server, &originals);
-    let mut all = Vec::new();
-    for (n, name) in named.into_iter().enumerate() {
-        let tool = match list.tools.get(n) {
-            Some(definition) if is_used(&definition.name) => called(&used.server, name, definition),
-            None if is_used(READ_RESOURCE) => resource_reader(&used.server, name),
-            _ => continue,
-        };
-        all.push(tool);
-    }
-    all
-}
-
-fn called(server: &str, name: String, definition: &ToolDefinition) -> McpTool {
-    let title = definition.title.iter().map(|title| format!("{title}. ")).collect::<String>();
-    let parameters = match definition.input_schema.is_object() {
-        true => definition.input_schema.clone(),
-        false => json!({ "type": "object", "properties": {} }),
-    };
-    McpTool {
-        name,
-        server: server.to_owned(),
-        description: format!("{title}{}", definition.description),
-        parameters,
-        kind: ToolKind::Call(definition.name.clone()),
-    }
-}
-
-fn resource_reader(server: &str, name: String) -> McpTool {
-    let parameters = json!({
-        "type": "object",
-        "properties": { "uri": { "type": "string", "description": "The address of a resource; without it they are listed." } },
-    });
-    McpTool {
-        name,
-        server: server.to_owned(),
-        description: format!("Reads a resource of the MCP server {server}, or lists its resources."),
-        parameters,
-        kind: ToolKind::ReadResource,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn list(names: &[&str], has_resources: bool) -> ToolList {
-        let tools: Vec<Value> = names.iter().map(|name| json!({ "name": name, "description": "d" })).collect();
-        ToolList::of(&tools, has_resources).expect("a list")
-    }
-
-    #[test]
-    fn an_agent_is_offered_what_its_file_names() {
-        let whole = McpUse { server: "fs".to_owned(), tools: None };
-        let names = |used: &McpUse, list: &ToolList| -> Vec<String> {
-            offered(used, list).into_iter().map(|tool| tool.name).collect()
-        };
-        let two = list(&["read", "write"], true);
-        assert_eq!(names(&whole, &two), ["mcp__fs__read", "mcp__fs__write", "mcp__fs__read_resource"]);
-        let part = McpUse { tools: Some(vec!["write".to_owned()]), ..whole.clone() };
-        assert_eq!(names(&part, &two), ["mcp__fs__write"]);
-        let own = names(&whole, &list(&["read_resource"], true));
-        assert_eq!((own.len(), own[0].as_str()), (2, "mcp__fs__read_resource"));
-        assert!(own[1].starts_with("mcp__fs__read_resource_"), "{own:?}");
-    }
-
-    #[test]
-    fn a_tool_without_a_schema_takes_an_object() {
-        let tool = offered(&McpUse { server: "fs".to_owned(), tools: None }, &list(&["a"], false)).remove(0);
-        assert_eq!(tool.parameters["type"], "object");
     }
 }

@@ -184,9 +184,10 @@ impl Toolbox {
         self
     }
 
-    /// Adds what the supervisor of a playbook's run has.
+    /// Adds what the supervisor of a playbook's run has. It has no servers: what they do, nobody has decided about at a gate.
     pub fn for_supervisor(mut self) -> Self {
         self.is_supervisor = true;
+        self.mcp = None;
         self
     }
 
@@ -201,10 +202,11 @@ impl Toolbox {
         self
     }
 
-    /// Whether the tool is one with which the agent has others do something.
+    /// Whether the tool is one with which the agent has others do something. A supervisor has steps done instead.
     pub fn delegates_by(&self, name: &str) -> bool {
         let agent = &self.context.agent;
         let may_call = match self.mesh {
+            _ if self.is_supervisor => false,
             None => false,
             Some(is_child) => !agent.delegates.is_empty() || is_child && name == MESSAGE_AGENT,
         };

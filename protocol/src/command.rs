@@ -401,6 +401,11 @@ pub struct TaskLimits {
 }
 
 impl TaskLimits {
+    /// Whether it bounds nothing.
+    pub fn is_unbounded(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The smaller of each; where one of the two says `Stop`, it stops.
     #[must_use]
     pub fn smallest(&self, other: &Self) -> Self {

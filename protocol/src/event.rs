@@ -12,7 +12,7 @@ use crate::{
     command::InjectionPoint,
     ids::{ApprovalId, ArtifactId, MessageId, SessionId, TaskId},
     instant::Instant,
-    mesh::{AgentMessage, ChildState, DelegateRequest, ParentCall},
+    mesh::{AgentMessage, ChildAnnouncement, ChildState, DelegateRequest},
 };
 pub use task_error::{ErrorCode, TaskError};
 
@@ -47,7 +47,7 @@ pub enum EventBody {
         session_id: SessionId,
         goal: String,
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        parent: Option<ParentCall>,
+        parent: Option<ChildAnnouncement>,
     },
     /// The task is in the journal and does not run yet.
     #[serde(rename = "task:accepted")]

@@ -67,8 +67,8 @@ pub use memory::{
     Excerpt, MemoryFound, MemoryRanking, MemorySearch, MemorySource, Note, NoteKind, NoteOutcome, RecalledPassage,
 };
 pub use mesh::{
-    AgentMessage, ChainLink, ChildReport, ChildState, DelegateRequest, MESH_CAPABILITY, MeshDirectory,
-    MessageDirection, ParentCall, TreePlace,
+    AgentMessage, ChainLink, ChildAnnouncement, ChildReport, ChildState, DelegateRequest, MESH_CAPABILITY,
+    MeshDirectory, MessageDirection, ParentCall, TreePlace,
 };
 pub use playbook::{PLAYBOOKS_CAPABILITY, PlaybookLedger, PlaybookTask};
 pub use provider_key::{KeyOffer, KeyOfferQuery, KeySource, ProviderKeyChanged, ProviderKeyRemoval, SealedProviderKey};

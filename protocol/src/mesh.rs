@@ -37,6 +37,16 @@ pub struct ParentCall {
     pub call_id: String,
 }
 
+/// Which call asked for a task that its viber made by itself, and what that task may use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildAnnouncement {
+    #[serde(flatten)]
+    pub call: ParentCall,
+    #[serde(skip_serializing_if = "TaskLimits::is_unbounded", default)]
+    pub limits: TaskLimits,
+}
+
 /// The place of a task that another one asked for, in its tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -167,7 +177,7 @@ pub enum MessageDirection {
 }
 
 /// A message between two agents, as the log of each has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentMessage {
     pub message_id: MessageId,
@@ -181,6 +191,10 @@ pub struct AgentMessage {
     /// The call that sends it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub call_id: Option<String>,
+    /// Set where the task that it is for has ended: what the next one of its session may use, a part of what the sender has
+    /// left.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limits: Option<TaskLimits>,
     pub content: String,
 }
 

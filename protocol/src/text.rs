@@ -38,6 +38,33 @@ pub fn printable(text: &str) -> String {
     text.replace("\r\n", "\n").chars().map(replace).collect()
 }
 
+/// `text` with each character that does not show as `⟨U+200B⟩`, line ends too.
+pub fn marked(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_invisible(c) {
+            true => shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c))),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// The lines of `text`, each as [`marked`] has it.
+pub fn marked_lines(text: &str) -> String {
+    text.lines().map(marked).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a character does not show, but is read by a model or a shell: controls but the tab, format characters, blanks of other
+/// scripts, selectors and tags (Unicode Cc, Cf, Zl and Zp, and what is drawn as nothing).
+pub fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{8}' | '\n'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
+        | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// `text` between `tag` and its end, with `attributes` in the opening tag: for a model, to which it is data. The text cannot
 /// contain the end of the tag.
 pub fn fenced(tag: &str, attributes: &str, text: &str) -> String {

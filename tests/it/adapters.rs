@@ -4,8 +4,10 @@
 mod chat;
 mod decided;
 mod slack;
+mod slack_attacks;
 mod slack_faults;
 mod websocket;
+mod websocket_limits;
 
 use board_tests::{Engine, Fixture, Viber, llm::Reply};
 use serde_json::Value;

@@ -3,8 +3,12 @@
 mod calls;
 mod changes;
 mod failures;
+mod hostile;
+mod hostile_http;
 mod http;
+mod lifetime;
 mod orders;
+mod pages;
 mod results;
 
 use board_tests::{Engine, Fixture, Viber, eventually, llm::Reply, programs::program, tasks::id};

@@ -2,6 +2,7 @@
 
 mod authority;
 mod hostile;
+mod needs;
 mod page;
 mod tools;
 mod waiting;

@@ -1,8 +1,10 @@
 //! Agents that give work to each other: on one viber and over several, whoever is killed, and never beyond the bounds.
 
 mod attacks;
+mod bounds;
 mod far;
 mod kill;
+mod late;
 mod machine;
 mod pages;
 

@@ -14,14 +14,18 @@ pub mod proc;
 pub mod report;
 pub mod stage;
 
+mod adapters;
 mod artifacts;
 mod burst;
+mod bus;
 mod cold;
 mod control;
 mod events;
 mod fan_out;
 mod idle;
 mod kill;
+mod mcp;
+mod mesh;
 mod page;
 mod playbooks;
 mod reading;
@@ -63,6 +67,9 @@ const MEASURES: &[Measure] = &[
     ("playbooks", |scale| Box::pin(playbooks::measure(scale))),
     ("sandbox", |scale| Box::pin(sandbox::measure(scale))),
     ("skills", |scale| Box::pin(skills::measure(scale))),
+    ("mesh", |scale| Box::pin(mesh::measure(scale))),
+    ("adapters", |scale| Box::pin(adapters::measure(scale))),
+    ("mcp", |scale| Box::pin(mcp::measure(scale))),
     ("slopes", |scale| Box::pin(slopes::measure(scale))),
     ("slopes-postgres", |scale| Box::pin(slopes::measure_postgres(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),

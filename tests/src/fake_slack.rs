@@ -160,7 +160,9 @@ impl FakeSlack {
         let (block, value) = found.unwrap_or_else(|| panic!("no {action} in {:#}", message.blocks));
         let n = self.number();
         let pressed = json!({ "action_id": action, "block_id": block, "value": value, "action_ts": n.to_string() });
-        let payload = json!({ "type": "block_actions", "user": { "id": user }, "actions": [pressed] });
+        let container = json!({ "type": "message", "message_ts": message.ts, "channel_id": message.channel });
+        let payload =
+            json!({ "type": "block_actions", "user": { "id": user }, "container": container, "actions": [pressed] });
         self.send(json!({ "type": "interactive", "envelope_id": format!("env-{n}"), "payload": payload }));
     }
 
@@ -184,6 +186,11 @@ impl FakeSlack {
     /// The next call of a method is answered with 429 and this wait.
     pub fn limit(&self, method: &str, seconds: u64) {
         self.fault(method, Fault::Limited(seconds));
+    }
+
+    /// The next call of a method is refused.
+    pub fn refuse_once(&self, method: &str, code: &str) {
+        self.fault(method, Fault::Refused(code.to_owned()));
     }
 
     /// Every call of a method from now on is refused.

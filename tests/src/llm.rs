@@ -196,6 +196,11 @@ impl Llm {
         self.inner.requests.lock().expect("not poisoned").clone()
     }
 
+    /// How many of their answers the client hung up on.
+    pub fn given_up(&self) -> usize {
+        self.inner.requests.lock().expect("not poisoned").iter().filter(|request| request.aborted).count()
+    }
+
     /// From now on it makes vectors in which the words of a group mean the same.
     pub fn understands(&self, groups: &[&[&str]]) {
         let groups = groups.iter().map(|group| group.iter().map(|word| (*word).to_owned()).collect()).collect();

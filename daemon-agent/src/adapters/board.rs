@@ -201,4 +201,4 @@ pub fn hostname() -> String {
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -48,7 +48,7 @@ use chat::{LineSink, LineSource};
 /// The adapter's name.
 pub const CLI: &str = "cli";
 /// Longest request line that is read, bytes: a goal with everything that comes with it.
-const MAX_LINE_BYTES: u64 = 1024 * 1024;
+pub const MAX_LINE_BYTES: u64 = 1024 * 1024;
 /// How long a client may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Clients that are served at the same time; further ones wait in the kernel's queue.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
 
 use super::{Callbacks, CommandCenterAdapter, StreamedEvent};
-use crate::mesh::{AcceptedMessage, SayError};
+use crate::mesh::{AcceptedMessage, DecideError, SayError};
 use feed::Followed;
 pub(super) use feed::session_of;
 use frame::ClientFrame;
@@ -49,6 +49,8 @@ pub struct LocalClient<I, O> {
     may_decide: bool,
     input: tokio::sync::Mutex<I>,
     output: tokio::sync::Mutex<O>,
+    /// How long it may not take what is written to it.
+    stall_timeout: Duration,
     followed: Mutex<Followed>,
     /// Rings when another attempt is followed.
     follows: watch::Sender<u64>,
@@ -65,6 +67,7 @@ impl<I: TextSource, O: TextSink> LocalClient<I, O> {
             may_decide,
             input: tokio::sync::Mutex::new(input),
             output: tokio::sync::Mutex::new(output),
+            stall_timeout: STALL_TIMEOUT,
             followed: Mutex::default(),
             follows: watch::Sender::new(0),
         }
@@ -131,15 +134,22 @@ impl<I: TextSource, O: TextSink> LocalClient<I, O> {
         }
         match callbacks.on_decision(&self.author, response).await {
             Ok(()) => json!({ "type": "decided", "approvalId": id }),
-            Err(error) => refused("not_pending", &error.to_string()),
+            Err(error) => {
+                let code = match &error {
+                    DecideError::NotPending => "not_pending",
+                    DecideError::TooLong => "too_long",
+                    DecideError::Disk(_) => "unavailable",
+                };
+                refused(code, &error.to_string())
+            }
         }
     }
 
     async fn write(&self, json: &Value) -> Result<(), String> {
         let mut output = self.output.lock().await;
-        match timeout(STALL_TIMEOUT, output.send(json.to_string())).await {
+        match timeout(self.stall_timeout, output.send(json.to_string())).await {
             Ok(written) => written.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("it took nothing for {} s", STALL_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("it took nothing for {} s", self.stall_timeout.as_secs_f32())),
         }
     }
 
@@ -179,3 +189,6 @@ impl<I: TextSource, O: TextSink> CommandCenterAdapter for LocalClient<I, O> {
         self.write(&event.json()).await
     }
 }
+
+#[cfg(test)]
+mod tests;

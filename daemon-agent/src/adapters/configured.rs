@@ -12,7 +12,10 @@ use super::{
     slack::{self, SLACK, SlackAdapter},
     websocket::{self, WEBSOCKET},
 };
-use crate::{config::AdaptersConfig, mesh::Mesh};
+use crate::{
+    config::{AdaptersConfig, SlackConfig, WebSocketConfig},
+    mesh::Mesh,
+};
 
 /// Connects an adapter in a task of its own.
 pub fn start<A: CommandCenterAdapter + 'static>(
@@ -39,16 +42,28 @@ pub fn keep_logs(mesh: &Mesh) {
 
 /// Runs the adapters of the configuration until `finish` is cancelled.
 pub async fn run(mesh: Mesh, finish: CancellationToken) {
+    let websocket = follow(&mesh, &finish, |config| config.websocket.clone(), begin_websocket);
+    let slack = follow(&mesh, &finish, |config| config.slack.clone(), begin_slack);
+    tokio::join!(websocket, slack);
+}
+
+/// Runs what one part of the configuration names, and runs it anew when that part changes: the other one does not notice.
+async fn follow<P: PartialEq>(
+    mesh: &Mesh,
+    finish: &CancellationToken,
+    part: impl Fn(&AdaptersConfig) -> P,
+    begin: impl Fn(&P, &Mesh, &CancellationToken, &TaskTracker),
+) {
     let mut files = mesh.files();
     loop {
-        let config = files.borrow_and_update().config.adapters.clone();
-        keep_logs(&mesh);
+        let own = part(&files.borrow_and_update().config.adapters);
+        keep_logs(mesh);
         let (round, running) = (finish.child_token(), TaskTracker::new());
-        begin(&config, &mesh, &round, &running);
+        begin(&own, mesh, &round, &running);
         running.close();
         let changed = async {
             while files.changed().await.is_ok() {
-                if files.borrow_and_update().config.adapters != config {
+                if part(&files.borrow_and_update().config.adapters) != own {
                     return;
                 }
             }
@@ -63,19 +78,35 @@ pub async fn run(mesh: Mesh, finish: CancellationToken) {
     }
 }
 
-fn begin(config: &AdaptersConfig, mesh: &Mesh, round: &CancellationToken, running: &TaskTracker) {
-    match &config.websocket {
+fn begin_websocket(
+    section: &Option<WebSocketConfig>,
+    mesh: &Mesh,
+    round: &CancellationToken,
+    running: &TaskTracker,
+) {
+    match section {
         Some(section) => {
             drop(running.spawn(websocket::listen(section.clone(), mesh.clone(), round.clone())));
         }
         None => mesh.forget_adapter(WEBSOCKET),
     }
-    match &config.slack {
+}
+
+fn begin_slack(
+    section: &Option<Result<SlackConfig, String>>,
+    mesh: &Mesh,
+    round: &CancellationToken,
+    running: &TaskTracker,
+) {
+    match section {
         Some(Ok(section)) => {
             let adapter = Arc::new(SlackAdapter::open(section.clone(), mesh));
             drop(running.spawn(slack::run(adapter, mesh.clone(), round.clone())));
         }
-        Some(Err(why)) => mesh.report_adapter(SLACK, AdapterState::Failed, Some(why.clone())),
+        Some(Err(why)) => {
+            mesh.report_adapter(SLACK, AdapterState::Failed, Some(why.clone()));
+            drop(running.spawn(slack::keep(mesh.clone(), round.clone())));
+        }
         None => mesh.forget_adapter(SLACK),
     }
 }

@@ -6,6 +6,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use protocol::{AttemptRef, SessionId};
@@ -19,6 +20,8 @@ use crate::{home::write_private, mesh::Mesh, outbox::Outbox};
 
 /// Bytes that are read of an attempt at a time.
 const READ_BYTES: u64 = 32 * 1024;
+/// How long what is under way to the other side may take when the adapter is to end.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How far an adapter's other side has each attempt.
 pub struct Cursors {
@@ -39,6 +42,9 @@ pub struct AttemptCursor {
     /// What the adapter needs to go on there.
     #[serde(default)]
     pub note: Value,
+    /// The other side has all of it, or cannot be told more. Noted while there is a log that the Board does not have.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_over: bool,
 }
 
 impl Cursors {
@@ -73,11 +79,17 @@ impl Cursors {
         self.all().insert(key(attempt), cursor);
     }
 
-    /// The other side has all of it.
-    async fn remove(&self, attempt: &AttemptRef) {
-        if self.all().remove(&key(attempt)).is_some() {
-            self.write().await;
-        }
+    /// Forgets attempts of which nothing is here any more.
+    fn sweep(&self, outbox: &Outbox) {
+        self.all().retain(|key, _| attempt_of(key).is_some_and(|attempt| outbox.next(&attempt) != 0));
+    }
+
+    /// The other side has all of it: it is not told again, whatever the log stays for.
+    async fn end(&self, attempt: &AttemptRef, outbox: &Outbox) {
+        let cursor = AttemptCursor { is_over: true, note: Value::Null, ..self.of(attempt) };
+        self.all().insert(key(attempt), cursor);
+        self.sweep(outbox);
+        self.write().await;
     }
 
     async fn write(&self) {
@@ -101,6 +113,11 @@ fn key(attempt: &AttemptRef) -> String {
     format!("{}.{}", attempt.task_id, attempt.attempt)
 }
 
+fn attempt_of(key: &str) -> Option<AttemptRef> {
+    let (task, attempt) = key.split_once('.')?;
+    Some(AttemptRef { task_id: task.parse().ok()?, attempt: attempt.parse().ok()? })
+}
+
 /// Streams to `adapter` what happens in the sessions that `follows` selects, until `finish` is cancelled. Logs are kept for the
 /// adapter's id as the reader; the adapter moves `cursors`.
 pub async fn run<A: CommandCenterAdapter + 'static>(
@@ -113,50 +130,94 @@ pub async fn run<A: CommandCenterAdapter + 'static>(
     let (outbox, reader) = (mesh.outbox().clone(), adapter.id());
     let (mut bell, mut fed) = (outbox.bell(), BTreeSet::new());
     let mut feeds: JoinSet<AttemptRef> = JoinSet::new();
+    cursors.sweep(&outbox);
     loop {
         bell.mark_unchanged();
-        for (attempt, is_over) in outbox.kept_for(reader) {
-            if fed.contains(&attempt) {
-                continue;
-            }
-            match cursors.of(&attempt).session.or_else(|| session_of(mesh, &attempt)) {
-                Some(session) if follows(&session) => {
-                    fed.insert(attempt.clone());
-                    cursors.begin(&attempt, session);
-                    feeds.spawn(feed(adapter.clone(), outbox.clone(), cursors.clone(), attempt));
-                }
-                None if !is_over => {}
-                _ => outbox.release(&attempt, reader),
-            }
+        for attempt in wanted(reader, mesh, cursors, (&fed, &follows)) {
+            fed.insert(attempt.clone());
+            feeds.spawn(feed(adapter.clone(), outbox.clone(), cursors.clone(), attempt, finish.clone()));
         }
+        tokio::select! {
+            () = finish.cancelled() => break,
+            rung = bell.changed() => if rung.is_err() { break },
+            Some(ended) = feeds.join_next() => if let Ok(attempt) = ended { fed.remove(&attempt); },
+        }
+    }
+    // What the other side is being told now is noted, so that it is not told again.
+    let _ = tokio::time::timeout(FAREWELL, async { while feeds.join_next().await.is_some() {} }).await;
+}
+
+/// Keeps logs for an adapter that cannot run, as [`run`] would, until `finish` is cancelled.
+pub async fn keep(
+    reader: &'static str,
+    mesh: &Mesh,
+    cursors: &Cursors,
+    follows: impl Fn(&SessionId) -> bool,
+    finish: &CancellationToken,
+) {
+    let (mut bell, mut kept) = (mesh.outbox().bell(), BTreeSet::new());
+    loop {
+        bell.mark_unchanged();
+        kept.extend(wanted(reader, mesh, cursors, (&kept, &follows)));
         tokio::select! {
             () = finish.cancelled() => return,
             rung = bell.changed() => if rung.is_err() { return },
-            Some(ended) = feeds.join_next() => if let Ok(attempt) = ended { fed.remove(&attempt); },
         }
     }
 }
 
-/// Streams one attempt to its end.
+/// The attempts that `follows` selects, apart from those in `known`. The logs of others are released.
+fn wanted(
+    reader: &'static str,
+    mesh: &Mesh,
+    cursors: &Cursors,
+    (known, follows): (&BTreeSet<AttemptRef>, &impl Fn(&SessionId) -> bool),
+) -> Vec<AttemptRef> {
+    let mut wanted = Vec::new();
+    for (attempt, is_over) in mesh.outbox().kept_for(reader) {
+        if known.contains(&attempt) {
+            continue;
+        }
+        let cursor = cursors.of(&attempt);
+        match cursor.session.or_else(|| session_of(mesh, &attempt)) {
+            Some(session) if !cursor.is_over && follows(&session) => {
+                cursors.begin(&attempt, session);
+                wanted.push(attempt);
+            }
+            None if !is_over => {}
+            _ => mesh.outbox().release(&attempt, reader),
+        }
+    }
+    wanted
+}
+
+/// Streams one attempt to its end, or until `finish` is cancelled between two events.
 async fn feed<A: CommandCenterAdapter>(
     adapter: Arc<A>,
     outbox: Outbox,
     cursors: Arc<Cursors>,
     attempt: AttemptRef,
+    finish: CancellationToken,
 ) -> AttemptRef {
     let (mut bell, mut next) = (outbox.bell(), cursors.of(&attempt).next);
     loop {
         bell.mark_unchanged();
         let Some(batch) = outbox.read(&attempt, next, READ_BYTES) else {
             // It gave way to what the Board does not have, or nothing is new.
-            if outbox.next(&attempt) == 0 || bell.changed().await.is_err() {
+            if outbox.next(&attempt) == 0 {
                 break;
             }
-            continue;
+            match finish.run_until_cancelled(bell.changed()).await {
+                Some(Ok(())) => continue,
+                Some(Err(_)) | None => return attempt,
+            }
         };
         next = batch.to + 1;
         let mut is_over = false;
         for event in batch.items.iter().filter_map(|item| StreamedEvent::read(&attempt, item)) {
+            if finish.is_cancelled() {
+                return attempt;
+            }
             is_over |= event.is_last();
             if let Err(why) = adapter.stream(event).await {
                 tracing::warn!(task.id = %attempt.task_id, "{} is not told any more: {why}", adapter.id());
@@ -172,16 +233,17 @@ async fn feed<A: CommandCenterAdapter>(
         outbox.has_read(&attempt, adapter.id(), cursors.of(&attempt).next);
     }
     outbox.release(&attempt, adapter.id());
-    cursors.remove(&attempt).await;
+    cursors.end(&attempt, &outbox).await;
     attempt
 }
 
 #[cfg(test)]
 mod tests {
-    use protocol::TaskId;
+    use protocol::{EventBody, TaskId, TaskResult};
     use serde_json::json;
 
     use super::*;
+    use crate::adapters::{Callbacks, board::tests::mesh};
 
     #[tokio::test]
     async fn a_cursor_is_where_it_was_after_a_restart() {
@@ -190,10 +252,110 @@ mod tests {
         let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
         let cursors = Cursors::open(path.clone());
         assert_eq!(cursors.of(&attempt).next, 1);
-        cursors.set(&attempt, AttemptCursor { next: 7, session: None, note: json!({ "ts": "1.2" }) }).await;
+        let cursor = AttemptCursor { next: 7, note: json!({ "ts": "1.2" }), ..AttemptCursor::default() };
+        cursors.set(&attempt, cursor).await;
         let again = Cursors::open(path.clone());
         assert_eq!((again.of(&attempt).next, &again.of(&attempt).note["ts"]), (7, &json!("1.2")));
-        again.remove(&attempt).await;
-        assert_eq!(Cursors::open(path).of(&attempt).next, 1);
+        let (mesh, _files) = mesh(&folder.path().join("home"));
+        again.end(&attempt, mesh.outbox()).await;
+        assert_eq!(Cursors::open(path).of(&attempt).next, 1, "nothing is here of it any more");
+    }
+
+    /// Notes what it is told, and fails where `fails` says.
+    struct Told {
+        id: &'static str,
+        fails: bool,
+        seqs: Mutex<Vec<u64>>,
+    }
+
+    impl CommandCenterAdapter for Told {
+        fn id(&self) -> &'static str {
+            self.id
+        }
+
+        async fn connect(&self, _callbacks: Callbacks) -> Result<(), String> {
+            Ok(())
+        }
+
+        async fn stream(&self, event: StreamedEvent) -> Result<(), String> {
+            self.seqs.lock().expect("not poisoned").push(event.event.seq);
+            if self.fails { Err("it fails".to_owned()) } else { Ok(()) }
+        }
+    }
+
+    fn announced(session: &SessionId) -> EventBody {
+        let (origin, agent_id, goal) = ("slack".to_owned(), "echo".to_owned(), "hello".to_owned());
+        EventBody::Announce { origin, agent_id, session_id: session.clone(), goal, parent: None }
+    }
+
+    #[tokio::test]
+    async fn what_was_told_whole_is_not_told_again_while_the_board_is_away() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mesh, _files) = mesh(folder.path());
+        let (outbox, session) = (mesh.outbox().clone(), SessionId::new(1));
+        let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
+        outbox.begin(&attempt, "echo");
+        outbox.append(&attempt, announced(&session));
+        outbox.end(&attempt, EventBody::Completed { result: TaskResult::default() }).await;
+        for told in [vec![1, 2], Vec::new()] {
+            // As at the start of a process.
+            outbox.keep_for("works");
+            let cursors = Arc::new(Cursors::open(folder.path().join("works.json")));
+            let adapter = Arc::new(Told { id: "works", fails: false, seqs: Mutex::default() });
+            let finish = CancellationToken::new();
+            let released = async {
+                while !outbox.kept_for("works").is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                finish.cancel();
+            };
+            tokio::join!(run(adapter.clone(), &mesh, &cursors, |_| true, &finish), released);
+            assert_eq!(*adapter.seqs.lock().expect("not poisoned"), told);
+        }
+        assert_eq!(outbox.attempts(), [(attempt, true)], "the Board does not have it");
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_stops_no_other_and_what_is_nobodys_is_not_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (mesh, _files) = mesh(folder.path());
+        let (outbox, finish) = (mesh.outbox().clone(), CancellationToken::new());
+        let (own, foreign) = (SessionId::new(1), SessionId::new(2));
+        let [here, elsewhere] = [1, 2].map(|n| AttemptRef { task_id: TaskId::new(n), attempt: 1 });
+        for reader in ["fails", "works", "waits"] {
+            outbox.keep_for(reader);
+        }
+        for (attempt, session) in [(&here, &own), (&elsewhere, &foreign)] {
+            outbox.begin(attempt, "echo");
+            outbox.append(attempt, announced(session));
+            outbox.append(attempt, EventBody::Accepted {});
+            outbox.end(attempt, EventBody::Completed { result: TaskResult::default() }).await;
+            outbox.acknowledge(&[(attempt.clone(), 3)]);
+            outbox.forget(attempt);
+        }
+        let open = |name: &str| Arc::new(Cursors::open(folder.path().join(name)));
+        let (failing, working, waiting) = (open("fails.json"), open("works.json"), open("waits.json"));
+        let told = |id, fails| Arc::new(Told { id, fails, seqs: Mutex::default() });
+        let (fails, works) = (told("fails", true), told("works", false));
+        let follows = |session: &SessionId| *session == own;
+        let released = async {
+            // Whoever keeps it holds the log; nobody else does any more.
+            while !(outbox.kept_for("works").is_empty() && outbox.kept_for("fails").is_empty()) {
+                tokio::task::yield_now().await;
+            }
+            while outbox.kept_for("waits") != [(here.clone(), true)] {
+                tokio::task::yield_now().await;
+            }
+            finish.cancel();
+        };
+        tokio::join!(
+            run(fails.clone(), &mesh, &failing, follows, &finish),
+            run(works.clone(), &mesh, &working, follows, &finish),
+            keep("waits", &mesh, &waiting, follows, &finish),
+            released,
+        );
+        assert_eq!(*fails.seqs.lock().expect("not poisoned"), [1]);
+        assert_eq!(*works.seqs.lock().expect("not poisoned"), [1, 2, 3]);
+        assert_eq!((outbox.next(&here), outbox.next(&elsewhere)), (4, 0));
     }
 }

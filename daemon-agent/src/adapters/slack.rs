@@ -28,25 +28,27 @@ use self::{
     answer::ThreadAnswer,
     api::{SlackApi, SlackError},
     inbound::BotIdentity,
-    store::{EnvelopeStore, ThreadStore},
+    store::{DamagedFiles, EnvelopeStore, ThreadStore},
 };
 use super::{
     Callbacks, CommandCenterAdapter, StreamedEvent,
     pump::{self, Cursors},
 };
-use crate::{artifacts, config::SlackConfig, home::Home, mesh::Mesh};
+use crate::{artifacts, config::SlackConfig, mesh::Mesh};
 
 /// The adapter's name.
 pub const SLACK: &str = "slack";
 /// Time between two attempts to find out who the bot is.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the name of somebody is waited for.
+const NAME_TIMEOUT: Duration = Duration::from_secs(3);
 /// Files of a result that are sent to the thread.
 const MAX_SENT_FILES: usize = 10;
 
 /// One Slack app.
 pub struct SlackAdapter {
     config: SlackConfig,
-    home: Home,
+    mesh: Mesh,
     api: Result<SlackApi, String>,
     envelopes: Arc<EnvelopeStore>,
     threads: ThreadStore,
@@ -77,23 +79,41 @@ pub async fn run(adapter: Arc<SlackAdapter>, mesh: Mesh, finish: CancellationTok
     adapter.flushes.wait().await;
 }
 
+/// Keeps what is still to be told while the adapter cannot run, and nothing else, until `finish` is cancelled.
+pub async fn keep(mesh: Mesh, finish: CancellationToken) {
+    let (threads, cursors) = (thread_store(&mesh), cursors(&mesh));
+    let follows = |session: &protocol::SessionId| threads.of_session(session).is_some();
+    pump::keep(SLACK, &mesh, &cursors, follows, &finish).await;
+}
+
+fn damaged_files(mesh: &Mesh) -> DamagedFiles {
+    DamagedFiles { folder: mesh.home().damaged(), clock: mesh.clock().clone() }
+}
+
+fn thread_store(mesh: &Mesh) -> ThreadStore {
+    ThreadStore::open(mesh.home().adapter_state(SLACK).join("threads.json"), &damaged_files(mesh))
+}
+
+fn cursors(mesh: &Mesh) -> Cursors {
+    Cursors::open(mesh.home().adapter_state(SLACK).join("cursors.json"))
+}
+
 impl SlackAdapter {
     /// The app of the configuration, with what a former process left.
     pub fn open(config: SlackConfig, mesh: &Mesh) -> Self {
-        let home = mesh.home().clone();
-        let folder = home.adapter_state(SLACK);
+        let inbox = mesh.home().adapter_state(SLACK).join("inbox");
         Self {
             api: SlackApi::new(config.clone()),
             config,
-            envelopes: Arc::new(EnvelopeStore::open(folder.join("inbox"))),
-            threads: ThreadStore::open(folder.join("threads.json")),
-            cursors: Arc::new(Cursors::open(folder.join("cursors.json"))),
+            envelopes: Arc::new(EnvelopeStore::open(inbox, damaged_files(mesh))),
+            threads: thread_store(mesh),
+            cursors: Arc::new(cursors(mesh)),
             own: OnceLock::new(),
             names: Mutex::default(),
             answers: Mutex::default(),
             flushes: TaskTracker::new(),
             finish: OnceLock::new(),
-            home,
+            mesh: mesh.clone(),
         }
     }
 
@@ -129,7 +149,9 @@ impl SlackAdapter {
             return known.clone();
         }
         let Ok(api) = self.api() else { return user.to_owned() };
-        let Ok(found) = api.call("users.info", &json!({ "user": user })).await else { return user.to_owned() };
+        let asked = json!({ "user": user });
+        let found = tokio::time::timeout(NAME_TIMEOUT, api.call("users.info", &asked)).await;
+        let Ok(Ok(found)) = found else { return user.to_owned() };
         let profile = &found["user"]["profile"];
         let names = [&profile["display_name"], &profile["real_name"], &found["user"]["name"]];
         let name = names.into_iter().filter_map(|name| name.as_str()).find(|name| !name.trim().is_empty());
@@ -149,11 +171,12 @@ impl SlackAdapter {
     /// Sends the files that a task produced. One that cannot be sent is named.
     async fn send_files(&self, answer: &mut ThreadAnswer, files: &[protocol::ArtifactRef]) -> Result<(), SlackError> {
         let Ok(api) = self.api() else { return Ok(()) };
-        for file in files.iter().filter(|file| file.call_id.is_none()).take(MAX_SENT_FILES) {
-            // What it links to needs no copy.
-            let reference = file.reference.clone().filter(|reference| !reference.contains("://"));
-            let Some(reference) = reference else { continue };
-            let (home, sha256, size) = (self.home.clone(), file.sha256.clone(), file.size);
+        // What it links to needs no copy.
+        let is_file = |file: &&protocol::ArtifactRef| file.reference.as_ref().is_some_and(|at| !at.contains("://"));
+        let produced = files.iter().filter(|file| file.call_id.is_none()).filter(is_file).take(MAX_SENT_FILES);
+        for file in produced.skip(usize::try_from(answer.sent_files).unwrap_or(usize::MAX)) {
+            let reference = file.reference.clone().unwrap_or_default();
+            let (home, sha256, size) = (self.mesh.home().clone(), file.sha256.clone(), file.size);
             let name = reference.rsplit('/').next().unwrap_or("file").to_owned();
             let read = tokio::task::spawn_blocking(move || {
                 use std::io::Read;
@@ -175,9 +198,11 @@ impl SlackAdapter {
                 Err(why) => Err(why),
             };
             if let Err(why) = sent {
-                let why = format!("The file `{name}` could not be sent: {}.", text::escaped(&why));
-                answer.post(api, &why, None).await?;
+                let why = format!("The file `{name}` could not be sent: {why}.");
+                answer.post(api, &text::escaped(&why), None).await?;
             }
+            answer.sent_files += 1;
+            self.note(answer).await;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns the port, the token and who may connect. What is said on a connection belongs to [`super::client`].
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
 use futures_util::{
     SinkExt, StreamExt,
@@ -20,7 +20,7 @@ use tokio_tungstenite::{
     tungstenite::{
         Message,
         handshake::server::{ErrorResponse, Request, Response},
-        http::{HeaderMap, StatusCode, header},
+        http::{HeaderMap, StatusCode, header, uri::Authority},
         protocol::WebSocketConfig as SocketLimits,
     },
 };
@@ -165,15 +165,23 @@ impl Door {
         if !origins.all(|origin| origin.to_str().is_ok_and(is_listed)) {
             return Some((StatusCode::FORBIDDEN, "pages of this origin may not connect: list it under origins"));
         }
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        if !matches!(name, "localhost" | "[::1]") && !name.starts_with("127.") {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let is_named = hosts.next().and_then(|host| host.to_str().ok()).is_some_and(is_this_machine);
+        if !is_named || hosts.next().is_some() {
             return Some((StatusCode::MISDIRECTED_REQUEST, "this address is for programs of this machine"));
         }
         let shown = headers.get(header::AUTHORIZATION).and_then(|shown| shown.to_str().ok()?.strip_prefix("Bearer "));
         let is_known = shown.is_some_and(|shown| shown.trim().as_bytes().ct_eq(self.token.as_bytes()).into());
         (!is_known).then_some((StatusCode::UNAUTHORIZED, "show the token in state/websocket.token"))
     }
+}
+
+/// Whether a `Host` is a loopback address, or the name of one that nobody else can own.
+fn is_this_machine(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// The texts of a program.
@@ -228,7 +236,14 @@ mod tests {
         for origin in ["null", "http://localhost:3001", "https://evil.example", ""] {
             assert_eq!(objection(&[host.clone(), token.clone(), (header::ORIGIN, origin)]), Some(403), "{origin}");
         }
-        assert_eq!(objection(&[(header::HOST, "evil.example:7411"), token.clone()]), Some(421));
+        for here in ["127.0.0.1", "127.8.9.1:7411", "[::1]:7411", "[::1]", "LOCALHOST:7411"] {
+            assert_eq!(objection(&[(header::HOST, here), token.clone()]), None, "{here}");
+        }
+        // The second is a name that anybody may own and lead to this machine.
+        for other in ["evil.example:7411", "127.0.0.1.evil.example:7411", "localhost.evil.example", "0.0.0.0", "[::2]", ""] {
+            assert_eq!(objection(&[(header::HOST, other), token.clone()]), Some(421), "{other}");
+        }
+        assert_eq!(objection(&[host, (header::HOST, "evil.example"), token.clone()]), Some(421), "two of them");
         assert_eq!(objection(&[token]), Some(421));
     }
 

@@ -1,9 +1,10 @@
 //! `chat`: a conversation with an agent of this machine, through the running daemon.
 
 mod input;
+mod progress;
 mod show;
 
-use std::{collections::BTreeSet, io, time::Duration};
+use std::{io, time::Duration};
 
 use clap::Args;
 use protocol::SessionId;
@@ -12,10 +13,11 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{CliError, console};
 use crate::{
-    adapters::cli::{DaemonConnection, DaemonRequest, ask, connect},
+    adapters::cli::{DaemonConnection, DaemonRequest, MAX_LINE_BYTES, ask, connect},
     home::Home,
 };
 use input::{ChatCommand, ChatInput};
+use progress::ConversationProgress;
 use show::{OpenApproval, Transcript};
 
 /// Within this time a second Ctrl-C leaves.
@@ -40,12 +42,12 @@ struct Conversation {
     connection: DaemonConnection,
     agent: Option<String>,
     session: Option<SessionId>,
-    /// Tasks of it that have not ended, and those that have.
-    running: BTreeSet<String>,
-    ended: BTreeSet<String>,
+    progress: ConversationProgress,
     /// Lines that were sent and not answered.
     unanswered: usize,
-    /// When the last interrupt was.
+    /// A message that begins a session was sent: what comes next waits until that is known.
+    begins_session: bool,
+    /// When Ctrl-C was pressed last.
     interrupted: Option<Instant>,
     transcript: Transcript,
 }
@@ -64,9 +66,9 @@ pub async fn chat(home: &Home, args: ChatArgs) -> Result<(), CliError> {
         connection,
         agent,
         session,
-        running: BTreeSet::new(),
-        ended: BTreeSet::new(),
+        progress: ConversationProgress::default(),
         unanswered: 0,
+        begins_session: false,
         interrupted: None,
         transcript: Transcript::new(json, printer),
     };
@@ -79,7 +81,7 @@ pub async fn chat(home: &Home, args: ChatArgs) -> Result<(), CliError> {
 impl Conversation {
     async fn run(&mut self, home: &Home, mut lines: mpsc::Receiver<ChatInput>, json: bool) -> io::Result<()> {
         let mut is_open = true;
-        while is_open || self.unanswered > 0 || !self.running.is_empty() {
+        while is_open || self.unanswered > 0 || !self.progress.is_idle() {
             let input = tokio::select! {
                 line = self.connection.next() => match line? {
                     Some(line) => {
@@ -88,7 +90,7 @@ impl Conversation {
                     }
                     None => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended")),
                 },
-                input = lines.recv(), if is_open => input.unwrap_or(ChatInput::End),
+                input = lines.recv(), if is_open && !self.begins_session => input.unwrap_or(ChatInput::End),
                 _ = tokio::signal::ctrl_c() => ChatInput::Interrupt,
             };
             match input {
@@ -99,7 +101,7 @@ impl Conversation {
                     }
                 }
                 ChatInput::Interrupt => {
-                    if !self.interrupt().await? {
+                    if !self.press_interrupt(json).await? {
                         return Ok(());
                     }
                 }
@@ -113,24 +115,17 @@ impl Conversation {
 
     /// A line of the daemon.
     fn hear(&mut self, line: &Value) {
-        let task = line["taskId"].as_str().unwrap_or_default();
-        match line["type"].as_str().unwrap_or_default() {
-            "accepted" => {
-                self.unanswered = self.unanswered.saturating_sub(1);
-                if line["done"] != true && !self.ended.contains(task) {
-                    self.running.insert(task.to_owned());
-                }
-                if let Some(session) = line["sessionId"].as_str().and_then(|session| session.parse().ok()) {
-                    self.session = Some(session);
-                }
-            }
-            "refused" | "interrupted" | "decided" | "subscribed" => self.unanswered = self.unanswered.saturating_sub(1),
-            "task:completed" | "task:error" | "task:stopped" => {
-                self.running.remove(task);
-                self.ended.insert(task.to_owned());
-            }
-            _ => {}
+        let kind = line["type"].as_str().unwrap_or_default();
+        if matches!(kind, "accepted" | "refused" | "interrupted" | "decided" | "subscribed") {
+            self.unanswered = self.unanswered.saturating_sub(1);
         }
+        self.begins_session &= !matches!(kind, "accepted" | "refused");
+        if kind == "accepted"
+            && let Some(session) = line["sessionId"].as_str().and_then(|session| session.parse().ok())
+        {
+            self.session = Some(session);
+        }
+        self.progress.hear(line);
         self.transcript.hear(line);
     }
 
@@ -156,6 +151,14 @@ impl Conversation {
                 fields.entry("sessionId").or_insert_with(|| json!(session));
             }
         }
+        // The daemon would hang up: it reads lines of this length.
+        if frame.to_string().len() as u64 >= MAX_LINE_BYTES {
+            let why = format!("a line has at most {MAX_LINE_BYTES} bytes");
+            let refused = json!({ "type": "refused", "id": frame["id"], "code": "too_long", "message": why });
+            self.transcript.hear(&refused);
+            return Ok(());
+        }
+        self.begins_session = is_message && frame["sessionId"].is_null();
         self.send(&frame).await
     }
 
@@ -185,9 +188,8 @@ impl Conversation {
             ChatCommand::Approve(note) => self.decide("allow", &note).await?,
             ChatCommand::Deny(note) => self.decide("deny", &note).await?,
             ChatCommand::Interrupt => {
-                if !self.interrupt().await? {
-                    self.transcript.note("Nothing runs.");
-                }
+                let why = if self.interrupt().await? { "Interrupted." } else { "Nothing runs." };
+                self.transcript.note(why);
             }
             ChatCommand::Help => self.transcript.note(input::HELP),
             ChatCommand::Quit => return Ok(false),
@@ -210,17 +212,22 @@ impl Conversation {
             fields.extend(agent.map(|agent| ("agentId".to_owned(), json!(agent))));
             fields.extend(self.session.as_ref().map(|session| ("sessionId".to_owned(), json!(session))));
         }
+        self.begins_session = self.session.is_none();
         self.send(&message).await
     }
 
     /// Decides the oldest question that is open.
     async fn decide(&mut self, word: &str, note: &str) -> io::Result<()> {
-        let Some(OpenApproval { approval_id, digest, is_question }) = self.transcript.question() else {
+        let Some(OpenApproval { approval_id, digest, kind, .. }) = self.transcript.question() else {
             self.transcript.note("Nothing waits for a decision.");
             return Ok(());
         };
         let mut decision = json!({ "type": "decision", "approvalId": approval_id, "digest": digest, "decision": word });
-        if is_question && word == "allow" {
+        if kind == "budget" && word == "allow" {
+            self.transcript.note("A limit is raised on the Board. /deny ends the task here.");
+            return Ok(());
+        }
+        if kind == "question" && word == "allow" {
             if note.is_empty() {
                 self.transcript.note("The agent asks for an answer: /approve ANSWER");
                 return Ok(());
@@ -233,24 +240,29 @@ impl Conversation {
         self.send(&decision).await
     }
 
-    /// Ends what runs in this session. `false`: nothing runs, or it is the second time.
-    async fn interrupt(&mut self) -> io::Result<bool> {
-        let is_second = self.interrupted.is_some_and(|at| at.elapsed() < SECOND_INTERRUPT);
-        if is_second || self.running.is_empty() {
+    /// Ctrl-C: ends what runs. `false`: they leave, because it is the second time, or a program whose tasks are over.
+    async fn press_interrupt(&mut self, json: bool) -> io::Result<bool> {
+        if self.interrupted.is_some_and(|at| at.elapsed() < SECOND_INTERRUPT) {
             return Ok(false);
         }
         self.interrupted = Some(Instant::now());
-        let target = self.session.as_ref().map_or_else(|| self.agent.clone(), |_| Some("*".to_owned()));
-        let mut signal = json!({
-            "type": "interrupt", "targetAgentId": target.unwrap_or_else(|| "*".to_owned()),
-            "reason": "interrupted at the command line",
-        });
-        if let (Some(session), Some(fields)) = (&self.session, signal.as_object_mut()) {
-            fields.insert("sessionId".to_owned(), json!(session));
+        let is_hit = self.interrupt().await?;
+        let done = if is_hit { "Interrupted." } else { "Nothing runs." };
+        self.transcript.note(&format!("{done} Ctrl-C again leaves."));
+        Ok(is_hit || !json)
+    }
+
+    /// Ends what runs in this session, or in the others of this conversation if nothing does here. Whether something runs.
+    async fn interrupt(&mut self) -> io::Result<bool> {
+        let sessions = self.progress.sessions(self.session.as_ref().map(SessionId::as_str));
+        for session in &sessions {
+            let signal = json!({
+                "type": "interrupt", "targetAgentId": "*", "sessionId": session,
+                "reason": "interrupted at the command line",
+            });
+            self.send(&signal).await?;
         }
-        self.send(&signal).await?;
-        self.transcript.note("Interrupted. Ctrl-C again leaves.");
-        Ok(true)
+        Ok(!sessions.is_empty())
     }
 
     async fn show_agents(&mut self, home: &Home) -> io::Result<()> {

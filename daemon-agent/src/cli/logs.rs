@@ -40,9 +40,9 @@ pub fn start(form: LogFormat, usual: &str) {
 
 /// Adds rules that keep secrets out of the log: at `trace` level the WebSocket library logs its whole request,
 /// including the viber's credential, so that level is off whatever `RUST_LOG` says. The library for MCP logs what servers
-/// say and are sent.
+/// say and are sent, at every level and as long as it is: nothing of it is a line of ours.
 fn without_secrets(filter: EnvFilter) -> EnvFilter {
-    ["tungstenite=info", "tungstenite::handshake=info", "tungstenite::handshake::client=info", "rmcp=warn"]
+    ["tungstenite=info", "tungstenite::handshake=info", "tungstenite::handshake::client=info", "rmcp=off"]
         .into_iter()
         .fold(filter, |filter, rule| filter.add_directive(rule.parse().expect("a fixed rule")))
 }
@@ -53,10 +53,11 @@ mod tests {
 
     #[test]
     fn the_request_of_the_websocket_is_never_told() {
-        for asked in ["trace", "tungstenite=trace", "tungstenite::handshake::client=trace,info"] {
+        for asked in ["trace", "tungstenite=trace", "tungstenite::handshake::client=trace,info", "rmcp=trace"] {
             let filter = without_secrets(EnvFilter::new(asked)).to_string();
             assert!(!filter.contains("tungstenite=trace") && !filter.contains("client=trace"), "{filter}");
             assert!(filter.contains("tungstenite::handshake::client=info"), "{filter}");
+            assert!(filter.contains("rmcp=off") && !filter.contains("rmcp=trace"), "{filter}");
         }
     }
 }

@@ -198,7 +198,10 @@ impl JournalState {
             }
             JournalEntry::Ended(attempt) => {
                 self.attempts.retain(|held| held.attempt() != attempt);
-                self.recent.retain(|recent| !recent.is_of(&attempt));
+                // What became of a task is for whichever attempt comes next, too.
+                let is_left = self.attempts.iter().any(|held| held.submit.task_id == attempt.task_id);
+                let is_kept = |recent: &RecentCommand| is_left && matches!(recent.numbered.command, Command::Child(_));
+                self.recent.retain(|recent| is_kept(recent) || !recent.is_of(&attempt));
             }
             JournalEntry::Written(written) => {
                 self.writes.retain(|held| held.write.edit_id != written.edit_id);

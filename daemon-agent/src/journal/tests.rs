@@ -289,6 +289,27 @@ fn what_is_said_of_an_attempt_that_has_begun_is_kept_until_it_ends() {
 }
 
 #[test]
+fn what_became_of_a_task_is_kept_for_the_attempt_that_comes_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (task, journal) = (TaskId::new(1), open(&folder));
+    let mut again = submit(2, &task);
+    if let Command::Submit(submit) = &mut again.command {
+        submit.attempt = 2;
+    }
+    let second = AttemptRef { task_id: task.clone(), attempt: 2 };
+    let told: Command = serde_json::from_value(json!({ "type": "task:child", "taskId": task, "attempt": 1, "callId": "c",
+        "childTaskId": TaskId::new(9), "state": "completed" }))
+    .expect("a command");
+    journal.commands(vec![submit(1, &task), again]).expect("written");
+    journal.begun(&first(&task)).expect("written");
+    journal.commands(vec![NumberedCommand { cmd_seq: 3, command: told }]).expect("written");
+    journal.ended(&[first(&task)]).expect("written");
+    assert_eq!(journal.held().recent.len(), 1, "the second attempt may wait for it");
+    journal.ended(&[second]).expect("written");
+    assert!(journal.held().recent.is_empty());
+}
+
+#[test]
 fn a_decision_leaves_after_everything_else() {
     let folder = tempfile::tempdir().expect("a folder");
     let task = TaskId::new(1);

@@ -1,6 +1,8 @@
 //! Connections: one for each agent and server, made when somebody needs it, ended when nobody did for a while, and made again
 //! after a failure, each time later.
 
+mod next_listing;
+
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -15,6 +17,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+use self::next_listing::NextListing;
 use super::{
     McpServers, ToolList,
     oauth::Tokens,
@@ -24,12 +27,8 @@ use super::{
 };
 use crate::config::{Agent, McpCarrier, McpServer};
 
-/// How long a connection stays that nobody uses.
-const IDLE_TIME: Duration = Duration::from_secs(600);
-/// Time between two looks at a connection.
+/// Time between two looks at a connection that is in use.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// How long changes of the list of tools are collected.
-const CHANGE_DELAY: Duration = Duration::from_millis(300);
 /// A connection that ends sooner counts as one that failed.
 const STEADY_TIME: Duration = Duration::from_secs(60);
 /// The wait after the first failure; it doubles with each, up to the longest.
@@ -61,6 +60,11 @@ impl SlotState {
         self.retry_at = Some(Instant::now() + doubled.min(LONGEST_WAIT));
         self.last_error = why.to_owned();
     }
+
+    /// Whether the connection is still this one.
+    fn is_live(&self, live: &Arc<Live>) -> bool {
+        self.live.as_ref().is_some_and(|own| Arc::ptr_eq(own, live))
+    }
 }
 
 /// What a connection leads to. Another one means that it is not the right one any more.
@@ -71,8 +75,8 @@ struct Target {
 }
 
 /// A connection.
-pub(super) struct Live {
-    pub client: WireClient,
+struct Live {
+    client: WireClient,
     process: Mutex<Option<ServerProcess>>,
     target: Target,
     began: Instant,
@@ -81,19 +85,33 @@ pub(super) struct Live {
     used: Mutex<Instant>,
 }
 
-/// A call under way: the connection is not idle while it lives.
-pub(super) struct Busy<'l>(&'l Live);
+/// A connection that somebody uses: it is not idle until this is dropped.
+pub(super) struct InUse(Arc<Live>);
 
-impl Live {
-    pub fn busy(&self) -> Busy<'_> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        Busy(self)
+impl InUse {
+    fn of(live: &Arc<Live>) -> Self {
+        live.calls.fetch_add(1, Ordering::SeqCst);
+        Self(live.clone())
     }
 
+    pub fn client(&self) -> &WireClient {
+        &self.0.client
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.0.calls.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Live {
     /// When it may be ended if nobody uses it meanwhile; `None` while somebody does.
     fn idle_at(&self) -> Option<Instant> {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.calls.load(Ordering::SeqCst) == 0).then(|| used + IDLE_TIME)
+        let idle = Duration::from_secs(self.target.server.idle);
+        (self.calls.load(Ordering::SeqCst) == 0).then(|| used + idle)
     }
 
     /// Ends it, with its program; returns what that complained about.
@@ -107,25 +125,40 @@ impl Live {
     }
 }
 
-impl Drop for Busy<'_> {
+/// Says that a server is not being started any more, should nobody say how it fares.
+struct Starting<'s> {
+    servers: &'s McpServers,
+    name: &'s str,
+}
+
+impl<'s> Starting<'s> {
+    fn note(servers: &'s McpServers, name: &'s str) -> Self {
+        servers.note(name, McpState::Starting, None);
+        Self { servers, name }
+    }
+}
+
+impl Drop for Starting<'_> {
     fn drop(&mut self) {
-        *self.0.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.0.calls.fetch_sub(1, Ordering::SeqCst);
+        let is_starting = self.servers.health().get(self.name).is_some_and(|known| known.state == McpState::Starting);
+        if is_starting {
+            self.servers.note_rest(self.name);
+        }
     }
 }
 
 impl McpServers {
     /// The connection of this agent to a server, made now if there is none.
-    pub(super) async fn connection(&self, agent: &Agent, name: &str) -> Result<Arc<Live>, WireError> {
+    pub(super) async fn connection(&self, agent: &Agent, name: &str) -> Result<InUse, WireError> {
         let target = self.target(agent, name)?;
         let slot = self.slot(&agent.id, name);
         let mut state = slot.0.lock().await;
-        if let Some(live) = &state.live {
+        if let Some(live) = state.live.clone() {
             if !live.client.is_closed() && live.target == target {
-                return Ok(live.clone());
+                return Ok(InUse::of(&live));
             }
-            live.close().await;
-            state.live = None;
+            let why = live.client.is_closed().then(|| live.client.why_closed());
+            self.over(&mut state, &live, name, why).await;
         }
         if let Some(at) = state.retry_at {
             let left = at.saturating_duration_since(Instant::now());
@@ -136,17 +169,21 @@ impl McpServers {
             }
             sleep(left).await;
         }
-        self.note(name, McpState::Starting, None);
-        match self.begin(name, target).await {
+        let _starting = Starting::note(self, name);
+        let server = target.server.clone();
+        match Box::pin(self.begin(name, target)).await {
             Ok(live) => {
                 let live = Arc::new(live);
+                let used = InUse::of(&live);
                 (state.live, state.retry_at) = (Some(live.clone()), None);
                 drop(state);
+                self.health().entry(name.to_owned()).or_default().connections += 1;
                 self.note(name, McpState::Ready, None);
-                tokio::spawn(self.clone().attend(slot, live.clone(), name.to_owned()));
-                Ok(live)
+                tokio::spawn(self.clone().attend(slot, live, name.to_owned()));
+                Ok(used)
             }
             Err(why) => {
+                let why = without_keys(&server, why);
                 if why != WireError::AuthRequired {
                     state.failed(&why.to_string());
                 }
@@ -208,10 +245,10 @@ impl McpServers {
     ) -> Result<(WireClient, Option<ServerProcess>), Failure> {
         match (&target.server.carrier, &target.launch) {
             (McpCarrier::Http { url, headers, .. }, _) => {
-                let tokens = Tokens::of(&self.shared.home, name, url, &self.shared.clock);
-                let token: TokenSource = Arc::new(move || {
+                let tokens = Tokens::of(&self.shared.home, name, url, &self.shared.clock, self.turn(name));
+                let token: TokenSource = Arc::new(move |refused| {
                     let tokens = tokens.clone();
-                    Box::pin(async move { tokens.current().await })
+                    Box::pin(async move { tokens.current(refused.as_deref()).await })
                 });
                 let endpoint = HttpEndpoint { url: url.clone(), headers: headers.clone(), token };
                 let client = WireClient::over_http(endpoint, handshake).await.map_err(Failure::Handshake)?;
@@ -236,17 +273,13 @@ impl McpServers {
         let listed = client.list("tools/list", "tools").await;
         let listed = match listed {
             // A server that only has resources has no such list.
-            Err(WireError::Refused(_)) if client.facts.has_resources => Vec::new(),
+            Err(WireError::Refused(_)) if client.facts.has_resources && !client.facts.has_tools => Vec::new(),
             listed => listed?,
         };
         let list = ToolList::of(&listed, client.facts.has_resources).map_err(WireError::Refused)?;
         let (servers, name, facts) = (self.clone(), name.to_owned(), client.facts.clone());
         let pinning = tokio::task::spawn_blocking(move || {
-            let may_be_offered = servers.change_pins(&name, |pinned| {
-                (pinned.version, pinned.revision) = (facts.version, Some(facts.revision));
-                pinned.listed(list)
-            });
-            servers.ring();
+            let may_be_offered = servers.take_list(&name, facts, list);
             if !may_be_offered {
                 tracing::warn!(server = name, "the tools of an MCP server have changed; nothing of it is offered");
             }
@@ -255,52 +288,77 @@ impl McpServers {
         pinning.await.map_err(|error| WireError::Closed(error.to_string()))
     }
 
-    /// Looks after a connection until it ends: lists its tools again when they change, and ends it when nobody uses it.
+    /// Looks after a connection until it ends: lists its tools again when they change, and ends it when nobody uses it, or when
+    /// the configuration says something else.
     async fn attend(self, slot: Arc<Slot>, live: Arc<Live>, name: String) {
-        let mut changes = live.client.changes();
+        let (mut changes, mut files) = (live.client.changes(), self.shared.files.clone());
+        let mut listing = NextListing::new();
         loop {
-            let look = Instant::now() + LOOK_INTERVAL;
-            let is_changed = tokio::select! {
-                changed = changes.changed() => changed.is_ok(),
-                () = sleep_until(look) => false,
-            };
-            if live.client.is_closed() {
-                return self.ended(&slot, &live, &name).await;
+            let look = live.idle_at().unwrap_or_else(|| Instant::now() + LOOK_INTERVAL);
+            tokio::select! {
+                () = live.client.closed() => {
+                    return self.ended(&slot, &live, &name, live.client.why_closed()).await;
+                }
+                Ok(()) = changes.changed() => listing.changed(Instant::now()),
+                Ok(()) = files.changed() => {}
+                () = sleep_until(listing.at.map_or(look, |at| at.min(look))) => {}
             }
-            if is_changed {
-                sleep(CHANGE_DELAY).await;
+            if listing.is_due(Instant::now()) {
                 changes.mark_unchanged();
                 if let Err(why) = self.list(&name, &live.client).await {
-                    tracing::warn!(server = name, "the tools of an MCP server cannot be listed: {why}");
+                    // Nobody knows what it offers now: the next one to use it finds out, or hears why not.
+                    return self.ended(&slot, &live, &name, why.to_string()).await;
                 }
             }
-            let is_idle = || live.idle_at().is_some_and(|at| at <= Instant::now());
-            if is_idle() {
+            if self.may_end(&live, &name) {
                 let mut state = slot.0.lock().await;
-                // Somebody may have begun to use it meanwhile.
-                if is_idle() {
-                    state.take(&live);
-                    drop(state);
-                    live.close().await;
-                    self.note(&name, McpState::Idle, None);
+                if !state.is_live(&live) {
                     return;
+                }
+                // Somebody may have begun to use it meanwhile.
+                if self.may_end(&live, &name) {
+                    return self.over(&mut state, &live, &name, None).await;
                 }
             }
         }
     }
 
+    /// Whether nobody uses a connection, and nobody did for a while or it leads to another server than the configuration says.
+    fn may_end(&self, live: &Live, name: &str) -> bool {
+        let is_current = self.shared.files.borrow().config.mcp.get(name) == Some(&live.target.server);
+        live.idle_at().is_some_and(|at| at <= Instant::now() || !is_current)
+    }
+
     /// A connection ended by itself, or was replaced.
-    async fn ended(&self, slot: &Slot, live: &Arc<Live>, name: &str) {
+    async fn ended(&self, slot: &Slot, live: &Arc<Live>, name: &str, why: String) {
         let mut state = slot.0.lock().await;
-        if state.take(live) {
-            let complaint = live.close().await;
-            let why = with_complaint(WireError::Closed("it ended by itself".to_owned()), &complaint).to_string();
-            if live.began.elapsed() >= STEADY_TIME {
-                state.failures = 0;
-            }
-            state.failed(&why);
-            self.note(name, McpState::Failed, Some(why));
+        if state.is_live(live) {
+            self.over(&mut state, live, name, Some(why)).await;
         }
+    }
+
+    /// Ends the connection of a slot. `why`: how it failed, if nobody wanted that.
+    async fn over(&self, state: &mut SlotState, live: &Live, name: &str, why: Option<String>) {
+        state.live = None;
+        let complaint = live.close().await;
+        {
+            let mut health = self.health();
+            let known = health.entry(name.to_owned()).or_default();
+            known.connections = known.connections.saturating_sub(1);
+        }
+        let Some(why) = why else { return self.note_rest(name) };
+        let why = without_keys(&live.target.server, with_complaint(WireError::Closed(why), &complaint)).to_string();
+        if live.began.elapsed() >= STEADY_TIME {
+            state.failures = 0;
+        }
+        state.failed(&why);
+        self.note(name, McpState::Failed, Some(why));
+    }
+
+    /// Notes how a server fares of which one agent has nothing any more.
+    fn note_rest(&self, name: &str) {
+        let is_connected = self.health().get(name).is_some_and(|known| known.connections > 0);
+        self.note(name, if is_connected { McpState::Ready } else { McpState::Idle }, None);
     }
 
     /// Ends all connections; returns when everything is dead.
@@ -319,17 +377,6 @@ impl McpServers {
     }
 }
 
-impl SlotState {
-    /// Takes the connection away, if it is still this one.
-    fn take(&mut self, live: &Arc<Live>) -> bool {
-        let is_it = self.live.as_ref().is_some_and(|own| Arc::ptr_eq(own, live));
-        if is_it {
-            self.live = None;
-        }
-        is_it
-    }
-}
-
 /// Why no connection was made.
 enum Failure {
     /// Its program does not run.
@@ -343,6 +390,16 @@ impl Failure {
             Self::Start(why) => WireError::Closed(why),
             Self::Handshake(why) => why,
         }
+    }
+}
+
+/// The same without the server's keys, which its program may have named in a complaint.
+fn without_keys(server: &McpServer, why: WireError) -> WireError {
+    match why {
+        WireError::AuthRequired | WireError::Stopped => why,
+        WireError::Closed(text) => WireError::Closed(server.redact(&text)),
+        WireError::TimedOut(text) => WireError::TimedOut(server.redact(&text)),
+        WireError::Refused(text) => WireError::Refused(server.redact(&text)),
     }
 }
 

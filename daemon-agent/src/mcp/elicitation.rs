@@ -16,6 +16,22 @@ const MAX_WORDS_BYTES: usize = 300;
 /// Options that a question has.
 const MIN_OPTIONS: usize = 2;
 const MAX_OPTIONS: usize = 4;
+/// Words by which a server asks for what no server is to be told. Compared in small letters, `_` and `-` as blanks.
+const SECRET_WORDS: &[&str] = &[
+    "password",
+    "passwort",
+    "passphrase",
+    "passcode",
+    "api key",
+    "apikey",
+    "private key",
+    "secret",
+    "access token",
+    "credential",
+    "recovery phrase",
+    "seed phrase",
+    "one time code",
+];
 /// What leaves out a field that need not be there.
 const LEFT_OUT: &str = "-";
 const YES: &str = "Yes";
@@ -63,7 +79,11 @@ impl ElicitationForm {
         }
         let fields = properties.iter().map(|(name, property)| Field::read(name, property, &required));
         let message = printable(head(params["message"].as_str()?.trim(), MAX_MESSAGE_BYTES));
-        Some(Self { server: server.to_owned(), message, fields: fields.collect::<Option<_>>()? })
+        let fields: Vec<Field> = fields.collect::<Option<_>>()?;
+        // Whoever wants a secret has a page of its own for it, or an `env` on the machine.
+        let wants_secret = properties.values().any(|property| property["format"] == "password")
+            || fields.iter().any(|field| field.is_typed() && (field.names_secret() || names_secret(&message)));
+        (!wants_secret).then(|| Self { server: server.to_owned(), message, fields })
     }
 
     /// How many questions it is: one at least, because people also say whether they agree.
@@ -82,6 +102,9 @@ impl ElicitationForm {
             options = field.options();
             if options.is_empty() {
                 text.push_str(&format!(": {}", field.expects()));
+            }
+            if field.kind == FieldKind::Text {
+                text.push_str(" What you answer goes to the server: no password, no key.");
             }
             if !field.is_required {
                 text.push_str(&format!(" It may be left out: answer {LEFT_OUT}"));
@@ -125,6 +148,15 @@ impl Field {
         Some(Self { name: name.to_owned(), label, is_required: required.contains(&name), kind })
     }
 
+    /// Whether people write something into it.
+    fn is_typed(&self) -> bool {
+        matches!(self.kind, FieldKind::Text | FieldKind::Number | FieldKind::Integer)
+    }
+
+    fn names_secret(&self) -> bool {
+        names_secret(&self.name) || names_secret(&self.label)
+    }
+
     /// What can be chosen, if it is not too much.
     fn options(&self) -> Vec<AnswerOption> {
         match &self.kind {
@@ -166,6 +198,11 @@ impl Field {
             }
         }
     }
+}
+
+fn names_secret(text: &str) -> bool {
+    let plain = text.to_lowercase().replace(['_', '-'], " ");
+    SECRET_WORDS.iter().any(|word| plain.contains(word))
 }
 
 /// The values of a choice: `enum` with `enumNames`, or `oneOf` with `const` and `title`.
@@ -243,5 +280,24 @@ mod tests {
         let many: Map<String, Value> = (0..9).map(|n| (format!("f{n}"), json!({ "type": "string" }))).collect();
         assert!(form(Value::Object(many), json!([])).is_none());
         assert!(ElicitationForm::read("fs", &json!({ "mode": "url", "message": "m", "url": "https://a" })).is_none());
+    }
+
+    #[test]
+    fn nobody_is_asked_for_a_password_or_a_key() {
+        let field = |name: &str, more: Value| {
+            let mut property = json!({ "type": "string" });
+            property.as_object_mut().expect("an object").extend(more.as_object().cloned().expect("an object"));
+            form(json!({ name: property }), json!([]))
+        };
+        assert!(field("name", json!({})).is_some());
+        assert!(field("API_KEY", json!({})).is_none());
+        assert!(field("a", json!({ "title": "Your Passphrase" })).is_none());
+        assert!(field("a", json!({ "description": "the private-key of the machine" })).is_none());
+        assert!(field("a", json!({ "format": "password" })).is_none());
+        let sure = json!({ "sure": { "type": "boolean", "title": "Change the password?" } });
+        assert!(form(sure, json!([])).is_some(), "nobody writes one");
+        let asked = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+        let params = json!({ "message": "Please enter your password", "requestedSchema": asked });
+        assert!(ElicitationForm::read("fs", &params).is_none());
     }
 }

@@ -91,18 +91,22 @@ pub struct Tokens {
     server: String,
     clock: Clock,
     /// Held while one is renewed: a refresh token may be used once.
-    turn: Arc<Mutex<()>>,
+    turn: RenewalTurn,
 }
+
+/// Whose turn it is to renew the tokens of one server: every connection to it has the same.
+pub type RenewalTurn = Arc<Mutex<()>>;
 
 impl Tokens {
     /// Those of the server `name` at the address `server`.
-    pub fn of(home: &Home, name: &str, server: &str, clock: &Clock) -> Self {
+    pub fn of(home: &Home, name: &str, server: &str, clock: &Clock, turn: RenewalTurn) -> Self {
         let (home, name, server) = (home.clone(), name.to_owned(), server.to_owned());
-        Self { home, name, server, clock: clock.clone(), turn: Arc::default() }
+        Self { home, name, server, clock: clock.clone(), turn }
     }
 
-    /// The bearer token for the next request; `None` if nobody signed in.
-    pub async fn current(&self) -> Option<String> {
+    /// The bearer token for the next request; `None` if nobody signed in. With `refused`, one that the server did not take:
+    /// another one, or `None` if there is none.
+    pub async fn current(&self, refused: Option<&str>) -> Option<String> {
         let _turn = self.turn.lock().await;
         let (home, name) = (self.home.clone(), self.name.clone());
         let kept = tokio::task::spawn_blocking(move || SignIn::read(&home, &name)).await.ok()??;
@@ -110,14 +114,15 @@ impl Tokens {
         if kept.server != self.server {
             return None;
         }
-        if !kept.is_due(self.clock.now()) {
+        let is_refused = refused == Some(kept.access_token.as_str());
+        if !is_refused && !kept.is_due(self.clock.now()) {
             return Some(kept.access_token);
         }
         match self.renew(&kept).await {
             Ok(renewed) => Some(renewed.access_token),
             Err(why) => {
                 tracing::warn!(server = self.name, "a token for an MCP server could not be renewed: {why}");
-                Some(kept.access_token)
+                Some(kept.access_token).filter(|_| !is_refused)
             }
         }
     }
@@ -171,7 +176,7 @@ pub async fn sign_in(
     show(asked.address(&found, request.scope).as_str());
     let came_back = async {
         tokio::select! {
-            address = visitor(&listener, &redirect) => address,
+            address = visitor(&listener, &redirect, |address| asked.is_answer(address)) => address,
             Some(address) = pasted => Ok(address),
         }
     };
@@ -229,16 +234,25 @@ impl Asked<'_> {
         address
     }
 
+    /// Whether somebody came back with the answer to this request.
+    fn is_answer(&self, address: &str) -> bool {
+        let state = Url::parse(address.trim()).ok().and_then(|url| in_query(&url, "state")).unwrap_or_default();
+        bool::from(state.as_bytes().ct_eq(self.state.as_bytes()))
+    }
+
     /// The code in the address that somebody came back with.
     fn code(&self, at: &AuthorizationServer, address: &str) -> Result<String, String> {
         let url = Url::parse(address.trim()).map_err(|error| format!("that is no address: {error}"))?;
-        let value = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
-        let state = value("state").unwrap_or_default();
-        if !bool::from(state.as_bytes().ct_eq(self.state.as_bytes())) {
+        let value = |name: &str| in_query(&url, name);
+        if !self.is_answer(address) {
             return Err("that is not the answer to this request: sign in once more".to_owned());
         }
         // Whoever mixes up two authorization servers is told apart by it.
-        if value("iss").is_some_and(|issuer| issuer.trim_end_matches('/') != at.issuer.trim_end_matches('/')) {
+        let is_its_own = match value("iss") {
+            Some(issuer) => issuer.trim_end_matches('/') == at.issuer.trim_end_matches('/'),
+            None => !at.names_itself,
+        };
+        if !is_its_own {
             return Err("the answer is of another authorization server".to_owned());
         }
         if let Some(error) = value("error") {
@@ -249,8 +263,16 @@ impl Asked<'_> {
     }
 }
 
-/// Waits for the browser that comes back; returns the address that it asks for.
-async fn visitor(listener: &TcpListener, redirect: &str) -> Result<String, String> {
+fn in_query(url: &Url, name: &str) -> Option<String> {
+    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+}
+
+/// Waits for the browser that comes back; returns the address that it asks for. Whoever else comes is shown nothing.
+async fn visitor(
+    listener: &TcpListener,
+    redirect: &str,
+    is_answer: impl Fn(&str) -> bool,
+) -> Result<String, String> {
     let origin = redirect.trim_end_matches("/callback");
     loop {
         let (stream, _) = listener.accept().await.map_err(|error| error.to_string())?;
@@ -265,7 +287,8 @@ async fn visitor(listener: &TcpListener, redirect: &str) -> Result<String, Strin
         };
         let _ = timeout(Duration::from_secs(5), reading).await;
         let path = line.split(' ').nth(1).unwrap_or_default();
-        let is_it = line.starts_with("GET ") && path.starts_with("/callback?");
+        let address = format!("{origin}{path}");
+        let is_it = line.starts_with("GET ") && path.starts_with("/callback?") && is_answer(&address);
         let (status, said) = match is_it {
             true => ("200 OK", "You can close this page and go back to the terminal."),
             false => ("404 Not Found", "Nothing is here."),
@@ -276,7 +299,7 @@ async fn visitor(listener: &TcpListener, redirect: &str) -> Result<String, Strin
         );
         let _ = timeout(Duration::from_secs(5), writer.write_all(answer.as_bytes())).await;
         if is_it {
-            return Ok(format!("{origin}{path}"));
+            return Ok(address);
         }
     }
 }
@@ -336,9 +359,10 @@ mod tests {
         let home = Home::at(folder.path());
         kept().write(&home, "wiki").expect("written");
         let clock = Clock::fixed(Instant(0));
-        let tokens = |url: &str| Tokens::of(&home, "wiki", url, &clock);
-        assert_eq!(tokens("https://wiki.example.com/mcp").current().await.as_deref(), Some("at1"));
-        assert_eq!(tokens("https://evil.example.com/mcp").current().await, None);
+        let tokens = |url: &str| Tokens::of(&home, "wiki", url, &clock, RenewalTurn::default());
+        assert_eq!(tokens("https://wiki.example.com/mcp").current(None).await.as_deref(), Some("at1"));
+        assert_eq!(tokens("https://wiki.example.com/mcp").current(Some("at0")).await.as_deref(), Some("at1"), "another");
+        assert_eq!(tokens("https://evil.example.com/mcp").current(None).await, None);
     }
 
     #[test]
@@ -360,6 +384,12 @@ mod tests {
         for bad in ["code=x&state=t", "code=x", "code=x&state=s&iss=https%3A%2F%2Fb", "error=access_denied&state=s"] {
             assert!(code(bad).is_err(), "{bad}");
         }
+        assert!(asked.is_answer("http://127.0.0.1:9/callback?state=s") && !asked.is_answer("/callback?state=s"));
+        // One that says whose its answers are has none without that.
+        let named = AuthorizationServer { names_itself: true, ..at.clone() };
+        let code = |query: &str| asked.code(&named, &format!("http://127.0.0.1:9/callback?{query}"));
+        assert_eq!(code("code=x&state=s&iss=https%3A%2F%2Fa"), Ok("x".to_owned()));
+        assert!(code("code=x&state=s").is_err());
     }
 
     fn sample() -> AuthorizationServer {

@@ -4,9 +4,12 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use protocol::text::head;
 use serde_json::Value;
 
-/// Most files of one result, and bytes of one of them.
+/// Most parts of one result, files among them, and bytes of one of these.
+const MAX_PARTS: usize = 1_000;
 const MAX_FILES: usize = 32;
 const MAX_FILE_BYTES: usize = 12 * 1024 * 1024;
+/// Longest name and type of a file, bytes.
+const MAX_NAME_BYTES: usize = 300;
 /// Longest text of a resource that stands in the result itself, bytes.
 const MAX_INLINE_BYTES: usize = 16 * 1024;
 /// Resources that a list names, and longest words of one, bytes.
@@ -19,6 +22,7 @@ pub struct McpOutput {
     pub is_error: bool,
     /// Texts and the places of files, in the order of the result.
     pub parts: Vec<OutputPart>,
+    files: usize,
 }
 
 /// A part of a result.
@@ -41,9 +45,10 @@ pub struct OutputFile {
 impl McpOutput {
     /// The result of `tools/call`.
     pub fn of_call(result: &Value) -> Self {
-        let mut output = Self { is_error: result["isError"] == true, parts: Vec::new() };
+        let mut output = Self { is_error: result["isError"] == true, ..Self::default() };
         let content: &[Value] = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-        content.iter().for_each(|block| output.add(block));
+        content.iter().take(MAX_PARTS).for_each(|block| output.add(block));
+        output.left_out(content.len());
         let structured = &result["structuredContent"];
         // Servers repeat it as text for clients that do not know it.
         let is_said = content
@@ -62,9 +67,9 @@ impl McpOutput {
     /// The result of `resources/read`.
     pub fn of_resource(result: &Value) -> Self {
         let mut output = Self::default();
-        for contents in result["contents"].as_array().into_iter().flatten() {
-            output.resource(contents);
-        }
+        let contents: &[Value] = result["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
+        contents.iter().take(MAX_PARTS).for_each(|one| output.resource(one));
+        output.left_out(contents.len());
         if output.parts.is_empty() {
             output.text("(no content)".to_owned());
         }
@@ -86,7 +91,9 @@ impl McpOutput {
             text.push_str(&format!("({} more)\n", all - MAX_LISTED_RESOURCES));
         }
         let text = if text.is_empty() { "(no resources)".to_owned() } else { text };
-        Self { is_error: false, parts: vec![OutputPart::Text(text)] }
+        let mut output = Self::default();
+        output.text(text);
+        output
     }
 
     fn add(&mut self, block: &Value) {
@@ -116,7 +123,8 @@ impl McpOutput {
             }
             Some(text) => {
                 let media_type = if media_type.is_empty() { "text/plain".to_owned() } else { media_type };
-                self.file(OutputFile { name: uri, media_type, bytes: text.as_bytes().to_vec() });
+                let name = head(&uri, MAX_NAME_BYTES).to_owned();
+                self.file(OutputFile { name, media_type, bytes: text.as_bytes().to_vec() });
             }
             None => self.encoded(&resource["blob"], uri, media_type),
         }
@@ -124,6 +132,10 @@ impl McpOutput {
 
     fn encoded(&mut self, data: &Value, name: String, media_type: String) {
         let data = data.as_str().unwrap_or_default();
+        let (name, media_type) = (head(&name, MAX_NAME_BYTES).to_owned(), head(&media_type, MAX_NAME_BYTES).to_owned());
+        if self.files >= MAX_FILES {
+            return self.file(OutputFile { name, media_type, bytes: Vec::new() });
+        }
         if data.len() / 4 * 3 > MAX_FILE_BYTES {
             self.text(format!("[{name} {media_type}: larger than {} MiB, not kept]", MAX_FILE_BYTES / 1024 / 1024));
             return;
@@ -135,10 +147,19 @@ impl McpOutput {
     }
 
     fn file(&mut self, file: OutputFile) {
-        if self.parts.iter().filter(|part| matches!(part, OutputPart::File(_))).count() >= MAX_FILES {
-            self.text(format!("[{}: not kept, a result has at most {MAX_FILES} files]", file.name));
+        if self.files >= MAX_FILES {
+            let name = head(&file.name, MAX_NAME_BYTES);
+            self.text(format!("[{name}: not kept, a result has at most {MAX_FILES} files]"));
         } else {
+            self.files += 1;
             self.parts.push(OutputPart::File(file));
+        }
+    }
+
+    /// Says how many of so many parts are missing.
+    fn left_out(&mut self, count: usize) {
+        if count > MAX_PARTS {
+            self.text(format!("[{} more parts: not kept, a result has at most {MAX_PARTS}]", count - MAX_PARTS));
         }
     }
 
@@ -202,6 +223,17 @@ mod tests {
             (0..40).map(|_| json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" })).collect();
         let output = McpOutput::of_call(&json!({ "content": many }));
         assert_eq!(texts(&output).len(), 40 - MAX_FILES);
+    }
+
+    #[test]
+    fn a_bomb_of_parts_is_cut_short() {
+        let picture = json!({ "type": "image", "data": "AAAA", "mimeType": "x".repeat(1_000) });
+        let bomb = json!({ "content": vec![picture; 50_000] });
+        let output = McpOutput::of_call(&bomb);
+        assert_eq!(output.parts.len(), MAX_PARTS + 1);
+        assert!(texts(&output).last().is_some_and(|text| text.contains("49000 more parts")), "{:?}", texts(&output).last());
+        let inside = json!({ "contents": vec![json!({ "uri": "file:///a", "text": "x" }); 2_000] });
+        assert_eq!(McpOutput::of_resource(&inside).parts.len(), MAX_PARTS + 1);
     }
 
     #[test]

@@ -84,8 +84,8 @@ impl Mesh {
         };
         state.running.insert(attempt.clone(), live);
         if let Some(place) = submit.parent.as_ref().filter(|place| place.local) {
-            let (call, agent_id) = (place.call.clone(), submit.agent_id.clone());
-            let asked = AskedFor { call, agent_id, title: protocol::text::title(&submit.goal) };
+            let (place, agent_id) = (place.clone(), submit.agent_id.clone());
+            let asked = AskedFor { place, agent_id, title: protocol::text::title(&submit.goal) };
             state.asked_for.insert(attempt.clone(), asked);
         }
         let inbox = state.inboxes.entry(attempt.clone()).or_default().clone();

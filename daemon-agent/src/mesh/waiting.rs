@@ -105,8 +105,7 @@ impl Mesh {
             let read = tokio::task::spawn_blocking(move || reported_since(&outbox, &attempt, next_seq));
             let reported = read.await.unwrap_or_default();
             // Open before the engine is: a decision may come at once.
-            let ask =
-                |asked: &ApprovalRequest| self.shared.approvals.ask(asked.approval_id.clone(), asked.digest.clone());
+            let ask = |asked: &ApprovalRequest| self.shared.approvals.ask_request(asked);
             let questions = record.task.questions().map(ask).collect();
             resumed.push((self.register_waiting(&record), Resumed { record, reported }, questions));
         }

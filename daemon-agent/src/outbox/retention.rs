@@ -100,7 +100,7 @@ impl Outbox {
         }
     }
 
-    /// The attempts whose logs are kept for `reader`, and whether their ending is recorded.
+    /// The attempts whose logs are kept for `reader`, in order, and whether their ending is recorded.
     pub fn kept_for(&self, reader: &'static str) -> Vec<(AttemptRef, bool)> {
         let logs = self.logs();
         let kept = logs.iter().filter(|(_, log)| log.retention.readers.contains_key(reader));

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use protocol::{ApprovalId, ApprovalResponse, Decision};
+use protocol::{ApprovalId, ApprovalKind, ApprovalRequest, ApprovalResponse, Decision};
 use tokio::sync::watch;
 
 use super::inbox::author;
@@ -17,6 +17,8 @@ pub struct Approvals(Arc<Mutex<HashMap<ApprovalId, Registered>>>);
 /// An open question.
 struct Registered {
     digest: String,
+    /// Only the Board answers it: what a step of a playbook came to.
+    is_for_board: bool,
     answer: watch::Sender<Option<ApprovalResponse>>,
 }
 
@@ -38,11 +40,20 @@ impl Approvals {
             Entry::Occupied(known) if known.get().digest == digest => known.get().answer.subscribe(),
             known => {
                 let (answer, answered) = watch::channel(None);
-                known.insert_entry(Registered { digest, answer });
+                known.insert_entry(Registered { digest, is_for_board: false, answer });
                 answered
             }
         };
         Question { id, answer: PendingAnswer(answer), all: self.clone() }
+    }
+
+    /// The same of a request.
+    pub fn ask_request(&self, request: &ApprovalRequest) -> Question {
+        let question = self.ask(request.approval_id.clone(), request.digest.clone());
+        if let Some(asked) = self.open().get_mut(&request.approval_id) {
+            asked.is_for_board = request.kind == ApprovalKind::Step;
+        }
+        question
     }
 
     /// Passes on a person's answer; the first one to a question counts. Answers about anything but what was asked, and to
@@ -59,9 +70,11 @@ impl Approvals {
         })
     }
 
-    /// Whether the question with this digest is open and nobody answered it.
+    /// Whether the question with this digest is open, nobody answered it, and people may.
     pub fn is_pending(&self, id: &ApprovalId, digest: &str) -> bool {
-        self.open().get(id).is_some_and(|asked| asked.digest == digest && asked.answer.borrow().is_none())
+        let is_asked =
+            |asked: &Registered| asked.digest == digest && !asked.is_for_board && asked.answer.borrow().is_none();
+        self.open().get(id).is_some_and(is_asked)
     }
 
     /// Gives everybody the same answer who waits with this digest and was not answered.
@@ -151,5 +164,20 @@ mod tests {
         let other = all.ask(id, "other".to_owned());
         assert_eq!(other.answer().given(), None);
         drop((first, again, other));
+    }
+
+    #[test]
+    fn what_only_the_board_answers_no_person_does() {
+        let all = Approvals::default();
+        let request = |n, kind: &str| -> ApprovalRequest {
+            let json = serde_json::json!({ "approvalId": ApprovalId::new(n), "kind": kind, "digest": "d" });
+            serde_json::from_value(json).expect("a request")
+        };
+        let (tool, step) = (request(1, "tool"), request(2, "step"));
+        let open = [&tool, &step].map(|request| all.ask_request(request));
+        assert!(all.is_pending(&tool.approval_id, "d") && !all.is_pending(&tool.approval_id, "other"));
+        assert!(!all.is_pending(&step.approval_id, "d"));
+        assert!(all.answer(ApprovalResponse::new(step.approval_id, "d".to_owned(), Decision::Answer)), "the Board does");
+        drop(open);
     }
 }

@@ -31,6 +31,8 @@ struct Desk {
     known: Mutex<Vec<ChildReport>>,
     /// When messages were sent, the oldest first.
     sent: Mutex<VecDeque<Instant>>,
+    /// What tasks may use that messages have the Board make, until the budget knows of it.
+    promised: Mutex<Vec<(ParentCall, TaskLimits)>>,
     approvals: Approvals,
     hands: Box<dyn ChildHands>,
 }
@@ -68,8 +70,8 @@ pub type PendingDirectory = Pin<Box<dyn Future<Output = Result<MeshDirectory, St
 pub trait ChildHands: Send + Sync {
     /// The agents of this machine.
     fn agents(&self) -> Vec<AgentOfMachine>;
-    /// Those of other machines, as the Board tells them.
-    fn directory(&self) -> PendingDirectory;
+    /// Those of other machines in these places, as the Board tells them: names of vibers, and `label=value`.
+    fn directory(&self, places: Vec<String>) -> PendingDirectory;
     /// Tasks of this tree that this machine made.
     fn tree_size(&self, root: &TaskId) -> u32;
     /// Begins a task; once, however often it is asked for.
@@ -85,8 +87,8 @@ pub trait ChildHands: Send + Sync {
 impl Children {
     /// Of an attempt that knows of these.
     pub fn new(known: Vec<ChildReport>, approvals: Approvals, hands: impl ChildHands + 'static) -> Self {
-        let (known, sent, hands) = (Mutex::new(known), Mutex::default(), Box::new(hands));
-        Self(Arc::new(Desk { known, sent, approvals, hands }))
+        let (known, sent, promised, hands) = (Mutex::new(known), Mutex::default(), Mutex::default(), Box::new(hands));
+        Self(Arc::new(Desk { known, sent, promised, approvals, hands }))
     }
 
     /// Whoever makes tasks.
@@ -134,12 +136,27 @@ impl Children {
         before.into_iter().for_each(|report| self.expect(report));
     }
 
-    /// Takes what was heard of a task, and answers the calls that wait for it. What has ended stays as it ended.
+    /// Notes what a task may use that a message has the Board make.
+    pub fn promise(&self, call: ParentCall, limits: TaskLimits) {
+        self.promised_now().push((call, limits));
+    }
+
+    /// What was promised since this was asked last.
+    pub fn take_promised(&self) -> Vec<(ParentCall, TaskLimits)> {
+        std::mem::take(&mut *self.promised_now())
+    }
+
+    /// Takes what was heard of a task, and answers the calls that wait for it. What was completed or refused stays so; a task
+    /// that failed may be begun again by people, and end otherwise.
     pub fn hear(&self, report: ChildReport) {
+        let is_kept = |known: &ChildReport| match known.state {
+            ChildState::Completed | ChildState::Refused => true,
+            state => state.is_final() && !report.state.is_final(),
+        };
         let report = {
             let mut known = self.known_now();
             match known.iter_mut().find(|other| other.call == report.call) {
-                Some(other) if other.state.is_final() => other.clone(),
+                Some(other) if is_kept(other) => other.clone(),
                 Some(other) => {
                     *other = report;
                     other.clone()
@@ -188,6 +205,10 @@ impl Children {
         Ok(())
     }
 
+    fn promised_now(&self) -> MutexGuard<'_, Vec<(ParentCall, TaskLimits)>> {
+        self.0.promised.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known_now(&self) -> MutexGuard<'_, Vec<ChildReport>> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,7 +251,7 @@ pub mod testing {
             self.agents.clone()
         }
 
-        fn directory(&self) -> PendingDirectory {
+        fn directory(&self, _: Vec<String>) -> PendingDirectory {
             Box::pin(async { Err("no Board".to_owned()) })
         }
 
@@ -298,6 +319,21 @@ mod tests {
         assert_eq!(told.state, ChildState::Completed);
         assert_eq!(children.find(&TaskId::new(5)).map(|known| known.state), Some(ChildState::Completed));
         assert!(other.answer().given().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_task_that_failed_may_end_otherwise_when_people_begin_it_again() {
+        let approvals = Approvals::default();
+        let children = Children::new(Vec::new(), approvals.clone(), NotedWishes::default());
+        let heard = |state| children.hear(report("a", Some(TaskId::new(5)), state));
+        let end = approvals.ask(ApprovalId::new(1), end_key(&report("a", None, ChildState::Running).call));
+        heard(ChildState::Error);
+        let first = end.answer().given().and_then(|given| given.answer).expect("the end");
+        heard(ChildState::Running);
+        heard(ChildState::Completed);
+        assert_eq!(children.find(&TaskId::new(5)).map(|known| known.state), Some(ChildState::Completed));
+        let told = end.answer().given().and_then(|given| given.answer);
+        assert_eq!(told, Some(first), "whoever waited was told how it ended then");
     }
 
     #[test]

@@ -96,8 +96,14 @@ impl Rest {
 
     /// Leaves the place to others, if a record lies on disk.
     pub fn leave_place(&self) {
-        let taken = self.is_kept() && self.place() == Place::Taken;
-        if taken {
+        if self.is_kept() {
+            self.free_place();
+        }
+    }
+
+    /// Leaves the place to others in any case: to those that the attempt waits for. Without a record it ends with the daemon.
+    pub fn free_place(&self) {
+        if self.place() == Place::Taken {
             self.0.place.send_replace(Place::Free);
             (self.0.changed)(Place::Free);
         }
@@ -193,5 +199,9 @@ mod tests {
         std::fs::write(folder.path().join("waiting"), "").expect("no folder");
         rest.keep(b"{}".to_vec()).await;
         assert!(!rest.is_kept(), "a disk that refuses it");
+        rest.leave_place();
+        assert_eq!(rest.place(), Place::Taken);
+        rest.free_place();
+        assert_eq!(rest.place(), Place::Free, "others need it to go on");
     }
 }

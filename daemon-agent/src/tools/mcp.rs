@@ -4,6 +4,7 @@ mod questions;
 
 use std::{
     io::{self, Seek, Write},
+    sync::Arc,
     time::Duration,
 };
 
@@ -28,6 +29,8 @@ pub use questions::QuestionDesk;
 const MAX_OFFERED_TOOLS: usize = 128;
 /// Longest description of a tool of a server, bytes.
 const MAX_DESCRIPTION_BYTES: usize = 1_000;
+/// Bytes of the schemas of all tools of servers that are offered: a model reads them with every call.
+const MAX_OFFERED_BYTES: usize = 512 * 1024;
 /// Longest text of a result that stands in it; a longer one is kept whole as an artifact, bytes.
 const MAX_RESULT_BYTES: usize = 40 * 1024;
 /// Time between two pieces of progress that are shown, and bytes of all of them.
@@ -81,14 +84,19 @@ impl Toolbox {
         }
     }
 
-    pub(super) fn mcp_tool(&self, name: &str) -> Option<McpTool> {
+    pub(super) fn mcp_tool(&self, name: &str) -> Option<Arc<McpTool>> {
         self.mcp.as_ref().filter(|_| name.starts_with(MCP_PREFIX))?.offered.find(name).cloned()
     }
 
     /// The tools of servers as a model sees them, beside so many others.
     pub(super) fn mcp_specs(&self, others: usize) -> Vec<ToolSpec> {
-        let room = MAX_OFFERED_TOOLS.saturating_sub(others);
-        let tools = self.mcp.iter().flat_map(|mcp| mcp.offered.all()).take(room);
+        let (room, mut bytes) = (MAX_OFFERED_TOOLS.saturating_sub(others), MAX_OFFERED_BYTES);
+        let fits = |tool: &&McpTool| {
+            let left = bytes.checked_sub(tool.parameters.to_string().len());
+            bytes = left.unwrap_or(bytes);
+            left.is_some()
+        };
+        let tools = self.mcp.iter().flat_map(|mcp| mcp.offered.all()).filter(fits).take(room);
         let spec = |tool: &McpTool| ToolSpec {
             name: tool.name.clone().into(),
             description: protocol::text::head(&tool.description, MAX_DESCRIPTION_BYTES).to_owned().into(),
@@ -108,8 +116,8 @@ pub(super) async fn run(toolbox: &Toolbox, call_id: &str, tool: &McpTool, args: 
     let asked = AskedPeople::new(&access.desk, &context.sink, call_id, tool);
     let mut progress = Progress::new(toolbox, call_id);
     let answered = {
-        let calling = access.servers.call(&context.agent, tool, args, &terms);
-        tokio::pin!(calling);
+        // The future of a call is large, and a task's stack is deep already.
+        let mut calling = Box::pin(access.servers.call(&context.agent, tool, args, &terms));
         loop {
             tokio::select! {
                 biased;

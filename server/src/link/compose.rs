@@ -142,10 +142,11 @@ async fn child(tx: &mut TeamTx<'_>, parent: &TaskId, body: &Value) -> Result<Chi
     if let Some(report) = children::report_of(tx, &call).await? {
         return Ok(report);
     }
-    let error = Some("the Board does not know of it any more".to_owned());
+    // Its call was one too many to be kept, or the Board was set back.
+    let error = Some("the Board has no such task: too much was asked for, or it was set back since".to_owned());
     let (agent_id, title) = (String::new(), String::new());
     let usage = Usage::default();
-    let state = ChildState::Stopped;
+    let state = ChildState::Refused;
     Ok(ChildReport { call, child_task_id: None, state, agent_id, viber: None, title, result: None, error, usage })
 }
 

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fmt,
+    ops::Bound,
     pin::Pin,
     str::FromStr,
     sync::Arc,
@@ -33,6 +34,8 @@ const MAX_FOLLOWED: usize = 64;
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Notifications are hints: the tasks are looked at at least this often.
 const RELOOK_INTERVAL: Duration = Duration::from_secs(15);
+/// How far before the last look a task may have ended that no look has seen at work, ms.
+const LOOK_BACK_MS: i64 = 2_000;
 
 /// How far a reader is: the last event that it has of each task. On the wire `{task}:{attempt}.{seq}`, with commas between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,12 +96,17 @@ pub enum BusFrame {
 }
 
 impl BusPosition {
-    /// The same after an event.
-    #[must_use]
-    pub fn moved(&self, task: &TaskId, to: Cursor) -> Self {
-        let mut places = self.0.clone();
-        places.insert(task.clone(), to);
-        Self(places)
+    /// What stands before and behind the seq of an attempt's event, in the text form of the position after it.
+    pub fn around(&self, task: &TaskId, attempt: u32) -> (String, String) {
+        let (mut before, mut behind) = (String::new(), String::new());
+        for (other, at) in self.0.range::<TaskId, _>(..task) {
+            before.push_str(&format!("{other}:{at},"));
+        }
+        before.push_str(&format!("{task}:{attempt}."));
+        for (other, at) in self.0.range::<TaskId, _>((Bound::Excluded(task), Bound::Unbounded)) {
+            behind.push_str(&format!(",{other}:{at}"));
+        }
+        (before, behind)
     }
 }
 
@@ -119,6 +127,7 @@ pub async fn read(
         known: from.clone().unwrap_or_default(),
         joins_now: from.is_none(),
         is_first_look: true,
+        looked: board.clock.now(),
         look_at: Instant::now(),
         revoked: Box::pin(revoked),
         over: false,
@@ -132,7 +141,7 @@ pub async fn read(
 pub async fn position(board: &Board, of: &BusOf) -> Result<BusPosition, DbError> {
     let mut tx = board.db.reader_of(&of.team).await?;
     let mut places = BTreeMap::new();
-    for (_, id) in db::tasks::open_of_viber(&mut tx, &of.viber, None, MAX_FOLLOWED as u64).await? {
+    for id in db::tasks::at_work(&mut tx, &of.viber, MAX_FOLLOWED as u64).await? {
         if let Some(task) = db::tasks::load(&mut tx, &id).await?.filter(|task| of.concerns(task)) {
             places.insert(id, newest(&mut tx, &task).await?);
         }
@@ -159,6 +168,7 @@ struct BusReader {
     /// It came without a position: what tasks at work said before is not sent.
     joins_now: bool,
     is_first_look: bool,
+    looked: protocol::Instant,
     look_at: Instant,
     revoked: Pin<Box<dyn Future<Output = ()> + Send>>,
     over: bool,
@@ -180,7 +190,7 @@ impl BusReader {
                 () = soft.cancelled() => return self.end(StreamEnd::Shutdown),
                 () = &mut self.revoked => return self.end(StreamEnd::Revoked),
                 news = self.news.next() => {
-                    if matches!(news, Changed::Task { .. } | Changed::Session(_) | Changed::Anything) {
+                    if self.concerns(&news) {
                         self.look_at = self.look_at.min(Instant::now() + LOOK_INTERVAL);
                     }
                 }
@@ -193,6 +203,16 @@ impl BusReader {
             }
         }
         None
+    }
+
+    /// Whether its tasks may be others. That one begins or ends is announced of its viber, so that nothing is read for
+    /// whatever else goes on in the team.
+    fn concerns(&self, news: &Changed) -> bool {
+        match news {
+            Changed::Viber(viber) => *viber == self.of.viber,
+            Changed::Anything => true,
+            _ => false,
+        }
     }
 
     fn end(&mut self, why: StreamEnd) -> Option<BusFrame> {
@@ -214,12 +234,15 @@ impl BusReader {
             }
             StreamFrame::End(why) => {
                 self.followed.remove(&task);
-                if let Some(at) = self.at.0.remove(&task)
-                    && self.known.0.len() < MAX_FOLLOWED
-                {
-                    // It may be begun again.
+                if let Some(at) = self.at.0.remove(&task) {
+                    // It may be begun again. The oldest ones are forgotten.
                     self.known.0.insert(task.clone(), at);
+                    if self.known.0.len() > MAX_FOLLOWED {
+                        self.known.0.pop_first();
+                    }
                 }
+                // Another one may have its place.
+                self.look_at = self.look_at.min(Instant::now() + LOOK_INTERVAL);
                 (why != StreamEnd::Shutdown).then_some(BusFrame::Over { task, why })
             }
         }
@@ -229,10 +252,15 @@ impl BusReader {
     async fn look(&mut self) -> Result<(), DbError> {
         let board = self.board.clone();
         let mut tx = board.db.reader_of(&self.of.team).await?;
-        let open = db::tasks::open_of_viber(&mut tx, &self.of.viber, None, MAX_FOLLOWED as u64).await?;
-        let mut ids: Vec<TaskId> = open.into_iter().map(|(_, task)| task).collect();
-        if std::mem::take(&mut self.is_first_look) {
+        let mut ids = db::tasks::at_work(&mut tx, &self.of.viber, MAX_FOLLOWED as u64).await?;
+        let since = protocol::Instant(self.looked.0 - LOOK_BACK_MS);
+        let looked = board.clock.now();
+        if self.is_first_look {
             ids.extend(self.known.0.keys().cloned());
+        } else {
+            // One that began and ended between two looks. Of those that were read to their end the place is known.
+            let ended = db::tasks::ended_since(&mut tx, &self.of.viber, since, MAX_FOLLOWED as u64).await?;
+            ids.extend(ended.into_iter().filter(|id| !self.known.0.contains_key(id)));
         }
         for id in ids {
             if self.followed.contains(&id) || self.followed.len() >= MAX_FOLLOWED {
@@ -250,7 +278,7 @@ impl BusReader {
             self.follow(id, begins);
         }
         // Tasks that begin from now on are read from their beginning.
-        self.joins_now = false;
+        (self.joins_now, self.is_first_look, self.looked) = (false, false, looked);
         Ok(())
     }
 
@@ -268,12 +296,16 @@ mod tests {
 
     #[test]
     fn a_position_survives_its_text_form() {
-        let at = BusPosition::default()
-            .moved(&TaskId::new(7), Cursor { attempt: 1, seq: 5 })
-            .moved(&TaskId::new(3), Cursor { attempt: 2, seq: 0 });
+        let places = [(7, 1, 5), (3, 2, 0), (9, 1, 1)];
+        let place = |(task, attempt, seq)| (TaskId::new(task), Cursor { attempt, seq });
+        let at = BusPosition(places.into_iter().map(place).collect());
         assert_eq!(at.to_string().parse(), Ok(at.clone()));
         assert_eq!("".parse(), Ok(BusPosition::default()));
-        assert_eq!(at.moved(&TaskId::new(7), Cursor { attempt: 1, seq: 6 }).0.len(), 2);
+        let (known, _) = at.0.iter().nth(1).map(|(task, at)| (task.clone(), *at)).expect("three places");
+        let (before, behind) = at.around(&known, 1);
+        let mut moved = at.clone();
+        moved.0.insert(known, Cursor { attempt: 1, seq: 6 });
+        assert_eq!(format!("{before}6{behind}"), moved.to_string());
         for bad in ["x", "task_1", "task_1:1", "task_1:0.1", "task_1:1.1;task_2:1.1"] {
             assert_eq!(bad.parse::<BusPosition>(), Err(BadCursor), "{bad}");
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use axum::{
     Json, Router,
-    extract::{FromRequestParts, State, WebSocketUpgrade},
+    extract::{FromRequestParts, Query, State, WebSocketUpgrade},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
@@ -192,9 +192,14 @@ fn check_json(headers: &HeaderMap) -> Result<(), Rejection> {
     if essence == Some("application/json") { Ok(()) } else { Err(Rejection(Error::WrongMedia("application/json"))) }
 }
 
-/// The agents beyond a viber, for its own.
-async fn mesh(viber: ViberAuth, State(board): State<Board>) -> Result<Response, Rejection> {
-    let listed = actions::mesh_settings::directory(&board, &viber.team, &viber.viber).await.map_err(Rejection)?;
+/// The agents beyond a viber that its own may call: each `place` is the name of a viber, or `label=value`.
+async fn mesh(
+    viber: ViberAuth,
+    State(board): State<Board>,
+    Query(asked): Query<Vec<(String, String)>>,
+) -> Result<Response, Rejection> {
+    let places: Vec<String> = asked.into_iter().filter(|(key, _)| key == "place").map(|(_, place)| place).collect();
+    let listed = actions::mesh_settings::directory(&board, &viber.team, &places).await.map_err(Rejection)?;
     Ok(Json(listed).into_response())
 }
 

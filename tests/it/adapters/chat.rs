@@ -1,7 +1,8 @@
 //! `daemon-agent chat --json` and `daemon-agent adapters`.
 
 use board_tests::{
-    Engine,
+    Engine, FakeBoard, Llm, Viber,
+    fake_board::Behaviour,
     llm::{Gate, Piece, Reply},
     programs::run,
     tasks::id,
@@ -77,4 +78,51 @@ async fn the_adapters_are_listed_with_their_state() {
     assert_eq!(viber["adapters"][0]["id"], "websocket", "{viber:#}");
     let plain = fixture.viber.cli(&["adapters"]).await.good();
     assert!(plain.contains(&port.to_string()), "{plain}");
+}
+
+#[tokio::test]
+async fn lines_that_come_at_once_are_one_conversation_and_all_are_answered() {
+    let script = ["one", "two", "three"].map(Reply::text);
+    let fixture = with(Engine::Sqlite, script.to_vec(), FREE, "").await;
+    let lines_at_once = (1..4).map(|n| format!("{}\n", json!({ "id": n.to_string(), "content": format!("Say {n}") })));
+    let said = run(fixture.viber.command(&["chat", "--json"]), &lines_at_once.collect::<String>()).await.good();
+    let said = lines(&said);
+    let accepted = of(&said, "accepted");
+    assert_eq!(accepted.len(), 3, "{said:#?}");
+    assert!(accepted.iter().all(|one| one["sessionId"] == accepted[0]["sessionId"]), "{accepted:#?}");
+    let text: String = of(&said, "text-delta").iter().filter_map(|delta| delta["content"].as_str()).collect();
+    for word in ["one", "two", "three"] {
+        assert!(text.contains(word), "it ends when all is answered: {text}");
+    }
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_refused_and_ends_nothing() {
+    let fixture = with(Engine::Sqlite, vec![Reply::text("Yes.")], FREE, "").await;
+    let long = json!({ "id": "1", "content": "x".repeat(2 * 1024 * 1024) });
+    let short = json!({ "id": "2", "content": "Are you there?" });
+    let said = run(fixture.viber.command(&["chat", "--json"]), &format!("{long}\n{short}\n")).await.good();
+    let said = lines(&said);
+    assert_eq!(of(&said, "refused")[0]["code"], "too_long");
+    assert_eq!(of(&said, "task:completed").len(), 1, "{said:#?}");
+}
+
+#[tokio::test]
+async fn a_conversation_needs_a_daemon_and_no_board() {
+    let (board, llm) = (FakeBoard::start(Behaviour::Serve).await, Llm::start(vec![Reply::text("I am here.")]).await);
+    let mut viber = Viber::fresh("lab");
+    board.enrol(&viber);
+    drop(board);
+    viber.use_scripted_model(&llm, "openai");
+    let none = viber.cli(&["chat"]).await;
+    assert!(none.code() == 1 && none.err.contains("no daemon is running"), "{none:?}");
+    viber.run();
+    let status = || async { (viber.cli(&["status"]).await.status.success()).then_some(()) };
+    board_tests::eventually("the daemon listens", status).await;
+    let message = json!({ "id": "1", "content": "Is anybody there?" });
+    let said = run(viber.command(&["chat", "--json"]), &format!("{message}\n")).await.good();
+    let text: String =
+        of(&lines(&said), "text-delta").iter().filter_map(|delta| delta["content"].as_str()).collect();
+    assert_eq!(text, "I am here.");
 }

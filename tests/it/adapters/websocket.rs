@@ -57,6 +57,17 @@ impl Editor {
         self.0.send(Message::text(frame.to_string())).await.expect("sent");
     }
 
+    /// The same, whether or not the other side still takes it.
+    pub async fn send_anyway(&mut self, frame: Value) {
+        let _ = self.0.send(Message::text(frame.to_string())).await;
+    }
+
+    /// Waits for the end of the connection.
+    pub async fn ended(&mut self) {
+        let end = async { while matches!(self.0.next().await, Some(Ok(frame)) if !frame.is_close()) {} };
+        tokio::time::timeout(EVENT_TIMEOUT, end).await.expect("the end of the connection");
+    }
+
     /// The frames up to the first one like this.
     pub async fn until(&mut self, what: &str, like: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut frames = Vec::new();

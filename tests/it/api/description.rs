@@ -156,6 +156,7 @@ const ELSEWHERE: &[&str] = &[
     "bad_quota",
     "bad_retention",
     "bad_size",
+    "bad_role",
     "bad_slug",
     "bad_step",
     "bad_theme",

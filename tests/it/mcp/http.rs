@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     os::unix::fs::PermissionsExt,
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -20,16 +20,17 @@ use board_tests::{Engine, Fixture, Viber, llm::Reply};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::Command,
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
 };
 
 use super::{FREE, furnished, reported, result, write_servers};
 
 /// The key that opens the server without signing in.
 const KEY: &str = "owl-key-5f1e";
-/// The token that somebody gets who signed in.
+/// The token that somebody gets who signed in, and the one that follows it when it is revoked.
 const TOKEN: &str = "owl-token-83ac";
+const NEXT_TOKEN: &str = "owl-token-c04f";
 /// How long signing in may take.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -48,6 +49,12 @@ struct Seen {
     /// The resource that the token was asked for.
     resource: String,
     renewed: usize,
+    /// Only the next token is taken, although the first one has not ended.
+    is_revoked: bool,
+    /// What it calls itself instead of its address.
+    described: Option<String>,
+    /// Whose answer a browser comes back with.
+    issuer: Option<String>,
 }
 
 impl Wiki {
@@ -73,7 +80,13 @@ impl Wiki {
 
     fn knows(&self, headers: &HeaderMap) -> bool {
         let is = |name: &str, expected: &str| headers.get(name).is_some_and(|value| value == expected);
-        is("x-key", KEY) || is("authorization", &format!("Bearer {TOKEN}"))
+        is("x-key", KEY) || is("authorization", &format!("Bearer {}", self.seen().token()))
+    }
+}
+
+impl Seen {
+    fn token(&self) -> &'static str {
+        if self.is_revoked { NEXT_TOKEN } else { TOKEN }
     }
 }
 
@@ -106,7 +119,8 @@ async fn answer(State(wiki): State<Arc<Wiki>>, headers: HeaderMap, Json(message)
 }
 
 async fn resource(State(wiki): State<Arc<Wiki>>) -> Json<Value> {
-    Json(json!({ "resource": format!("{}/mcp", wiki.url), "authorization_servers": [wiki.url] }))
+    let own = wiki.seen().described.clone().unwrap_or_else(|| format!("{}/mcp", wiki.url));
+    Json(json!({ "resource": own, "authorization_servers": [wiki.url] }))
 }
 
 async fn authorization_server(State(wiki): State<Arc<Wiki>>) -> Json<Value> {
@@ -135,7 +149,8 @@ async fn authorize(State(wiki): State<Arc<Wiki>>, Query(asked): Query<HashMap<St
         return StatusCode::BAD_REQUEST.into_response();
     }
     (seen.challenge, seen.resource) = (of("code_challenge"), of("resource"));
-    Redirect::to(&format!("{}?code=code-1&state={}", of("redirect_uri"), of("state"))).into_response()
+    let issuer = seen.issuer.iter().map(|issuer| format!("&iss={issuer}")).collect::<String>();
+    Redirect::to(&format!("{}?code=code-1&state={}{issuer}", of("redirect_uri"), of("state"))).into_response()
 }
 
 async fn token(State(wiki): State<Arc<Wiki>>, Form(asked): Form<HashMap<String, String>>) -> Response {
@@ -158,7 +173,7 @@ async fn token(State(wiki): State<Arc<Wiki>>, Form(asked): Form<HashMap<String, 
     // The first token is due at once: the next request of the daemon has it renewed.
     let expires = if of("grant_type") == "refresh_token" { 3_600 } else { 1 };
     let lasting = json!({ "refresh_token": "refresh-1", "token_type": "Bearer", "expires_in": expires });
-    let mut token = json!({ "access_token": TOKEN });
+    let mut token = json!({ "access_token": seen.token() });
     token.as_object_mut().expect("an object").extend(lasting.as_object().cloned().unwrap_or_default());
     Json(token).into_response()
 }
@@ -188,7 +203,10 @@ async fn a_server_gets_the_headers_of_the_configuration() {
 #[tokio::test]
 async fn somebody_signs_in_once_and_tokens_are_renewed() {
     let wiki = Wiki::open().await;
-    let script = vec![Reply::text("It is closed."), Reply::call("mcp__wiki__page", json!({})), Reply::text("Done.")];
+    let mut script = vec![Reply::text("It is closed.")];
+    for _ in 0..3 {
+        script.extend([Reply::call("mcp__wiki__page", json!({})), Reply::text("Done.")]);
+    }
     let fixture = reader(&wiki, json!({}), script).await;
     fixture.play("Read it").await;
     reported(&fixture, "wiki", |server| server["state"] == "auth_required").await;
@@ -204,28 +222,85 @@ async fn somebody_signs_in_once_and_tokens_are_renewed() {
     let task = fixture.play("Read it now").await;
     assert_eq!(result(&fixture, &task, 0).await, (true, "Owls live in oaks.".to_owned()));
     assert_eq!(wiki.seen().renewed, 1);
-    assert!(!fixture.viber.log().contains(TOKEN));
+    // The server takes it back before its time.
+    wiki.seen().is_revoked = true;
+    let task = fixture.play("Read it again").await;
+    assert_eq!(result(&fixture, &task, 0).await, (true, "Owls live in oaks.".to_owned()));
+    assert_eq!(wiki.seen().renewed, 2);
+    // What is kept is torn: nobody is signed in, and somebody can do it again.
+    fixture.viber.write_at(&kept, "{\"server\":");
+    let task = fixture.play("Read it once more").await;
+    let (ok, said) = result(&fixture, &task, 0).await;
+    assert!(!ok && said.contains("daemon-agent mcp login"), "{said}");
+    reported(&fixture, "wiki", |server| server["state"] == "auth_required").await;
+    assert!(!fixture.viber.log().contains(TOKEN) && !fixture.viber.log().contains(NEXT_TOKEN));
     fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn nobody_is_signed_in_by_the_answer_of_somebody_else() {
+    let wiki = Wiki::open().await;
+    let fixture = reader(&wiki, json!({}), vec![]).await;
+    let kept = fixture.viber.home().join("secrets/mcp/wiki.json");
+    wiki.seen().issuer = Some("https%3A%2F%2Fevil.example.com".to_owned());
+    let login = Login::begin(&fixture.viber).await;
+    assert!(!login.agreed().await.success() && !kept.exists(), "the answer of another authorization server");
+    wiki.seen().issuer = None;
+    wiki.seen().described = Some("https://evil.example.com/mcp".to_owned());
+    let refused = fixture.viber.cli(&["mcp", "login", "wiki"]).await;
+    assert!(refused.code() != 0 && refused.err.contains("describes itself as another server"), "{refused:?}");
+    wiki.seen().described = None;
+    // Whoever guesses gets nothing, and disturbs nobody.
+    let login = Login::begin(&fixture.viber).await;
+    let url = reqwest::Url::parse(&login.address).expect("an address");
+    let back = url.query_pairs().find(|(name, _)| name == "redirect_uri").expect("a way back").1.into_owned();
+    for guess in ["?code=evil&state=guess", "?code=evil", "?error=access_denied"] {
+        let answer = browser().get(format!("{back}{guess}")).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 404, "{guess}");
+    }
+    assert!(login.agreed().await.success() && kept.exists());
+}
+
+fn browser() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().expect("a client")
 }
 
 /// `mcp login`, with somebody who opens the address that it shows.
 async fn sign_in(viber: &Viber) {
-    let mut command = Command::from(viber.command(&["mcp", "login", "wiki"]));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-    let told = async {
-        loop {
-            let line = lines.next_line().await.expect("text").expect("it shows an address");
-            if line.starts_with("http") {
-                return line;
+    assert!(Login::begin(viber).await.agreed().await.success());
+}
+
+/// `mcp login` that waits for somebody.
+struct Login {
+    child: Child,
+    /// What they open in a browser.
+    address: String,
+    /// The rest of its output.
+    _lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Login {
+    async fn begin(viber: &Viber) -> Self {
+        let mut command = Command::from(viber.command(&["mcp", "login", "wiki"]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let told = async {
+            loop {
+                let line = lines.next_line().await.expect("text").expect("it shows an address");
+                if line.starts_with("http") {
+                    return line;
+                }
             }
-        }
-    };
-    let address = tokio::time::timeout(LOGIN_TIMEOUT, told).await.expect("it shows an address in time");
-    let browser = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let page = browser.get(address).send().await.expect("a page");
-    assert!(page.status().is_success(), "{page:?}");
-    let ended = tokio::time::timeout(LOGIN_TIMEOUT, child.wait()).await.expect("it ends in time").expect("an end");
-    assert!(ended.success(), "{ended:?}");
+        };
+        let address = tokio::time::timeout(LOGIN_TIMEOUT, told).await.expect("it shows an address in time");
+        Self { child, address, _lines: lines }
+    }
+
+    /// Somebody opens the address and agrees; how the command ends.
+    async fn agreed(mut self) -> ExitStatus {
+        let page = browser().get(&self.address).send().await.expect("a page");
+        assert!(page.status().is_success(), "{page:?}");
+        tokio::time::timeout(LOGIN_TIMEOUT, self.child.wait()).await.expect("it ends in time").expect("an end")
+    }
 }

@@ -7,15 +7,19 @@ use serde_json::{Value, json};
 crate::on_both_databases!(an_allowed_list_waits_for_its_viber_and_is_recorded_once, what_nobody_may_allow_is_refused,);
 
 /// A hash as servers' lists have it.
-fn hash() -> String {
+pub(super) fn hash() -> String {
     "ab".repeat(32)
 }
 
-/// A connected viber whose server `fs` has other tools than people know, and its path.
-async fn changed(board: &Board, viewer: &Person) -> (FakeDaemon, String) {
-    let mut daemon = FakeDaemon::enrol(board, "lab").await;
+/// Another list of tools than the one that people know.
+pub(super) fn change() -> McpChange {
     let (added, diff) = (vec!["rm".to_owned()], "+rm\n".to_owned());
-    let change = McpChange { hash: hash(), added, diff, ..McpChange::default() };
+    McpChange { hash: hash(), added, diff, ..McpChange::default() }
+}
+
+/// A connected viber whose server `fs` has other tools than people know, and its path.
+pub(super) async fn changed(board: &Board, viewer: &Person, change: McpChange) -> (FakeDaemon, String) {
+    let mut daemon = FakeDaemon::enrol(board, "lab").await;
     daemon.mcp = vec![McpServerInfo {
         name: "fs".to_owned(),
         kind: McpKind::Stdio,
@@ -40,7 +44,7 @@ async fn newest(person: &Person, path: &str) -> Value {
 async fn an_allowed_list_waits_for_its_viber_and_is_recorded_once(engine: Engine) {
     let board = Board::start(engine).await;
     let admin = board.token(HOME, "admin").await;
-    let (mut daemon, path) = changed(&board, &admin).await;
+    let (mut daemon, path) = changed(&board, &admin, change()).await;
     daemon.cut();
     let allow = format!("{path}/fs/allow");
     let queued = admin.post(&allow, &json!({ "hash": hash() })).await.expect(202).json();
@@ -71,12 +75,14 @@ async fn an_allowed_list_waits_for_its_viber_and_is_recorded_once(engine: Engine
 async fn what_nobody_may_allow_is_refused(engine: Engine) {
     let board = Board::start(engine).await;
     let (admin, operator) = (board.token(HOME, "admin").await, board.token(HOME, "operator").await);
-    let (daemon, path) = changed(&board, &admin).await;
+    let (daemon, path) = changed(&board, &admin, McpChange { is_cut: true, ..change() }).await;
     let seen = json!({ "hash": hash() });
     operator.post(&format!("{path}/fs/allow"), &seen).await.expect(403);
     admin.post(&format!("{path}/other/allow"), &seen).await.expect(404);
     let bad = admin.post(&format!("{path}/fs/allow"), &json!({ "hash": "AB" })).await.expect(422);
     assert_eq!(bad.code(), "bad_hash");
+    let unseen = admin.post(&format!("{path}/fs/allow"), &seen).await.expect(409);
+    assert_eq!(unseen.code(), "not_all_shown", "nobody has seen all of it here");
     let old = FakeDaemon::enrol(&board, "never-seen").await;
     let refused = admin.post(&format!("/api/v1/vibers/{}/mcp/fs/allow", old.id), &seen).await.expect(409);
     assert_eq!(refused.code(), "no_mcp");

@@ -75,7 +75,7 @@ fn examples() -> Vec<(&'static str, Value)> {
         ("list_artifacts", json!({ "sessionId": id("ses"), "cursor": "", "limit": 200 })),
         ("read_artifact", json!({ "artifactId": id("art"), "offset": 0, "maxBytes": 1 })),
         ("search", json!({ "query": "x", "limit": 1 })),
-        ("list_playbooks", json!({ "viber": "lab" })),
+        ("list_playbooks", json!({ "viber": "lab", "cursor": "", "limit": 200 })),
         ("run_playbook", json!({ "viber": "lab", "playbook": "x", "inputs": {}, "supervised": true, "key": "k" })),
     ]
 }
@@ -122,15 +122,19 @@ async fn arguments_are_closed(engine: Engine) {
         ("read_artifact", json!({ "artifactId": "art_0123456789abcdef0123456789abcdef", "offset": -1 })),
         ("get_task", json!({ "taskId": "task_0123456789abcdef0123456789abcdef", "waitSeconds": 1.5 })),
         ("list_vibers", json!({ "limit": -1 })),
+        ("search", json!({ "query": "ab ".repeat(400) })),
     ] {
         assert_eq!(refused(&program, tool, arguments.clone()).await, "invalid_body", "{tool} {arguments}");
     }
+    let labels: serde_json::Map<String, Value> = (0..33).map(|n| (format!("l{n}"), json!("x"))).collect();
+    let labels = Value::Object(labels);
     for (tool, arguments, code) in [
         ("list_vibers", json!({ "limit": 0 }), "bad_limit"),
         ("list_vibers", json!({ "cursor": "x" }), "bad_cursor"),
         ("search", json!({ "query": "x", "cursor": "%00" }), "bad_cursor"),
         ("list_playbooks", json!({ "viber": "../../etc" }), "viber_not_found"),
         ("run_playbook", json!({ "viber": "lab", "playbook": "../MEMORY" }), "viber_not_found"),
+        ("submit_task", json!({ "goal": "x", "labels": labels }), "bad_labels"),
     ] {
         assert_eq!(refused(&program, tool, arguments.clone()).await, code, "{tool} {arguments}");
     }

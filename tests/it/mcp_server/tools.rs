@@ -260,6 +260,15 @@ async fn a_playbook_is_run_and_followed(engine: Engine) {
     let broken = items.iter().find(|one| one["playbook"] == "broken").expect("the other");
     assert!(broken["errors"].as_array().is_some_and(|errors| !errors.is_empty()), "{broken:#}");
     assert_eq!((&all["silent"], &all["vibersNotRead"]), (&json!([]), &json!(0)));
+    assert_eq!(all["vibersWithMore"], json!([]));
+    // Of one viber page by page.
+    let first = told(program, "list_playbooks", json!({ "viber": "lab", "limit": 1 })).await;
+    assert_eq!((first["items"].as_array().map(Vec::len), &first["items"][0]["playbook"]), (Some(1), &json!("broken")));
+    let rest = json!({ "viber": "lab", "limit": 1, "cursor": first["next"] });
+    let rest = told(program, "list_playbooks", rest).await;
+    assert_eq!((&rest["items"][0]["playbook"], &rest["next"]), (&json!("release"), &Value::Null), "{rest:#}");
+    let astray = json!({ "cursor": first["next"] });
+    assert_eq!(refused(program, "list_playbooks", astray).await, "invalid_body");
 
     let start = |more: Value| {
         let mut asked = json!({ "viber": "lab", "playbook": "release", "supervised": false });

@@ -23,7 +23,7 @@ const ASKED_SECONDS: u64 = 50;
 const WELL_BEFORE: Duration = Duration::from_secs(40);
 
 /// A stream of messages that answers a call.
-struct Messages {
+pub(super) struct Messages {
     answer: reqwest::Response,
     buffer: String,
     began: Instant,
@@ -31,7 +31,7 @@ struct Messages {
 
 impl Messages {
     /// Calls `get_task`, and waits; of progress it is told under the token `p`.
-    async fn of(request: RequestBuilder) -> Self {
+    pub(super) async fn of(request: RequestBuilder) -> Self {
         let answer = request.send().await.expect("an answer");
         let kind = answer.headers()[header::CONTENT_TYPE].to_str().expect("text").to_owned();
         assert_eq!((answer.status().as_u16(), kind.as_str()), (200, "text/event-stream"));
@@ -40,7 +40,7 @@ impl Messages {
     }
 
     /// The next message; `None` at the end.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.find("\n\n") {
                 let frame: String = self.buffer.drain(..end + 2).collect();
@@ -55,7 +55,7 @@ impl Messages {
     }
 
     /// The answer, which is the last message and came before the time was up.
-    async fn last(mut self) -> Value {
+    pub(super) async fn last(mut self) -> Value {
         let mut last = Value::Null;
         while let Some(message) = self.next().await {
             last = message;
@@ -72,6 +72,13 @@ fn waiting(task: &Value) -> Value {
     params
 }
 
+/// The same for a client that has seen what `seen` says.
+fn waiting_after(task: &Value, seen: &Value) -> Value {
+    let mut params = waiting(task);
+    params["arguments"]["after"] = seen["next"].clone();
+    params
+}
+
 async fn a_wait_ends_with_its_task_and_tells_of_progress(engine: Engine) {
     let mut fixture: Fixture<FakeDaemon> = Fixture::on(engine).with_fake().await;
     for (round, revision) in [STATELESS, HANDSHAKE].into_iter().enumerate() {
@@ -80,6 +87,8 @@ async fn a_wait_ends_with_its_task_and_tells_of_progress(engine: Engine) {
             STATELESS => stateless(&fixture.operator, "tools/call", &waiting(&task)),
             _ => after_handshake(&fixture.operator, "tools/call", &waiting(&task)),
         };
+        // Keys of tools are arguments: this one neither keeps an answer nor holds a stream back until it ends.
+        let request = request.header("idempotency-key", "one for both");
         let mut messages = Messages::of(request).await;
         let mut told = Vec::new();
         for _ in 0..2 {
@@ -137,8 +146,15 @@ async fn a_wait_ends_when_a_person_is_needed(engine: Engine) {
     assert_eq!((&seen["waiting"]["for"], &seen["waiting"]["id"]), (&json!("approval"), &json!(approval)));
     assert!(seen["cause"].as_str().is_some_and(|words| words.contains("on the Board")), "{seen:#}");
 
+    // Whoever has not seen that is told at once, also instead of a stream.
+    let first = of_call("get_task", &json!({ "taskId": task["id"], "waitSeconds": ASKED_SECONDS }));
+    let first = fixture.operator.send(stateless(&fixture.operator, "tools/call", &first)).await.expect(200);
+    assert_eq!(first.header("content-type"), "application/json");
+    assert_eq!(first.json()["result"]["structuredContent"]["needsPerson"], true);
+
     // Another wait does not end with what its client knows already, but when a person has decided and the task is over.
-    let mut messages = Messages::of(stateless(&fixture.operator, "tools/call", &waiting(&task))).await;
+    let params = waiting_after(&task, seen);
+    let mut messages = Messages::of(stateless(&fixture.operator, "tools/call", &params)).await;
     let still = messages.next().await.expect("progress");
     let words = still["params"]["message"].as_str().expect("words");
     assert!(words.contains("a person has to decide"), "{words}");

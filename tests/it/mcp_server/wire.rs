@@ -77,24 +77,36 @@ async fn what_is_no_request_of_a_revision_is_refused_as_the_protocol_says() {
         (fault(&answer), answer.json())
     };
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    for (body, code) in [
-        ("{", -32700),
-        ("", -32700),
-        ("null", -32600),
-        ("[]", -32600),
-        (&*format!("[{ping}]"), -32600),
-        (&*format!("[{ping},{ping}]"), -32600),
-        (r#"{"jsonrpc":"2.0","id":1}"#, -32600),
-        (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, -32600),
-        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600),
-        (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, -32600),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}"#, -32600),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#, -32600),
+    // Under the request's id wherever that could be read.
+    let (none, one) = (Value::Null, json!(1));
+    for (body, code, id) in [
+        ("{", -32700, &none),
+        ("", -32700, &none),
+        ("null", -32600, &none),
+        ("[]", -32600, &none),
+        (&*format!("[{ping}]"), -32600, &none),
+        (&*format!("[{ping},{ping}]"), -32600, &none),
+        (r#"{"jsonrpc":"2.0","id":1}"#, -32600, &one),
+        (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, -32600, &one),
+        (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, -32600, &none),
+        (r#"{"jsonrpc":"2.0","id":1,"error":{}}"#, -32600, &none),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, -32600, &none),
+        (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, -32600, &none),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}"#, -32600, &none),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}"#, -32600, &one),
     ] {
         let (seen, answer) = sent(body).await;
-        assert_eq!(seen, (400, code), "{body}: {answer}");
-        assert!(answer.get("id").is_none(), "{body}: {answer}");
+        assert_eq!((seen, &answer["id"]), ((400, code), id), "{body}: {answer}");
     }
+    // A notification is answered by nothing but its status, and only in a revision that there is.
+    let note = |version: &str| {
+        let body = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 } });
+        program.request(Method::POST, MCP).header("mcp-protocol-version", version).json(&body)
+    };
+    for version in [STATELESS, HANDSHAKE, "2025-06-18"] {
+        assert_eq!(program.send(note(version)).await.expect(202).body, "", "{version}");
+    }
+    assert_eq!(fault(&program.send(note("2030-01-01")).await), (400, -32022));
 
     // What a later client sends is answered with the statuses of its revision, what an earlier one sends with 200.
     let list = json!({});

@@ -6,6 +6,7 @@ crate::on_both_databases!(
     an_admin_opens_the_mesh_on_its_page,
     a_session_shows_its_children_in_place_and_as_a_tree,
     the_bus_is_read_by_cursor_and_nobody_slows_another,
+    the_bus_has_short_tasks_and_those_before_a_long_queue,
     the_live_page_shows_what_is_at_work,
     agents_are_listed_and_added_from_templates,
 );
@@ -131,6 +132,41 @@ async fn the_bus_is_read_by_cursor_and_nobody_slows_another(engine: Engine) {
     assert_eq!(id(&frame.json(), "taskId"), job.task().as_str());
     let bad = fixture.operator.get(&format!("{address}?after=nonsense")).await;
     assert_eq!(bad.expect(422).code(), "bad_cursor");
+    fixture.board.assert_invariants().await;
+}
+
+async fn the_bus_has_short_tasks_and_those_before_a_long_queue(engine: Engine) {
+    let fixture = Fixture::on(engine).owner().with_machine().await;
+    let lab = &fixture.viber;
+    let address = format!("/api/v1/vibers/{}/bus", fixture.viber_id);
+    let mut reader = fixture.operator.stream(&address, None).await;
+    // A task that begins and ends in one moment.
+    let task = fixture.submit("Look once").await;
+    let submit = lab.submitted().await;
+    let said = board_tests::fake_daemon::text("a moment");
+    lab.report(&submit.task_id, 1, 1, vec![accepted(), started(), said, completed("done")]).await;
+    let mut seqs = Vec::new();
+    while seqs.len() < 4 {
+        let frame = reader.next().await.expect("a frame");
+        if frame.id.is_some() {
+            assert_eq!(frame.json()["taskId"], task["id"]);
+            seqs.push(frame.json()["event"]["seq"].as_u64().expect("a number"));
+        }
+    }
+    assert_eq!(seqs, [1, 2, 3, 4]);
+    drop(reader);
+    // One that works, and behind it more than are followed.
+    let first = fixture.submit("Work").await;
+    let mut job = Job::next(lab).await;
+    for n in 0..70 {
+        fixture.operator.follow_up(&first, &format!("Then {n}")).await;
+    }
+    let mut reader = fixture.operator.stream(&address, None).await;
+    job.tell(lab, vec![board_tests::fake_daemon::text("at work")]).await;
+    let frame = reader.until("task:progress").await.pop().expect("a frame");
+    assert_eq!((id(&frame.json(), "taskId"), frame.json()["event"]["seq"].as_u64()), (job.task().as_str(), Some(3)));
+    let place = fixture.operator.get(&address).await.expect(200).json();
+    assert!(id(&place, "next").starts_with(job.task().as_str()), "{place}");
     fixture.board.assert_invariants().await;
 }
 

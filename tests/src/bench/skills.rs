@@ -64,6 +64,23 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a file");
 }
 
+/// What the tools of an agent work with, as in the first attempt of a task.
+pub(super) fn tool_context(home: &Home, files: &ConfigSnapshot, agent: Arc<Agent>) -> ToolContext {
+    let (stop, clock) = (CancellationToken::new(), Clock::system());
+    let (sink, task_id) = (Sink::new(|_| async {}), TaskId::new(clock.now().millis()));
+    ToolContext {
+        home: home.clone(),
+        workspace: Workspace::open(home),
+        agent,
+        config: files.config.clone(),
+        collector: Collector::new(home.clone(), task_id.clone(), clock, sink.clone(), &stop),
+        task_id,
+        attempt: 1,
+        sink,
+        stop,
+    }
+}
+
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     vec![scanned(scale), called(scale).await]
 }
@@ -106,19 +123,7 @@ async fn called(scale: Scale) -> Measured {
     let found = skills.to_review("nothing", None).expect("there");
     skills.accept("nothing", &found.digest).expect("accepted");
     skills.rescan().await;
-    let (stop, clock) = (CancellationToken::new(), Clock::system());
-    let (sink, task_id) = (Sink::new(|_| async {}), TaskId::new(clock.now().millis()));
-    let context = ToolContext {
-        home: place.home.clone(),
-        workspace: Workspace::open(&place.home),
-        agent,
-        config: files.config.clone(),
-        collector: Collector::new(place.home.clone(), task_id.clone(), clock.clone(), sink.clone(), &stop),
-        task_id,
-        attempt: 1,
-        sink,
-        stop,
-    };
+    let (context, clock) = (tool_context(&place.home, &files, agent), Clock::system());
     let session = SessionId::new(clock.now().millis());
     let tools = Toolbox::new(context).with_hold(program("daemon-agent")).with_skills(skills, session, clock);
     let runs = scale.count(200, 30);

@@ -44,7 +44,7 @@ struct Fixture {
     _files: watch::Sender<Arc<ConfigSnapshot>>,
 }
 
-fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<ConfigSnapshot>>) {
+pub fn mesh(root: &Path) -> (Mesh, watch::Sender<Arc<ConfigSnapshot>>) {
     let home = Home::at(root);
     home.open().expect("a home");
     std::fs::write(root.join("agents/echo.yaml"), "model: echo/1\n").expect("written");

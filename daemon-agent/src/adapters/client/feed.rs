@@ -50,7 +50,7 @@ impl Followed {
         let here = outbox.kept_for(super::CLIENT_READER);
         for (attempt, _) in &here {
             let next = match after.get(&attempt.task_id) {
-                Some(place) if place.attempt == attempt.attempt => place.seq.saturating_add(1),
+                Some(place) if place.attempt == attempt.attempt => next_after(place.seq, outbox.next(attempt)),
                 Some(place) if place.attempt < attempt.attempt => 1,
                 Some(_) => continue,
                 None if self.next.contains_key(attempt) || self.had.contains(attempt) => continue,
@@ -101,7 +101,7 @@ impl<I: TextSource, O: TextSink> LocalClient<I, O> {
     fn pending(&self, mesh: &Mesh) -> Vec<(AttemptRef, u64)> {
         let here = mesh.outbox().kept_for(super::CLIENT_READER);
         let mut followed = self.followed();
-        let is_here = |attempt: &AttemptRef| here.iter().any(|(known, _)| known == attempt);
+        let is_here = |attempt: &AttemptRef| here.binary_search_by(|(known, _)| known.cmp(attempt)).is_ok();
         followed.next.retain(|attempt, _| is_here(attempt));
         followed.had.retain(is_here);
         followed.unwanted.retain(is_here);
@@ -149,6 +149,12 @@ impl<I: TextSource, O: TextSink> LocalClient<I, O> {
     }
 }
 
+/// The seq behind `seq` in a log whose next one is `log_next`. Who had more than the log has lost power with the machine, or
+/// means another one: they get it from its beginning.
+fn next_after(seq: u64, log_next: u64) -> u64 {
+    seq.checked_add(1).filter(|next| *next <= log_next).unwrap_or(1)
+}
+
 /// The session of an attempt: as the mesh knows it while it runs, else as its log announced it.
 pub(in crate::adapters) fn session_of(mesh: &Mesh, attempt: &AttemptRef) -> Option<SessionId> {
     mesh.session_of(attempt).or_else(|| {
@@ -187,5 +193,12 @@ mod tests {
         assert_eq!((followed.next.get(&named), followed.next.get(&unnamed)), (Some(&2), Some(&3)));
         assert!(followed.wants(&unnamed, None));
         assert!(followed.had.is_empty() && followed.unwanted.is_empty());
+    }
+
+    #[test]
+    fn a_place_that_the_log_does_not_have_leaves_nothing_out() {
+        for (seq, log_next, next) in [(0, 4, 1), (2, 4, 3), (3, 4, 4), (4, 4, 1), (u64::MAX, 4, 1)] {
+            assert_eq!(next_after(seq, log_next), next, "{seq}");
+        }
     }
 }

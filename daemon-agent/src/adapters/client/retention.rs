@@ -20,7 +20,7 @@ pub async fn expire(outbox: Outbox, finish: CancellationToken) {
     let mut ended: BTreeMap<AttemptRef, Instant> = BTreeMap::new();
     loop {
         let here = outbox.kept_for(CLIENT_READER);
-        ended.retain(|attempt, _| here.iter().any(|(known, _)| known == attempt));
+        ended.retain(|attempt, _| here.binary_search_by(|(known, _)| known.cmp(attempt)).is_ok());
         for (attempt, is_over) in here {
             if is_over && ended.entry(attempt.clone()).or_insert_with(Instant::now).elapsed() >= RETENTION {
                 outbox.release(&attempt, CLIENT_READER);

@@ -10,11 +10,13 @@ use tokio::time::Instant;
 use super::{
     api::{SlackApi, SlackError},
     store::SlackThread,
-    text::{MAX_POST_BYTES, MAX_STREAM_BYTES, cut, mrkdwn},
+    text::{MAX_POST_BYTES, MAX_STREAM_BYTES, cut, mrkdwn, open_code, quiet},
 };
 
 /// Shortest time between two changes of a message.
 pub const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// Room in a message for the end of a block of code that is cut, bytes.
+const MAX_CODE_END_BYTES: usize = 16;
 
 /// An answer that is being written.
 pub struct ThreadAnswer {
@@ -28,6 +30,8 @@ pub struct ThreadAnswer {
     step: Option<usize>,
     /// Whether anything was ever written.
     pub has_said: bool,
+    /// Files of its result that Slack has, or cannot get.
+    pub sent_files: u64,
     /// The last event that it has, and the first one that Slack has not.
     pub seen: u64,
     last_flush: Option<Instant>,
@@ -53,7 +57,7 @@ impl ThreadAnswer {
             is_streamed: note["streamed"] == true,
             text: note["text"].as_str().unwrap_or_default().to_owned(),
         });
-        let has_said = note["said"] == true;
+        let (has_said, sent_files) = (note["said"] == true, note["files"].as_u64().unwrap_or(0));
         let (waiting, seen) = (String::new(), 0);
         Self {
             attempt,
@@ -62,6 +66,7 @@ impl ThreadAnswer {
             waiting,
             step: Some(0),
             has_said,
+            sent_files,
             seen,
             last_flush: None,
             last_note: None,
@@ -71,11 +76,12 @@ impl ThreadAnswer {
 
     /// What is needed to go on after a restart.
     pub fn note(&self) -> Value {
+        let (said, files) = (self.has_said, self.sent_files);
         match &self.message {
             Some(SlackMessage { ts, is_streamed, text }) => {
-                json!({ "ts": ts, "streamed": is_streamed, "text": text, "said": self.has_said })
+                json!({ "ts": ts, "streamed": is_streamed, "text": text, "said": said, "files": files })
             }
-            None => json!({ "said": self.has_said }),
+            None => json!({ "said": said, "files": files }),
         }
     }
 
@@ -130,6 +136,7 @@ impl ThreadAnswer {
     /// Gives Slack what waits. What it refuses for good is an error.
     pub async fn flush(&mut self, api: &SlackApi) -> Result<(), SlackError> {
         while !self.waiting.trim().is_empty() {
+            self.pace(api).await;
             self.last_flush = Some(Instant::now());
             self.step = None;
             match self.message.take() {
@@ -138,6 +145,16 @@ impl ThreadAnswer {
             }
         }
         Ok(())
+    }
+
+    /// Waits until a message that is not streamed may be changed again.
+    async fn pace(&self, api: &SlackApi) {
+        let is_streamed = self.message.as_ref().map_or(api.may_stream(), |message| message.is_streamed);
+        if let Some(wait) = self.last_flush.map(|at| FLUSH_INTERVAL.saturating_sub(at.elapsed()))
+            && !is_streamed
+        {
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// Ends the message that is written. What comes next begins another one.
@@ -156,9 +173,9 @@ impl ThreadAnswer {
     async fn begin(&mut self, api: &SlackApi) -> Result<(), SlackError> {
         self.waiting.drain(..self.waiting.len() - self.waiting.trim_start_matches('\n').len());
         if api.may_stream() {
-            let (text, rest) = taken(&self.waiting, MAX_STREAM_BYTES);
+            let (text, rest) = taken("", &self.waiting, MAX_STREAM_BYTES);
             let begun = json!({
-                "channel": self.thread.channel, "thread_ts": self.thread.root, "markdown_text": text,
+                "channel": self.thread.channel, "thread_ts": self.thread.root, "markdown_text": quiet("", &text),
                 "recipient_user_id": self.thread.user, "recipient_team_id": self.thread.team,
             });
             match api.call("chat.startStream", &begun).await {
@@ -168,7 +185,7 @@ impl ThreadAnswer {
                 Err(SlackError::Refused(code)) => api.stream_refused(&code),
             }
         }
-        let (text, rest) = taken(&self.waiting, MAX_POST_BYTES);
+        let (text, rest) = taken("", &self.waiting, MAX_POST_BYTES);
         let said = json!({ "channel": self.thread.channel, "thread_ts": self.thread.root, "text": mrkdwn(&text) });
         let answer = api.call("chat.postMessage", &said).await?;
         self.begun(&answer, (false, text, rest))
@@ -187,18 +204,12 @@ impl ThreadAnswer {
         let room = max.saturating_sub(message.text.len());
         // A message that is nearly full is left, so that pieces stay readable.
         if self.waiting.len() > room && room < max / 4 {
-            if message.is_streamed {
-                stop(api, &self.thread, &message.ts).await;
-            }
-            return Ok(());
+            return self.leave(message, api).await;
         }
-        let (text, rest) = taken(&self.waiting, room);
+        let (text, rest) = taken(&message.text, &self.waiting, room);
         let whole = format!("{}{text}", message.text);
         let (method, body) = match message.is_streamed {
-            true => (
-                "chat.appendStream",
-                json!({ "channel": self.thread.channel, "ts": message.ts, "markdown_text": text }),
-            ),
+            true => ("chat.appendStream", self.appended(&message, &text)),
             false => {
                 ("chat.update", json!({ "channel": self.thread.channel, "ts": message.ts, "text": mrkdwn(&whole) }))
             }
@@ -211,41 +222,59 @@ impl ThreadAnswer {
                 Ok(())
             }
             // Somebody removed it, or Slack ended the stream: what waits is in another message.
-            Err(SlackError::Refused(code)) if !is_final(&code) => Ok(()),
+            Err(error) if !error.is_lasting() && !error.may_pass() => {
+                self.reopen(open_code(&message.text));
+                Ok(())
+            }
             Err(error) => {
                 self.message = Some(message);
                 Err(error)
             }
         }
     }
+
+    /// Ends a message that is nearly full. What waits is in another one, which goes on with the code that this one leaves open.
+    async fn leave(&mut self, message: SlackMessage, api: &SlackApi) -> Result<(), SlackError> {
+        let code = open_code(&message.text);
+        if let Some((_, end)) = code.as_ref().filter(|_| message.is_streamed) {
+            let ended = api.call("chat.appendStream", &self.appended(&message, &format!("\n{end}\n"))).await;
+            if let Err(error) = ended
+                && error.may_pass()
+            {
+                self.message = Some(message);
+                return Err(error);
+            }
+        }
+        self.reopen(code);
+        if message.is_streamed {
+            stop(api, &self.thread, &message.ts).await;
+        }
+        Ok(())
+    }
+
+    /// What waits goes on in a further message with the code that the last one leaves open.
+    fn reopen(&mut self, code: Option<(String, String)>) {
+        if let Some((line, _)) = code {
+            self.waiting.insert_str(0, &format!("{line}\n"));
+        }
+    }
+
+    /// The body that adds `text` to a message that is streamed.
+    fn appended(&self, message: &SlackMessage, text: &str) -> Value {
+        let text = quiet(&message.text, text);
+        json!({ "channel": self.thread.channel, "ts": message.ts, "markdown_text": text })
+    }
 }
 
-/// Whether nothing can be said in this conversation any more.
-fn is_final(code: &str) -> bool {
-    matches!(
-        code,
-        "channel_not_found"
-            | "is_archived"
-            | "not_in_channel"
-            | "account_inactive"
-            | "invalid_auth"
-            | "token_revoked"
-            | "not_authed"
-            | "missing_scope"
-            | "no_permission"
-    )
-}
-
-/// As much of a text as fits, and the rest; a block of code that is cut is closed and opened again.
-fn taken(text: &str, max: usize) -> (String, String) {
+/// As much of a text as fits behind `before`, and the rest; a block of code that is cut is closed and opened again.
+fn taken(before: &str, text: &str, max: usize) -> (String, String) {
     if text.len() <= max {
         return (text.to_owned(), String::new());
     }
-    let (at, in_code) = cut(text, max.saturating_sub(8).max(1));
-    let (head, rest) = text.split_at(at);
-    match in_code {
-        true => (format!("{}\n```\n", head.trim_end()), format!("```\n{rest}")),
-        false => (head.to_owned(), rest.to_owned()),
+    let (head, rest) = text.split_at(cut(text, max.saturating_sub(MAX_CODE_END_BYTES).max(1)));
+    match open_code(&format!("{before}{head}")) {
+        Some((line, end)) => (format!("{}\n{end}\n", head.trim_end()), format!("{line}\n{rest}")),
+        None => (head.to_owned(), rest.to_owned()),
     }
 }
 
@@ -281,7 +310,8 @@ mod tests {
         let word = |text: &str| text.to_owned();
         let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
         let (channel, root, session) = (word("C1"), word("1.1"), SessionId::new(1));
-        let thread = SlackThread { channel, root, session, user: word("U1"), team: word("T1") };
+        let (agent, user, team) = (word("coder"), word("U1"), word("T1"));
+        let thread = SlackThread { channel, root, session, agent, user, team };
         ThreadAnswer::new(attempt, thread, note)
     }
 
@@ -301,15 +331,21 @@ mod tests {
     #[test]
     fn a_cut_block_of_code_is_whole_on_both_sides() {
         let code = format!("```\n{}```\nend", "line\n".repeat(40));
-        let (head, rest) = taken(&code, 120);
+        let (head, rest) = taken("", &code, 120);
         assert!(head.len() <= 120 && head.matches("```").count() == 2, "{head}");
         assert!(rest.starts_with("```\nline") && rest.ends_with("end"), "{rest}");
-        assert_eq!(taken("short", 120), ("short".to_owned(), String::new()));
+        assert_eq!(taken("", "short", 120), ("short".to_owned(), String::new()));
+        // What stands in the message already opened the block.
+        let (head, rest) = taken("Look:\n```rust\nfn a() {\n", &"    line\n".repeat(40), 120);
+        assert!(head.ends_with("line\n```\n") && !head.starts_with("```"), "{head}");
+        assert!(rest.starts_with("```rust\n    line"), "{rest}");
+        let (head, rest) = taken("```\na\n```\n", &"word ".repeat(40), 120);
+        assert!(!head.contains("```") && !rest.contains("```"), "{head}{rest}");
     }
 
     #[test]
     fn an_answer_goes_on_after_a_restart_where_it_was() {
-        let note = json!({ "ts": "1.2", "streamed": true, "text": "so far", "said": true });
+        let note = json!({ "ts": "1.2", "streamed": true, "text": "so far", "said": true, "files": 2 });
         let answer = answer(&note);
         assert_eq!((answer.note(), answer.has_said), (note, true));
     }

@@ -19,6 +19,8 @@ use crate::config::SlackConfig;
 
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a file may take on its way.
+const FILE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait that Slack is believed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Waits before a call is made again that did not get through.
@@ -31,8 +33,32 @@ const RETRY_WAITS: [Duration; 5] = [
 ];
 /// Largest file that is fetched or sent, bytes.
 pub const MAX_FILE_BYTES: u64 = 100 * 1024 * 1024;
-/// Hosts beside the API's own from which files are fetched with the token.
+/// The host beside the API's own from which files are fetched with the token.
 const FILE_HOST: &str = "files.slack.com";
+/// Refusals that say that Slack is out of order.
+const OUT_OF_ORDER: [&str; 6] = [
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+    "ratelimited",
+    "team_added_to_org",
+];
+/// Refusals that whoever runs the app can do something about: another token, more scopes.
+const OF_THE_APP: [&str; 9] = [
+    "invalid_auth",
+    "not_authed",
+    "token_revoked",
+    "token_expired",
+    "account_inactive",
+    "missing_scope",
+    "not_allowed_token_type",
+    "no_permission",
+    "org_login_required",
+];
+/// Refusals after which nothing can be said in a conversation any more.
+const OF_THE_CONVERSATION: [&str; 6] =
+    ["channel_not_found", "is_archived", "not_in_channel", "thread_not_found", "restricted_action", "is_inactive"];
 
 /// Why a call did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +75,21 @@ impl fmt::Display for SlackError {
             Self::Refused(code) => write!(f, "Slack refuses: {code}"),
             Self::Unreachable(why) => write!(f, "Slack cannot be reached: {why}"),
         }
+    }
+}
+
+impl SlackError {
+    /// Whether the same may succeed later: Slack is away, or takes the app's token no longer.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Refused(code) => OF_THE_APP.contains(&code.as_str()),
+        }
+    }
+
+    /// Whether nothing can be said in that conversation any more.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::Refused(code) if OF_THE_CONVERSATION.contains(&code.as_str()))
     }
 }
 
@@ -148,8 +189,11 @@ impl SlackApi {
         if answer["ok"] == true {
             return Ok(answer);
         }
-        let code = answer["error"].as_str().unwrap_or("no reason");
-        Err(Attempted::Refused(protocol::text::head(code, 100).to_owned()))
+        let code = protocol::text::head(answer["error"].as_str().unwrap_or("no reason"), 100);
+        match OUT_OF_ORDER.contains(&code) {
+            true => Err(Attempted::Lost(format!("{method} answers {code}"))),
+            false => Err(Attempted::Refused(code.to_owned())),
+        }
     }
 
     /// Fetches a file that somebody sent into `to`.
@@ -159,7 +203,7 @@ impl SlackApi {
         if !self.is_own(&url) {
             return Err(lost("the file lies elsewhere than at Slack".to_owned()));
         }
-        let call = self.client.get(url).bearer_auth(&self.config.bot_token).send();
+        let call = self.client.get(url).bearer_auth(&self.config.bot_token).timeout(FILE_TIMEOUT).send();
         let mut answer = call.await.map_err(|error| lost(without_address(error)))?;
         if !answer.status().is_success() {
             return Err(lost(format!("the file is answered with {}", answer.status())));
@@ -182,15 +226,21 @@ impl SlackApi {
         let asked = json!({ "filename": name, "length": bytes.len() });
         let place = self.call("files.getUploadURLExternal", &asked).await?;
         let (url, id) = (place["upload_url"].as_str().unwrap_or_default(), &place["file_id"]);
-        let url = Url::parse(url).map_err(|_| SlackError::Unreachable("it names no place for a file".to_owned()))?;
+        let url = Url::parse(url).ok().filter(|url| self.is_private(url, "https"));
+        let url = url.ok_or_else(|| SlackError::Unreachable("it names no place for a file".to_owned()))?;
         // The address itself permits it: no token goes there.
-        let sent = self.client.post(url).body(bytes).send().await;
+        let sent = self.client.post(url).body(bytes).timeout(FILE_TIMEOUT).send().await;
         let status = sent.map_err(|error| SlackError::Unreachable(without_address(error)))?.status();
         if !status.is_success() {
             return Err(SlackError::Unreachable(format!("the file is answered with {status}")));
         }
         let done = json!({ "files": [{ "id": id, "title": name }], "channel_id": thread.0, "thread_ts": thread.1 });
         self.call("files.completeUploadExternal", &done).await.map(drop)
+    }
+
+    /// Whether nobody on the way reads what goes there: it has this scheme, or the API is on this machine.
+    pub fn is_private(&self, url: &Url, scheme: &str) -> bool {
+        url.scheme() == scheme || self.config.api_url.starts_with("http://")
     }
 
     /// Whether the token may go there.
@@ -234,5 +284,18 @@ mod tests {
         for other in ["http://files.slack.com/a", "https://files.slack.com.evil.example/a", "https://evil.example/a"] {
             assert!(!is_own(other), "{other}");
         }
+        let url = |url: &str| Url::parse(url).expect("an address");
+        assert!(api.is_private(&url("wss://wss.slack.com/x"), "wss"));
+        assert!(!api.is_private(&url("ws://wss.slack.com/x"), "wss"), "an address holds a ticket");
+        assert!(!api.is_private(&url("http://files.slack.com/upload"), "https"));
+    }
+
+    #[test]
+    fn a_refusal_says_whether_waiting_helps() {
+        let refused = |code: &str| SlackError::Refused(code.to_owned());
+        assert!(refused("token_revoked").may_pass() && !refused("token_revoked").is_lasting());
+        assert!(refused("is_archived").is_lasting() && !refused("is_archived").may_pass());
+        assert!(!refused("invalid_blocks").is_lasting() && !refused("invalid_blocks").may_pass());
+        assert!(SlackError::Unreachable("no answer".to_owned()).may_pass());
     }
 }

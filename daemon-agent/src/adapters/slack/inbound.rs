@@ -45,6 +45,7 @@ pub struct SlackSaid {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackFile {
     pub name: String,
+    /// Empty where Slack does not say.
     pub url: String,
 }
 
@@ -52,6 +53,9 @@ pub struct SlackFile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackPress {
     pub user: String,
+    /// The message that it belongs to, and its channel.
+    pub message: String,
+    pub channel: String,
     /// The approval that it is about.
     pub approval: String,
     /// `allow`, `deny`, `option` or `text`.
@@ -63,9 +67,31 @@ pub struct SlackPress {
 /// A name for an envelope that is the same when it is delivered again.
 pub fn key(envelope: &Value) -> String {
     let payload = &envelope["payload"];
+    let event = &payload["event"];
+    if let Some((channel, ts)) = event["channel"].as_str().zip(event["ts"].as_str()).filter(|_| is_said(event)) {
+        // A mention arrives twice, as that and as a message. Edited, it is another one.
+        return format!("said:{channel}:{ts}:{}", event["edited"]["ts"].as_str().unwrap_or_default());
+    }
     let named = payload["event_id"].as_str().or_else(|| payload["actions"][0]["action_ts"].as_str());
     let of = named.or_else(|| envelope["envelope_id"].as_str()).unwrap_or_default();
     format!("{}:{of}", envelope["type"].as_str().unwrap_or_default())
+}
+
+/// What the payload of an envelope belongs to: what is said in a thread, or done about a question, has an order.
+pub fn group(payload: &Value) -> String {
+    let event = &payload["event"];
+    let root = event["thread_ts"].as_str().or_else(|| event["ts"].as_str());
+    match (event["channel"].as_str(), root, payload["actions"][0]["block_id"].as_str()) {
+        (Some(channel), Some(root), _) => format!("{channel}:{root}"),
+        (_, _, Some(block)) => block.to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Whether an event is what a person said: not edits, joins and the like; a message with files is one.
+fn is_said(event: &Value) -> bool {
+    matches!(event["type"].as_str(), Some("message" | "app_mention"))
+        && matches!(event["subtype"].as_str(), None | Some("file_share" | "thread_broadcast"))
 }
 
 /// Reads the payload of an envelope.
@@ -80,17 +106,14 @@ pub fn read(payload: &Value, own: &BotIdentity) -> SlackInput {
 fn said(payload: &Value, own: &BotIdentity) -> SlackInput {
     let event = &payload["event"];
     let word = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-    let is_message = matches!(event["type"].as_str(), Some("message" | "app_mention"));
-    // Edits, joins and the like; a message with files is one of a person.
-    let is_plain = matches!(event["subtype"].as_str(), None | Some("file_share" | "thread_broadcast"));
     let (user, text) = (word("user"), word("text"));
     let is_bot = event["bot_id"].is_string() || event["bot_profile"].is_object() || user == own.user;
-    if !is_message || !is_plain || is_bot || user.is_empty() || word("channel").is_empty() || word("ts").is_empty() {
+    if !is_said(event) || is_bot || user.is_empty() || word("channel").is_empty() || word("ts").is_empty() {
         return SlackInput::Nothing;
     }
     let is_direct = event["channel_type"] == "im";
     let is_addressed = is_direct || event["type"] == "app_mention" || text.contains(&format!("<@{}>", own.user));
-    let files = event["files"].as_array().into_iter().flatten().filter_map(file).take(MAX_FILES);
+    let files = event["files"].as_array().into_iter().flatten().map(file).take(MAX_FILES);
     let (ts, root) = (word("ts"), word("thread_ts"));
     let team = payload["team_id"].as_str().unwrap_or(&own.team).to_owned();
     SlackInput::Said(SlackSaid {
@@ -106,12 +129,12 @@ fn said(payload: &Value, own: &BotIdentity) -> SlackInput {
     })
 }
 
-fn file(file: &Value) -> Option<SlackFile> {
-    let url = file["url_private_download"].as_str().or_else(|| file["url_private"].as_str())?;
+fn file(file: &Value) -> SlackFile {
+    let url = file["url_private_download"].as_str().or_else(|| file["url_private"].as_str()).unwrap_or_default();
     let name = file["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("file");
     let name: String = name.chars().map(|c| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c }).collect();
     let name = protocol::text::head(name.trim_start_matches('.'), 200).to_owned();
-    Some(SlackFile { name: if name.is_empty() { "file".to_owned() } else { name }, url: url.to_owned() })
+    SlackFile { name: if name.is_empty() { "file".to_owned() } else { name }, url: url.to_owned() }
 }
 
 fn pressed(payload: &Value) -> SlackInput {
@@ -122,8 +145,11 @@ fn pressed(payload: &Value) -> SlackInput {
     let id = action["block_id"].as_str().and_then(|block| block.strip_prefix("approval:"));
     let Some((user, approval)) = payload["user"]["id"].as_str().zip(id) else { return SlackInput::Nothing };
     let approval = approval.split(':').next().unwrap_or_default();
+    let of_message = |key: &str| payload["container"][key].as_str().unwrap_or_default().to_owned();
     SlackInput::Pressed(SlackPress {
         user: user.to_owned(),
+        message: of_message("message_ts"),
+        channel: of_message("channel_id"),
         approval: approval.to_owned(),
         action: verb.to_owned(),
         value: action["value"].as_str().unwrap_or_default().to_owned(),
@@ -187,11 +213,13 @@ mod tests {
     fn a_button_names_its_approval() {
         let press = json!({
             "type": "block_actions", "user": { "id": "U1" },
+            "container": { "type": "message", "message_ts": "1.2", "channel_id": "C1" },
             "actions": [{ "action_id": "approval:option:1", "block_id": "approval:apr_1:choices", "value": "Blue" }],
         });
         let SlackInput::Pressed(press) = read(&press, &own()) else { panic!("nothing pressed") };
         let words = (press.user.as_str(), press.approval.as_str(), press.action.as_str(), press.value.as_str());
         assert_eq!(words, ("U1", "apr_1", "option", "Blue"));
+        assert_eq!((press.channel.as_str(), press.message.as_str()), ("C1", "1.2"));
     }
 
     #[test]
@@ -200,5 +228,36 @@ mod tests {
         let again =
             json!({ "type": "events_api", "envelope_id": "b", "retry_attempt": 1, "payload": { "event_id": "Ev1" } });
         assert_eq!(key(&first), key(&again));
+    }
+
+    #[test]
+    fn a_mention_and_its_message_are_one_envelope_and_an_edit_is_another() {
+        let of = |kind: &str, id: &str, more: Value| {
+            let mut event = json!({ "type": kind, "channel": "C1", "ts": "1.2", "user": "U1", "text": "<@UBOT> stop" });
+            event.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+            key(&json!({ "type": "events_api", "envelope_id": id, "payload": { "event_id": id, "event": event } }))
+        };
+        let first = of("app_mention", "a", json!({}));
+        assert_eq!(first, of("message", "b", json!({})));
+        assert_ne!(first, of("app_mention", "c", json!({ "edited": { "user": "U1", "ts": "1.3" } })));
+        assert_ne!(first, of("message", "d", json!({ "ts": "1.4" })));
+        assert_ne!(first, of("message", "e", json!({ "subtype": "message_changed" })));
+    }
+
+    #[test]
+    fn what_belongs_together_has_an_order() {
+        let said = |thread: Value| json!({ "event": { "channel": "C1", "ts": "1.2", "thread_ts": thread } });
+        assert_eq!((group(&said(Value::Null)).as_str(), group(&said(json!("1.1"))).as_str()), ("C1:1.2", "C1:1.1"));
+        assert_eq!(group(&json!({ "actions": [{ "block_id": "approval:a:buttons" }] })), "approval:a:buttons");
+    }
+
+    #[test]
+    fn a_file_that_slack_does_not_say_the_place_of_is_not_left_out() {
+        let shared = json!({
+            "type": "message", "user": "U1", "text": "look", "ts": "2.0", "channel": "D1", "channel_type": "im",
+            "files": [{ "name": "a.txt", "file_access": "check_file_info" }],
+        });
+        let SlackInput::Said(said) = event(shared) else { panic!("nothing said") };
+        assert_eq!(said.files, [SlackFile { name: "a.txt".to_owned(), url: String::new() }]);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use protocol::{
-    AgentStreamEvent, ApprovalKind, ApprovalRequest, EventBody, StepState,
+    AdapterState, AgentStreamEvent, ApprovalKind, ApprovalRequest, EventBody, StepState,
     text::{head, head_and_tail},
 };
 use serde_json::json;
@@ -21,6 +21,8 @@ use crate::{adapters::StreamedEvent, adapters::pump::AttemptCursor};
 const MAX_REASON_BYTES: usize = 1_000;
 /// Text that may wait before the pump waits for Slack, bytes.
 const MAX_WAITING_BYTES: usize = 64 * 1024;
+/// What stands where the log has a hole.
+const MISSING_PART: &str = "\n\n_(A part of it is missing here. What the Board has is on its page.)_\n\n";
 
 impl SlackAdapter {
     /// Tells Slack an event, at once or with others. An error means that nothing can be told there any more.
@@ -29,12 +31,15 @@ impl SlackAdapter {
         let Some(answer) = self.answer(&event) else { return Err("its thread is not known any more".to_owned()) };
         let mut open = answer.lock().await;
         let is_last = event.is_last();
+        let mut waits = false;
         loop {
             match self.show(&mut open, &event, api).await {
                 Ok(()) => break,
-                // `call` has tried for a while: it is tried until Slack is there again.
-                Err(SlackError::Unreachable(why)) => {
-                    tracing::warn!("{why}: what an agent says waits for Slack");
+                // `call` has tried for a while: it is tried until Slack is there again, or whoever runs the app has mended it.
+                Err(error) if error.may_pass() => {
+                    tracing::warn!("{error}: what an agent says waits for Slack");
+                    self.mesh.report_adapter(super::SLACK, AdapterState::Failed, Some(error.to_string()));
+                    waits = true;
                     tokio::time::sleep(super::RETRY_INTERVAL).await;
                 }
                 Err(error) => {
@@ -42,6 +47,9 @@ impl SlackAdapter {
                     return Err(error.to_string());
                 }
             }
+        }
+        if waits {
+            self.mesh.report_adapter(super::SLACK, AdapterState::Connected, None);
         }
         open.seen = event.event.seq;
         if is_last {
@@ -98,7 +106,7 @@ impl SlackAdapter {
     }
 
     /// Notes that Slack has everything up to the last event.
-    async fn note(&self, answer: &ThreadAnswer) {
+    pub(super) async fn note(&self, answer: &ThreadAnswer) {
         self.cursors.set(&answer.attempt, cursor_of(answer)).await;
     }
 
@@ -125,6 +133,7 @@ impl SlackAdapter {
                 AgentStreamEvent::ApprovalOutcome { approval_id, .. } => {
                     self.settle(approval_id.as_str(), "Decided on the Board.", api).await?;
                 }
+                AgentStreamEvent::Gap { .. } => answer.push(MISSING_PART),
                 _ => {}
             },
             EventBody::Completed { result } => {
@@ -133,10 +142,12 @@ impl SlackAdapter {
                 }
                 answer.flush(api).await?;
                 answer.close(api).await;
+                self.note(answer).await;
                 self.send_files(answer, &result.artifact_refs).await?;
             }
             EventBody::Error { error } => {
                 answer.flush(api).await?;
+                self.note(answer).await;
                 let more = error.suggestion.as_deref().map(|text| format!("\n{}", escaped(text))).unwrap_or_default();
                 let text = head_and_tail(&error.message, MAX_REASON_BYTES);
                 answer
@@ -145,6 +156,7 @@ impl SlackAdapter {
             }
             EventBody::Stopped { reason, .. } => {
                 answer.flush(api).await?;
+                self.note(answer).await;
                 answer.post(api, &format!("_Stopped: {}._", escaped(head(reason, MAX_REASON_BYTES))), None).await?;
             }
             EventBody::Announce { .. } | EventBody::Accepted {} | EventBody::Started { .. } => {}
@@ -166,7 +178,15 @@ impl SlackAdapter {
         }
         answer.flush(api).await?;
         let title = question::title(asked);
-        let ts = answer.post(api, &title, Some(&question::blocks(asked))).await?;
+        let ts = match answer.post(api, &escaped(&title), Some(&question::blocks(asked))).await {
+            // Not as Slack has it: that is no reason to tell nothing any more.
+            Err(error) if !error.may_pass() && !error.is_lasting() => {
+                tracing::warn!("a question cannot be shown: {error}");
+                answer.post(api, &escaped(&format!("{title} Decide on the Board: {error}.")), None).await?;
+                return Ok(());
+            }
+            posted => posted?,
+        };
         let shown = ShownQuestion {
             channel: answer.thread.channel.clone(),
             root: answer.thread.root.clone(),
@@ -185,7 +205,7 @@ impl SlackAdapter {
         let (text, blocks) = question::decided(&shown.title, outcome);
         let body = json!({ "channel": shown.channel, "ts": shown.ts, "text": text, "blocks": blocks });
         match api.call("chat.update", &body).await {
-            Err(SlackError::Unreachable(why)) => return Err(SlackError::Unreachable(why)),
+            Err(error) if error.may_pass() => return Err(error),
             Err(error) => tracing::warn!("a question stays as it is: {error}"),
             Ok(_) => {}
         }
@@ -211,12 +231,13 @@ async fn flush_open(
     match open.flush(api).await {
         Ok(()) => cursors.set(&open.attempt, cursor_of(&open)).await,
         // The next event, or the end, tries again.
-        Err(error) => tracing::warn!("{error}"),
+        Err(error) => tracing::warn!("what an agent says waits for Slack: {error}"),
     }
 }
 
 fn cursor_of(answer: &ThreadAnswer) -> AttemptCursor {
-    AttemptCursor { next: answer.seen + 1, session: Some(answer.thread.session.clone()), note: answer.note() }
+    let session = Some(answer.thread.session.clone());
+    AttemptCursor { next: answer.seen + 1, session, note: answer.note(), is_over: false }
 }
 
 /// Whether telling it again would show it a second time.

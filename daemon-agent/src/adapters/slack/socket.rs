@@ -6,8 +6,12 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{SinkExt, StreamExt};
 use protocol::AdapterState;
+use reqwest::Url;
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
+};
 use tokio_tungstenite::{
     MaybeTlsStream, WebSocketStream, connect_async_with_config,
     tungstenite::{Message, protocol::WebSocketConfig as SocketLimits},
@@ -20,7 +24,7 @@ use super::{
     inbound,
     store::EnvelopeStore,
 };
-use crate::adapters::Callbacks;
+use crate::{adapters::Callbacks, mesh::Mesh};
 
 type SlackSocket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -32,6 +36,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 const OVERLAP: Duration = Duration::from_secs(30);
 /// Largest frame, bytes.
 const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
+/// A socket that lived for less says nothing about the next one.
+const STEADY_LIFE: Duration = Duration::from_secs(10);
 /// Waits between attempts: the first, and the longest.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -42,6 +48,8 @@ enum SocketEnd {
     /// Slack closes it soon: another one is due.
     Replace,
     Lost(String),
+    /// Whoever runs the app has to change it.
+    Disabled(String),
 }
 
 /// Keeps a socket open until `callbacks.finish` is cancelled, and returns what makes that impossible.
@@ -53,23 +61,32 @@ pub async fn run(api: &SlackApi, envelopes: &Arc<EnvelopeStore>, callbacks: &Cal
         let (why, is_final) = match opened {
             None => return Ok(()),
             Some(Ok(mut socket)) => {
-                wait = FIRST_WAIT;
                 callbacks.mesh.report_adapter(SLACK, AdapterState::Connected, None);
-                match callbacks.finish.run_until_cancelled(serve(&mut socket, envelopes)).await {
+                let since = Instant::now();
+                let ended = callbacks.finish.run_until_cancelled(serve(&mut socket, envelopes, &callbacks.mesh)).await;
+                let is_steady = since.elapsed() >= STEADY_LIFE;
+                if is_steady {
+                    wait = FIRST_WAIT;
+                }
+                match ended {
                     None => {
                         let _ = timeout(Duration::from_secs(1), socket.close(None)).await;
                         return Ok(());
                     }
                     Some(SocketEnd::Replace) => {
                         // What Slack sends on it until it closes it is taken as well.
-                        let (envelopes, finish) = (envelopes.clone(), callbacks.finish.clone());
+                        let (envelopes, callbacks) = (envelopes.clone(), callbacks.clone());
                         old_sockets.spawn(async move {
-                            let rest = timeout(OVERLAP, serve_to_end(&mut socket, &envelopes));
-                            let _ = finish.run_until_cancelled(rest).await;
+                            let rest = timeout(OVERLAP, serve_to_end(&mut socket, &envelopes, &callbacks.mesh));
+                            let _ = callbacks.finish.run_until_cancelled(rest).await;
                         });
-                        continue;
+                        if is_steady {
+                            continue;
+                        }
+                        ("it replaces its sockets faster than they are opened".to_owned(), false)
                     }
                     Some(SocketEnd::Lost(why)) => (why, false),
+                    Some(SocketEnd::Disabled(why)) => (why, true),
                 }
             }
             Some(Err(error)) => (error.to_string(), is_fatal(&error)),
@@ -93,6 +110,9 @@ fn is_fatal(error: &SlackError) -> bool {
 async fn open(api: &SlackApi) -> Result<SlackSocket, SlackError> {
     let url = api.open_socket().await?;
     let lost = |why: &str| SlackError::Unreachable(why.to_owned());
+    if !Url::parse(&url).is_ok_and(|url| api.is_private(&url, "wss")) {
+        return Err(lost("its socket is not encrypted"));
+    }
     let limits = SocketLimits::default().max_message_size(Some(MAX_FRAME_BYTES)).max_frame_size(Some(MAX_FRAME_BYTES));
     let dialled = timeout(DIAL_TIMEOUT, connect_async_with_config(url, Some(limits), true)).await;
     // The error may name the address, which holds a ticket.
@@ -106,7 +126,7 @@ async fn open(api: &SlackApi) -> Result<SlackSocket, SlackError> {
 }
 
 /// Takes envelopes until the socket ends or is to be replaced.
-async fn serve(socket: &mut SlackSocket, envelopes: &Arc<EnvelopeStore>) -> SocketEnd {
+async fn serve(socket: &mut SlackSocket, envelopes: &Arc<EnvelopeStore>, mesh: &Mesh) -> SocketEnd {
     loop {
         let frame = match timeout(SILENCE_TIMEOUT, socket.next()).await {
             Err(_) => return SocketEnd::Lost("it was silent for too long".to_owned()),
@@ -119,33 +139,41 @@ async fn serve(socket: &mut SlackSocket, envelopes: &Arc<EnvelopeStore>) -> Sock
         if frame["type"] == "disconnect" {
             let reason = frame["reason"].as_str().unwrap_or_default();
             if reason == "link_disabled" {
-                return SocketEnd::Lost("Socket Mode is switched off for this app".to_owned());
+                return SocketEnd::Disabled("Socket Mode is switched off for this app".to_owned());
             }
             return SocketEnd::Replace;
         }
-        if let Err(why) = take(socket, envelopes, frame).await {
+        if let Err(why) = take(socket, envelopes, mesh, frame).await {
             return SocketEnd::Lost(why);
         }
     }
 }
 
 /// The same for a socket that was replaced.
-async fn serve_to_end(socket: &mut SlackSocket, envelopes: &Arc<EnvelopeStore>) {
-    while serve(socket, envelopes).await == SocketEnd::Replace {}
+async fn serve_to_end(socket: &mut SlackSocket, envelopes: &Arc<EnvelopeStore>, mesh: &Mesh) {
+    while serve(socket, envelopes, mesh).await == SocketEnd::Replace {}
     let _ = socket.close(None).await;
 }
 
 /// Puts an envelope on disk, and acknowledges it then.
-async fn take(socket: &mut SlackSocket, envelopes: &Arc<EnvelopeStore>, envelope: Value) -> Result<(), String> {
+async fn take(
+    socket: &mut SlackSocket,
+    envelopes: &Arc<EnvelopeStore>,
+    mesh: &Mesh,
+    envelope: Value,
+) -> Result<(), String> {
     let Some(id) = envelope["envelope_id"].as_str().map(str::to_owned) else { return Ok(()) };
     if matches!(envelope["type"].as_str(), Some("events_api" | "interactive")) {
         let store = envelopes.clone();
         let put = tokio::task::spawn_blocking(move || store.put(&inbound::key(&envelope), &envelope["payload"]));
         if let Err(error) = put.await.map_err(std::io::Error::other).flatten() {
             // Not acknowledged: Slack sends it again.
-            tracing::error!("something that came from Slack cannot be kept: {error}");
+            let why = format!("something that came from Slack cannot be kept: {error}");
+            tracing::error!("{why}");
+            mesh.report_adapter(SLACK, AdapterState::Failed, Some(why));
             return Ok(());
         }
+        mesh.report_adapter(SLACK, AdapterState::Connected, None);
         crate::fault::at("slack::before_ack");
     }
     let acknowledged = socket.send(Message::text(json!({ "envelope_id": id }).to_string()));

@@ -4,6 +4,14 @@
 pub const MAX_POST_BYTES: usize = 3_800;
 /// Longest text of one message that is streamed, bytes.
 pub const MAX_STREAM_BYTES: usize = 11_000;
+/// Longest line that opens a block of code, and longest row of marks in it, bytes: it is repeated where the block is cut.
+const MAX_FENCE_LINE_BYTES: usize = 60;
+const MAX_FENCE_BYTES: usize = 10;
+/// What calls people, as Slack writes it and as people do.
+const CALLS: [&str; 8] =
+    ["<@", "<!channel", "<!here", "<!everyone", "<!subteam", "@channel", "@here", "@everyone"];
+/// Stands within such a word, so that it calls nobody: no space that anybody sees.
+const NOBODY: char = '\u{200b}';
 
 /// What somebody wrote, without the mention of the bot, with Slack's escapes undone and links as addresses.
 pub fn plain(text: &str, bot: &str) -> String {
@@ -38,20 +46,75 @@ fn link(inner: &str) -> String {
 
 /// Markdown in Slack's own marks. Code stays as it is.
 pub fn mrkdwn(markdown: &str) -> String {
-    let mut out = Vec::new();
-    let mut in_code = false;
+    let (mut out, mut code) = (Vec::new(), None);
     for line in markdown.split('\n') {
-        let trimmed = line.trim_start();
-        if trimmed.starts_with("```") || trimmed.starts_with("~~~") {
-            in_code = !in_code;
-            out.push("```".to_owned());
-        } else if in_code {
-            out.push(escaped(line));
-        } else {
-            out.push(line_of(line));
+        match (code, fence(line)) {
+            (Some(open), _) if closes(line, open) => {
+                code = None;
+                out.push("```".to_owned());
+            }
+            // Slack knows one row of marks only.
+            (Some(_), _) => out.push(escaped(line).replace("```", "'''")),
+            (None, Some(open)) => {
+                code = Some(open);
+                out.push("```".to_owned());
+            }
+            (None, None) => out.push(line_of(line)),
         }
     }
+    if code.is_some() {
+        out.push("```".to_owned());
+    }
     out.join("\n")
+}
+
+/// The block of code that a text leaves open: the line that opens it, and the one that ends it.
+pub fn open_code(text: &str) -> Option<(String, String)> {
+    let mut open: Option<(&str, &str)> = None;
+    for line in text.split('\n') {
+        open = match open {
+            Some((_, marks)) if closes(line, marks) => None,
+            None => fence(line).map(|marks| (line.trim(), marks)),
+            known => known,
+        };
+    }
+    open.map(|(line, marks)| (protocol::text::head(line, MAX_FENCE_LINE_BYTES).to_owned(), marks.to_owned()))
+}
+
+/// The marks with which a line opens a block of code, if it does.
+fn fence(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let mark = ['`', '~'].into_iter().find(|mark| line.starts_with(*mark))?;
+    let (marks, info) = line.split_at(line.len() - line.trim_start_matches(mark).len());
+    // With more of them behind it is code within the line.
+    let opens = (3..=MAX_FENCE_BYTES).contains(&marks.len()) && (mark == '~' || !info.contains('`'));
+    opens.then_some(marks)
+}
+
+fn closes(line: &str, marks: &str) -> bool {
+    let line = line.trim();
+    line.starts_with(marks) && line.chars().all(|c| marks.starts_with(c))
+}
+
+/// `text`, which stands behind `before`, with nobody called in it. In pieces it comes out as it would at once.
+pub fn quiet(before: &str, text: &str) -> String {
+    let mut all = protocol::text::tail(before, 2 * CALLS.map(str::len).into_iter().max().unwrap_or(0)).to_owned();
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        all.push(c);
+        if CALLS.iter().any(|call| ends_calling(&all, call)) {
+            out.push(NOBODY);
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Whether a text ends with this call. The end of an address, such as `me@here`, is none.
+fn ends_calling(text: &str, call: &str) -> bool {
+    let Some(at) = text.len().checked_sub(call.len()) else { return false };
+    let is_call = text.get(at..).is_some_and(|end| end.eq_ignore_ascii_case(call));
+    is_call && !(call.starts_with('@') && text[..at].ends_with(char::is_alphanumeric))
 }
 
 fn line_of(line: &str) -> String {
@@ -91,11 +154,19 @@ fn inline(text: &str) -> String {
         if n % 2 == 1 {
             out.push_str(&escaped(piece));
         } else {
-            let marked = escaped(piece).replace("**", "*").replace("__", "*").replace("~~", "~");
-            out.push_str(&links(&marked));
+            out.push_str(&links(&escaped(piece)));
         }
     }
     out
+}
+
+/// Bold and struck words. Addresses stay as they are.
+fn marked(text: &str) -> String {
+    let words = text.split(' ').map(|word| match word.contains("://") {
+        true => word.to_owned(),
+        false => word.replace("**", "*").replace("__", "*").replace("~~", "~"),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// `[label](address)` as `<address|label>`.
@@ -108,34 +179,31 @@ fn links(text: &str) -> String {
         let is_link = ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
         if is_link && !target.contains(['|', ' ']) {
             let image = rest[..open].ends_with('!');
-            out.push_str(&rest[..open - usize::from(image)]);
-            out.push_str(&format!("<{target}|{}>", label.replace('|', "¦")));
+            out.push_str(&marked(&rest[..open - usize::from(image)]));
+            out.push_str(&format!("<{target}|{}>", marked(label).replace('|', "¦")));
         } else {
-            out.push_str(&rest[..=close]);
+            out.push_str(&marked(&rest[..=close]));
         }
         rest = &rest[close + 1..];
     }
-    out.push_str(rest);
+    out.push_str(&marked(rest));
     out
 }
 
-/// What Slack would take for marks of its own: mentions and links that nobody meant.
+/// `text` without what Slack would take for marks of its own: mentions and links that nobody meant.
 pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    quiet("", &text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
-/// Where to cut a text that is longer than `max` bytes: behind a paragraph, else a line, else a word; with whether that is
-/// inside a block of code, which the next piece has to open again.
-pub fn cut(text: &str, max: usize) -> (usize, bool) {
+/// Where to cut a text that is longer than `max` bytes: behind a paragraph, else a line, else a word.
+pub fn cut(text: &str, max: usize) -> usize {
     let most = text.floor_char_boundary(max);
     let head = &text[..most];
     let least = most / 2;
     let found = ["\n\n", "\n", " "]
         .into_iter()
         .find_map(|end| head.rfind(end).filter(|at| *at >= least).map(|at| at + end.len()));
-    let at = found.unwrap_or(most).max(1);
-    let fences = text[..at].split('\n').filter(|line| line.trim_start().starts_with("```")).count();
-    (at, fences % 2 == 1)
+    found.unwrap_or(most).max(1)
 }
 
 #[cfg(test)]
@@ -164,15 +232,49 @@ mod tests {
     fn an_answer_mentions_and_links_nobody_by_itself() {
         assert_eq!(mrkdwn("<!channel> <@U1>"), "&lt;!channel&gt; &lt;@U1&gt;");
         assert_eq!(mrkdwn("[x](javascript:alert(1))"), "[x](javascript:alert(1))");
+        assert_eq!(mrkdwn("[a __b__](https://a.example/__init__.py)"), "<https://a.example/__init__.py|a *b*>");
+        assert_eq!(mrkdwn("see https://a.example/__init__.py"), "see https://a.example/__init__.py");
+        assert_eq!(mrkdwn("```echo hi```"), "```echo hi```", "code within a line stays");
+        assert_eq!(mrkdwn("````\n```\na\n````\nb"), "```\n'''\na\n```\nb");
+        assert_eq!(mrkdwn("```\na"), "```\na\n```", "what is open is closed");
     }
 
     #[test]
     fn a_long_text_is_cut_where_it_reads_well() {
         let text = format!("{}\n\n{}", "a ".repeat(40), "b ".repeat(40));
-        let (at, in_code) = cut(&text, 100);
-        assert_eq!((&text[at..=at], in_code), ("b", false));
-        let code = format!("```\n{}", "line\n".repeat(50));
-        assert!(cut(&code, 100).1);
-        assert_eq!(cut(&"ä".repeat(100), 11).0, 10);
+        let at = cut(&text, 100);
+        assert_eq!(&text[at..=at], "b");
+        assert_eq!(cut(&"ä".repeat(100), 11), 10);
+    }
+
+    #[test]
+    fn a_block_of_code_that_is_open_is_known_by_its_first_line() {
+        let open = |text: &str| open_code(text).map(|(line, end)| format!("{line} … {end}"));
+        assert_eq!(open("a\n```rust\nlet a = 1;").as_deref(), Some("```rust … ```"));
+        assert_eq!(open("````md\n```\ncode").as_deref(), Some("````md … ````"), "three marks do not end four");
+        assert_eq!(open("~~~\n```").as_deref(), Some("~~~ … ~~~"));
+        for closed in ["a\n```rust\nlet a = 1;\n```", "```echo hi```", "a ``` b", "", "```\na\n`````"] {
+            assert_eq!(open(closed), None, "{closed}");
+        }
+        let endless = format!("```{}\ncode", "x".repeat(9_000));
+        assert!(open(&endless).is_some_and(|open| open.len() < 100));
+    }
+
+    #[test]
+    fn nobody_is_called_however_an_answer_is_cut() {
+        let text = "<!channel> <@U1> @here, @everyone <!subteam^S1> @Channel";
+        let whole = quiet("", text);
+        assert_eq!(whole.replace(NOBODY, ""), text);
+        for call in CALLS {
+            assert!(!whole.to_ascii_lowercase().contains(call), "{call} in {whole}");
+        }
+        for (at, _) in text.char_indices() {
+            let (before, behind) = text.split_at(at);
+            assert_eq!(format!("{}{}", quiet("", before), quiet(before, behind)), whole, "cut at {at}");
+        }
+        for same in ["me@here.example", "<!-- a comment -->", "<!DOCTYPE html>", "#include <a>", "1 < 2 @home"] {
+            assert_eq!(quiet("", same), same);
+        }
+        assert!(!escaped("@channel").contains("@channel"));
     }
 }

@@ -1,7 +1,9 @@
-//! Deals with what arrived from Slack, one envelope after the other, each until it is done.
+//! Deals with what arrived from Slack: the envelopes of a thread one after the other, each until it is done; those of some
+//! threads at once, so that nobody waits for another's files.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use protocol::{InjectionPoint, InterruptSignal, LocalFile, SessionId, UserMessage};
 use serde_json::Value;
 
@@ -10,7 +12,7 @@ use super::{
     answer::post,
     inbound::{self, SlackInput, SlackPress, SlackSaid},
     question::ShownQuestion,
-    store::SlackThread,
+    store::{KeptEnvelope, SlackThread},
     text::escaped,
 };
 use crate::{
@@ -23,6 +25,8 @@ use crate::{
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Tries of something that Slack may refuse for good.
 const MAX_ATTEMPTS: u32 = 5;
+/// Envelopes that are under way at once.
+const MAX_UNDER_WAY: usize = 8;
 
 /// Why an envelope is not done with: it is tried again.
 struct NotDone(String);
@@ -31,19 +35,28 @@ impl SlackAdapter {
     /// Deals with envelopes, the oldest first.
     pub(super) async fn work(&self, callbacks: &Callbacks) {
         let mut arrivals = self.envelopes.arrivals();
+        let (mut busy, mut under_way) = (BTreeMap::new(), FuturesUnordered::new());
         loop {
             arrivals.mark_unchanged();
-            let store = self.envelopes.clone();
-            let first = tokio::task::spawn_blocking(move || store.first()).await.ok().flatten();
-            match first {
-                Some((name, payload)) => self.deal_with(&name, &payload, callbacks).await,
-                None => {
-                    if arrivals.changed().await.is_err() {
-                        return;
-                    }
-                }
+            while under_way.len() < MAX_UNDER_WAY
+                && let Some(KeptEnvelope { name, group, payload }) = self.next_envelope(&busy).await
+            {
+                busy.insert(name.clone(), group);
+                under_way.push(async move {
+                    self.deal_with(&name, &payload, callbacks).await;
+                    name
+                });
+            }
+            tokio::select! {
+                Some(name) = under_way.next(), if !under_way.is_empty() => drop(busy.remove(&name)),
+                arrived = arrivals.changed() => if arrived.is_err() { return },
             }
         }
+    }
+
+    async fn next_envelope(&self, busy: &BTreeMap<String, String>) -> Option<KeptEnvelope> {
+        let (store, busy) = (self.envelopes.clone(), busy.clone());
+        tokio::task::spawn_blocking(move || store.next(&busy)).await.ok().flatten()
     }
 
     async fn deal_with(&self, name: &str, payload: &Value, callbacks: &Callbacks) {
@@ -81,20 +94,19 @@ impl SlackAdapter {
         if !self.config.users.contains(&said.user) {
             return self.refuse(said).await;
         }
-        if let Some(thread) = known.as_ref().filter(|_| said.text.eq_ignore_ascii_case("stop")) {
-            return self.stop(said, thread, callbacks).await;
+        if is_stop(&said.text) {
+            match &known {
+                Some(thread) => return self.stop(said, thread, callbacks).await,
+                // It would be a task of its own.
+                None => self.reply(&nobodys(said), "Say stop in the thread of what is to stop.").await,
+            }
+            return Ok(());
         }
         // A thread stays with the agent that it began with.
-        let agent_id = known.is_none().then(|| self.config.agent.clone());
-        let session =
-            known.map_or_else(|| SessionId::new(callbacks.mesh.clock().now().millis()), |thread| thread.session);
-        let thread = SlackThread {
-            channel: said.channel.clone(),
-            root: said.root.clone(),
-            session: session.clone(),
-            user: said.user.clone(),
-            team: said.team.clone(),
-        };
+        let begins = || (SessionId::new(callbacks.mesh.clock().now().millis()), self.config.agent.clone());
+        let (session, agent) = known.map_or_else(begins, |thread| (thread.session, thread.agent));
+        let agent_id = Some(agent.clone()).filter(|agent| !agent.is_empty());
+        let thread = SlackThread { agent, ..thread_of(said, session.clone()) };
         // Before anything begins: the pump asks whose session it is.
         self.threads.keep(thread.clone()).map_err(|error| NotDone(error.to_string()))?;
         let (attachments, missing) = self.fetch_files(said).await;
@@ -125,15 +137,8 @@ impl SlackAdapter {
     async fn refuse(&self, said: &SlackSaid) -> Result<(), NotDone> {
         let is_first = self.threads.refuse(&said.user).map_err(|error| NotDone(error.to_string()))?;
         if is_first {
-            let thread = SlackThread {
-                channel: said.channel.clone(),
-                root: said.root.clone(),
-                session: SessionId::new(0),
-                user: said.user.clone(),
-                team: said.team.clone(),
-            };
             let text = "You may not talk to this agent: whoever runs it lists the people who may, by their member ids.";
-            self.reply(&thread, text).await;
+            self.reply(&nobodys(said), text).await;
         }
         Ok(())
     }
@@ -156,6 +161,10 @@ impl SlackAdapter {
     async fn press(&self, press: &SlackPress, callbacks: &Callbacks) -> Result<(), NotDone> {
         let kept = self.threads.question(&press.approval);
         let Some(question) = kept.as_ref().and_then(ShownQuestion::read) else { return Ok(()) };
+        if (&press.channel, &press.message) != (&question.channel, &question.ts) {
+            tracing::warn!("a button of Slack is not one of the message that asks");
+            return Ok(());
+        }
         if !self.config.approvers.contains(&press.user) {
             self.whisper(&question, &press.user, "You may not decide this: ask one of the agent's approvers.").await;
             return Ok(());
@@ -165,11 +174,11 @@ impl SlackAdapter {
         match callbacks.on_decision(&by, response).await {
             // The event that tells it replaces the buttons.
             Ok(()) => Ok(()),
-            Err(DecideError::NotPending) => {
-                self.whisper(&question, &press.user, "This is decided already, or not asked any more.").await;
+            Err(DecideError::Disk(error)) => Err(NotDone(error.to_string())),
+            Err(why) => {
+                self.whisper(&question, &press.user, &escaped(&format!("This was not taken: {why}."))).await;
                 Ok(())
             }
-            Err(DecideError::Disk(error)) => Err(NotDone(error.to_string())),
         }
     }
 
@@ -218,7 +227,28 @@ impl SlackAdapter {
     /// Where the files of a message lie until it is said.
     fn arriving(&self, said: &SlackSaid) -> PathBuf {
         let plain = |text: &str| text.chars().filter(|c| c.is_ascii_alphanumeric()).collect::<String>();
-        let folder = self.home.adapter_state(super::SLACK).join("arriving");
+        let folder = self.mesh.home().adapter_state(super::SLACK).join("arriving");
         folder.join(format!("{}{}", plain(&said.channel), plain(&said.ts)))
     }
+}
+
+/// The thread that something was said in, as that of `session`.
+fn thread_of(said: &SlackSaid, session: SessionId) -> SlackThread {
+    SlackThread {
+        channel: said.channel.clone(),
+        root: said.root.clone(),
+        session,
+        agent: String::new(),
+        user: said.user.clone(),
+        team: said.team.clone(),
+    }
+}
+
+/// The thread that something was said in which is no session.
+fn nobodys(said: &SlackSaid) -> SlackThread {
+    thread_of(said, SessionId::new(0))
+}
+
+fn is_stop(text: &str) -> bool {
+    text.trim_end_matches(['.', '!']).eq_ignore_ascii_case("stop")
 }

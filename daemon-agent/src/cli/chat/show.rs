@@ -5,24 +5,25 @@ use std::{
     io::{self, Write},
 };
 
-use protocol::text::{head, printable};
+use protocol::text::{head, marked_lines, printable};
 use serde_json::Value;
 
 use super::input::LinePrinter;
 
 /// Longest line that is put together before it is printed, bytes.
 const MAX_LINE_BYTES: usize = 100;
-/// Longest arguments and previews that are shown, bytes.
+/// Longest arguments that are shown, bytes.
 const MAX_SHOWN_BYTES: usize = 200;
-const MAX_PREVIEW_BYTES: usize = 2_000;
 
 /// What an agent asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenApproval {
     pub approval_id: String,
     pub digest: String,
-    /// It wants an answer, not a permission.
-    pub is_question: bool,
+    /// As on the wire: `question` wants an answer, `budget` a higher limit, the others a permission.
+    pub kind: String,
+    /// Whose question it is.
+    pub task: String,
 }
 
 /// What was heard and is still to be printed.
@@ -83,14 +84,17 @@ impl Transcript {
                 let replaced = word("replaces");
                 self.questions.retain(|question| question.approval_id != replaced);
                 if replaced.is_empty() {
-                    let is_question = line["kind"] == "question";
-                    self.questions.push_back(OpenApproval { approval_id: id, digest: word("digest"), is_question });
+                    let (digest, kind, task) = (word("digest"), word("kind"), word("taskId"));
+                    self.questions.push_back(OpenApproval { approval_id: id, digest, kind, task });
                 }
             }
             "approval-decided" | "approval-expired" | "approval-outcome" => {
                 self.questions.retain(|question| question.approval_id != id);
             }
-            "task:completed" | "task:error" | "task:stopped" => self.questions.clear(),
+            "task:completed" | "task:error" | "task:stopped" => {
+                let task = word("taskId");
+                self.questions.retain(|question| question.task != task);
+            }
             _ => {}
         }
     }
@@ -106,14 +110,20 @@ impl Transcript {
             "tool-result" if line["ok"] == false => format!("× {} failed", word("tool")),
             "approval-required" if line["kind"] == "step" || line["replaces"].is_string() => String::new(),
             "approval-required" => {
-                let how = if line["kind"] == "question" { "/approve ANSWER" } else { "/approve or /deny" };
-                let preview = head(word("preview"), MAX_PREVIEW_BYTES);
+                let how = match word("kind") {
+                    "question" => "/approve ANSWER",
+                    "budget" => "raise it on the Board, or /deny",
+                    _ => "/approve or /deny",
+                };
+                // All of it: nobody decides about what they do not see.
+                let preview = marked_lines(word("preview"));
                 format!("? {}: {}\n{preview}\n  {how}", word("tool"), word("reason"))
             }
             "approval-decided" => format!("! {} by {} ({})", word("decision"), word("by"), word("adapter")),
             "approval-expired" => format!("! not decided: {}", word("reason")),
             "notice" if line["level"] != "info" => format!("! {}", word("text")),
             "step" if line["state"] == "discarded" => "[withdrawn]".to_owned(),
+            "gap" => "[a part is missing here]".to_owned(),
             "accepted" if line["messageId"].is_string() => "(the running task is told)".to_owned(),
             "refused" => format!("! {}", word("message")),
             "task:started" => {
@@ -161,6 +171,8 @@ fn whole_lines(rest: &mut String, text: &str) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
+    use rustyline::ExternalPrinter;
+
     use super::*;
 
     #[test]
@@ -177,10 +189,49 @@ mod tests {
     #[test]
     fn a_question_is_open_until_it_is_decided() {
         let mut transcript = Transcript::new(true, None);
-        transcript.remember(&json!({ "type": "approval-required", "approvalId": "a", "digest": "d", "kind": "tool" }));
-        let asked = OpenApproval { approval_id: "a".to_owned(), digest: "d".to_owned(), is_question: false };
-        assert_eq!(transcript.question(), Some(asked));
+        let asked = json!({ "type": "approval-required", "approvalId": "a", "digest": "d", "kind": "tool", "taskId": "t" });
+        let word = |text: &str| text.to_owned();
+        let open = OpenApproval { approval_id: word("a"), digest: word("d"), kind: word("tool"), task: word("t") };
+        transcript.remember(&asked);
+        assert_eq!(transcript.question(), Some(open.clone()));
+        transcript.remember(&json!({ "type": "task:completed", "taskId": "another" }));
+        assert_eq!(transcript.question(), Some(open));
         transcript.remember(&json!({ "type": "approval-decided", "approvalId": "a" }));
         assert_eq!(transcript.question(), None);
+        transcript.remember(&asked);
+        transcript.remember(&json!({ "type": "task:stopped", "taskId": "t" }));
+        assert_eq!(transcript.question(), None);
+    }
+
+    /// Keeps what is printed.
+    struct Paper(std::sync::mpsc::Sender<String>);
+
+    impl ExternalPrinter for Paper {
+        fn print(&mut self, text: String) -> rustyline::Result<()> {
+            self.0.send(text).expect("the reader lives");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_model_and_hides_nothing_that_is_decided_about() {
+        let (to, printed) = std::sync::mpsc::channel();
+        let mut transcript = Transcript::new(false, Some(Box::new(Paper(to))));
+        let title = "\u{1b}]0;owned\u{7}\u{9b}2J";
+        let preview = format!("{}rm -rf \u{202e}~", "echo one\n".repeat(1_000));
+        for line in [
+            json!({ "type": "text-delta", "content": format!("one {title} two\n") }),
+            json!({ "type": "tool-call", "tool": title, "args": {} }),
+            json!({ "type": "task:error", "error": { "message": title } }),
+            json!({ "type": "notice", "level": "warning", "text": title }),
+            json!({ "type": "approval-required", "approvalId": "a", "digest": "d", "kind": "tool", "tool": "shell",
+                    "preview": preview, "reason": title }),
+        ] {
+            transcript.hear(&line);
+        }
+        drop(transcript);
+        let all: String = printed.iter().collect();
+        assert!(!all.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{all}");
+        assert!(all.contains("rm -rf ⟨U+202E⟩~") && all.matches("echo one").count() == 1_000, "{all}");
     }
 }

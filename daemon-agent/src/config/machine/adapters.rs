@@ -105,6 +105,9 @@ impl WebSocketSection {
         let listen: SocketAddr = self.listen.value.parse().map_err(|_| {
             source.wrong(&self.listen, "expected an address and a port of this machine, such as 127.0.0.1:7411")
         })?;
+        if listen.port() == 0 {
+            return Err(source.wrong(&self.listen, "a program has to know the port, such as 127.0.0.1:7411"));
+        }
         if !listen.ip().is_loopback() {
             return Err(source.wrong(&self.listen, "the WebSocket listens on loopback alone, such as 127.0.0.1:7411"));
         }
@@ -218,6 +221,7 @@ mod tests {
         for (text, why) in [
             ("websocket: { listen: \"0.0.0.0:7411\" }", "loopback"),
             ("websocket: { listen: \"7411\" }", "an address and a port"),
+            ("websocket: { listen: \"127.0.0.1:0\" }", "the port"),
             ("websocket: { listen: \"127.0.0.1:1\", origins: [\"http://a/b\"] }", "an origin"),
             ("slack: { appToken: \"${BOT}\", botToken: \"${BOT}\" }", "xapp-"),
             ("slack: { appToken: \"${APP}\", botToken: \"${BOT}\", users: [mia] }", "a person"),

@@ -20,6 +20,12 @@ const MAX_SERVERS: usize = 100;
 /// How long a call may take without a word, if the file does not say, seconds; and at most.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 60;
 const MAX_TIMEOUT_SECONDS: u64 = 3_600;
+/// How long a server stays that nobody uses, if the file does not say, seconds; and at most.
+const DEFAULT_IDLE_SECONDS: u64 = 600;
+const MAX_IDLE_SECONDS: u64 = 86_400;
+/// Words in the name of a variable whose value is a key, and the shortest value that is taken for one, bytes.
+const KEY_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL", "AUTH"];
+const MIN_KEY_BYTES: usize = 6;
 
 /// One server, checked.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,6 +33,8 @@ pub struct McpServer {
     pub carrier: McpCarrier,
     /// How long a call may take without a word of progress, seconds.
     pub timeout: u64,
+    /// How long it stays that nobody uses it, seconds.
+    pub idle: u64,
     /// Why it cannot be used: a variable that its values name is not set.
     pub problem: Option<String>,
 }
@@ -64,6 +72,16 @@ impl fmt::Debug for McpServer {
 }
 
 impl McpServer {
+    /// `text` without the keys among its variables and headers.
+    pub fn redact(&self, text: &str) -> String {
+        let keys: Vec<&str> = match &self.carrier {
+            McpCarrier::Stdio { env, .. } => env.iter().filter(|(name, _)| is_for_key(name)).map(|(_, key)| key.as_str()).collect(),
+            McpCarrier::Http { headers, .. } => headers.values().flat_map(|value| value.split_whitespace()).collect(),
+        };
+        let keys = keys.into_iter().filter(|key| key.len() >= MIN_KEY_BYTES && *key != "Bearer");
+        keys.fold(text.to_owned(), |text, key| text.replace(key, "[key]"))
+    }
+
     /// How it is reached, in a word.
     pub fn kind(&self) -> McpKind {
         match self.carrier {
@@ -71,6 +89,11 @@ impl McpServer {
             McpCarrier::Http { .. } => McpKind::Http,
         }
     }
+}
+
+fn is_for_key(variable: &str) -> bool {
+    let name = variable.to_ascii_uppercase();
+    KEY_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// `mcp:` as written.
@@ -93,6 +116,7 @@ pub struct ServerSection {
     client_id: Option<String>,
     scope: Option<String>,
     timeout: Option<u64>,
+    idle: Option<u64>,
 }
 
 /// `mcp_servers` as the predecessor's files have it: a mapping by name, or a list with names. Keys that are not known there
@@ -187,6 +211,10 @@ fn server(name: &str, written: &ServerSection, variables: &Variables) -> Result<
     if !(1..=MAX_TIMEOUT_SECONDS).contains(&timeout) {
         return Err(format!("timeout is {timeout}, expected 1 to {MAX_TIMEOUT_SECONDS}"));
     }
+    let idle = written.idle.unwrap_or(DEFAULT_IDLE_SECONDS);
+    if !(1..=MAX_IDLE_SECONDS).contains(&idle) {
+        return Err(format!("idle is {idle}, expected 1 to {MAX_IDLE_SECONDS}"));
+    }
     let missing = RefCell::new(None);
     let fill = |text: &str| match variables.fill(text) {
         Ok(filled) => filled,
@@ -245,7 +273,7 @@ fn server(name: &str, written: &ServerSection, variables: &Variables) -> Result<
         }
         _ => return Err(format!("the MCP server {name} has either a command or a url")),
     };
-    Ok(McpServer { carrier, timeout, problem: missing.into_inner() })
+    Ok(McpServer { carrier, timeout, idle, problem: missing.into_inner() })
 }
 
 #[cfg(test)]
@@ -276,6 +304,17 @@ mod tests {
         let McpCarrier::Http { headers, .. } = &all["wiki"].carrier else { panic!("an address") };
         assert_eq!((headers["Authorization"].as_str(), all["wiki"].timeout), ("Bearer t1", 5));
         assert!(!format!("{all:?}").contains("t1"), "{all:?}");
+        assert_eq!((all["fs"].idle, all["wiki"].idle), (600, 600));
+    }
+
+    #[test]
+    fn keys_are_taken_out_of_what_a_server_complains_about() {
+        let text = "mcp:\n  servers:\n    fs: { command: x, env: { API_TOKEN: sesame-1, LEVEL: verbose } }\n    \
+                    wiki: { url: \"https://a/mcp\", headers: { Authorization: \"Bearer sesame-2\" }, idle: 5 }\n";
+        let all = read(text).expect("servers");
+        assert_eq!(all["fs"].redact("verbose: sesame-1 is no key"), "verbose: [key] is no key");
+        assert_eq!(all["wiki"].redact("Bearer sesame-2?"), "Bearer [key]?");
+        assert_eq!(all["wiki"].idle, 5);
     }
 
     #[test]
@@ -300,6 +339,7 @@ mod tests {
             ("mcp:\n  servers:\n    fs: { command: x, url: \"https://a\" }\n", 3),
             ("mcp:\n  servers:\n    fs: { url: \"ftp://a\" }\n", 3),
             ("mcp:\n  servers:\n    fs: { command: x, timeout: 0 }\n", 3),
+            ("mcp:\n  servers:\n    fs: { command: x, idle: 0 }\n", 3),
         ] {
             assert_eq!(read(text).expect_err(text).line, line, "{text}");
         }

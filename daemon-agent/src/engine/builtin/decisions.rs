@@ -89,18 +89,15 @@ enum Considered {
 
 impl AgentLoop {
     /// Puts the questions about calls together, before the first of them is made. A call that writes what an earlier one
-    /// writes is asked when its turn comes: only then is it known what it would do.
+    /// writes is asked when its turn comes: only then is it known what it would do. So is one that has others do something.
     pub(super) async fn ask_ahead(&mut self) {
         self.open_steps().await;
         let mut written = HashSet::new();
         for call in self.calls.left.clone() {
-            if self.tools.supervises_by(&call.name) {
-                continue;
-            }
             let Considered::Asked { request, minutes, .. } = self.consider(&call).await else { continue };
             let is_first = request.files.iter().all(|file| !written.contains(&file.path));
             written.extend(request.files.iter().map(|file| file.path.clone()));
-            if is_first {
+            if is_first && request.kind != ApprovalKind::Step {
                 self.open_about(call.id, *request, minutes);
             }
         }
@@ -112,7 +109,6 @@ impl AgentLoop {
 
     /// Opens a question about a call.
     fn open_about(&mut self, call_id: String, request: ApprovalRequest, minutes: Option<u32>) {
-        self.expect_child(&request);
         let question = self.opened(request, minutes);
         self.calls.asked.open.insert(call_id, question);
     }
@@ -160,8 +156,7 @@ impl AgentLoop {
                     return Ok(Admission::Settled(outcome));
                 }
             };
-            let open = self.calls.asked.open.get(&call.id);
-            if open.is_some_and(|open| open.request.digest != request.digest) {
+            if self.calls.asked.open.get(&call.id).is_some_and(|open| open.request.digest != request.digest) {
                 self.withdraw(call, CHANGED_CALL).await?;
             }
             if !self.calls.asked.open.contains_key(&call.id) {
@@ -464,8 +459,7 @@ fn forbidden(why: String) -> ToolOutcome {
 }
 
 fn not_allowed(call: &ToolCall, response: &ApprovalResponse) -> ToolOutcome {
-    let note = response.note.as_deref().unwrap_or_default().trim();
-    let note = head_and_tail(note, MAX_NOTE_BYTES);
+    let note = head_and_tail(response.note.as_deref().unwrap_or_default().trim(), MAX_NOTE_BYTES);
     let end = if note.is_empty() { ".".to_owned() } else { format!(": {note}") };
     forbidden(format!("Not run: `{}` was not allowed by {}{end}", call.name, response.by))
 }

@@ -118,7 +118,7 @@ impl AgentLoop {
         };
         let minutes = minutes.map_or(most, |minutes| minutes.min(most));
         request.expires_at = Some(self.clock.after(Duration::from_secs(u64::from(minutes) * 60)));
-        let open = self.run.approvals.ask(request.approval_id.clone(), request.digest.clone());
+        let open = self.run.approvals.ask_request(&request);
         OpenQuestion { request, minutes, is_reported: false, open }
     }
 

@@ -141,6 +141,7 @@ impl AgentLoop {
     /// Performs a call that was reported.
     async fn perform_admitted(&mut self, AdmittedCall { call, bounds, approval, preface }: AdmittedCall) {
         let outcome = self.finished_or_steered(self.carry_out(&call, bounds.as_ref())).await;
+        self.keep_promises();
         self.report_outcome(approval, &call.id, outcome.ok).await;
         self.took(&call, outcome, preface).await;
     }

@@ -23,6 +23,8 @@ pub struct AuthorizationServer {
     pub resource: String,
     /// What its resource's description asks for.
     pub scope: Option<String>,
+    /// Whether its answers say whose they are: one that does not is then somebody else's.
+    pub names_itself: bool,
 }
 
 /// The client for these requests. It follows no redirect: what it sends is for one server alone.
@@ -36,13 +38,12 @@ pub async fn discover(client: &reqwest::Client, server: &Url) -> Result<Authoriz
     let described = resource_metadata(client, server).await?;
     let resource = described["resource"].as_str().map_or_else(|| without_fragment(server), str::to_owned);
     // A description of another server would have tokens sent that are not meant for this one.
-    let same = Url::parse(&resource).is_ok_and(|url| url.origin() == server.origin());
-    if !same {
+    if !Url::parse(&resource).is_ok_and(|described| is_about(&described, server)) {
         return Err(format!("{server} describes itself as another server"));
     }
     let origin = server.origin().ascii_serialization();
     let issuer = described["authorization_servers"][0].as_str().unwrap_or(&origin).to_owned();
-    let issuer_url = safe_url(&issuer)?;
+    let issuer_url = named_by(server, &issuer)?;
     let mut last = String::new();
     for address in metadata_addresses(&issuer_url) {
         match json_at(client, &address).await {
@@ -67,10 +68,8 @@ fn authorization_server(
     if !methods.is_some_and(|methods| methods.iter().any(|method| method == "S256")) {
         return Err(format!("{issuer} does not support PKCE with S256"));
     }
-    let address = |key: &str| match metadata[key].as_str() {
-        Some(text) => safe_url(text).map(Some),
-        None => Ok(None),
-    };
+    let own = safe_url(&resource)?;
+    let address = |key: &str| metadata[key].as_str().map(|text| named_by(&own, text)).transpose();
     let needed = |key: &str| address(key)?.ok_or_else(|| format!("{issuer} has no {key}"));
     let scopes = described["scopes_supported"].as_array();
     let scope = scopes.map(|scopes| scopes.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
@@ -81,7 +80,23 @@ fn authorization_server(
         registration: address("registration_endpoint")?,
         resource,
         scope: scope.filter(|scope| !scope.is_empty()),
+        names_itself: metadata["authorization_response_iss_parameter_supported"] == true,
     })
+}
+
+/// Whether a description of `resource` is about the server at `server`: that very place, or one above it.
+fn is_about(resource: &Url, server: &Url) -> bool {
+    let rest = server.path().strip_prefix(resource.path().trim_end_matches('/'));
+    resource.origin() == server.origin() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// An address that `server` names. A server elsewhere has this machine asked for nothing that only this machine can reach.
+fn named_by(server: &Url, text: &str) -> Result<Url, String> {
+    let url = safe_url(text)?;
+    match is_local(&url) && !is_local(server) {
+        true => Err(format!("{server} names {url}, an address of this machine")),
+        false => Ok(url),
+    }
 }
 
 impl AuthorizationServer {
@@ -91,7 +106,7 @@ impl AuthorizationServer {
         let url = Url::parse("https://a").expect("an address");
         let (authorization, token) = (url.clone(), url);
         let (issuer, resource) = ("https://a".to_owned(), resource.to_owned());
-        Self { issuer, authorization, token, registration: None, resource, scope: None }
+        Self { issuer, authorization, token, registration: None, resource, scope: None, names_itself: false }
     }
 
     /// Registers a client that is sent back to `redirect`; returns its id.
@@ -122,7 +137,7 @@ async fn resource_metadata(client: &reqwest::Client, server: &Url) -> Result<Val
     let mut addresses = Vec::new();
     if response.status() == StatusCode::UNAUTHORIZED {
         let asked = response.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|header| header.to_str().ok());
-        addresses.extend(asked.filter_map(named_metadata).filter_map(|address| safe_url(&address).ok()));
+        addresses.extend(asked.filter_map(named_metadata).filter_map(|address| named_by(server, &address).ok()));
     }
     let path = server.path().trim_end_matches('/');
     for well_known in
@@ -164,19 +179,20 @@ fn metadata_addresses(issuer: &Url) -> Vec<Url> {
 /// An address that nobody on the way can read, or one on this machine.
 pub fn safe_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("{}: {error}", protocol::text::head(text, 200)))?;
-    let is_local = match url.host_str() {
-        Some(host) => {
-            let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
-            host == "localhost" || host == "[::1]" || is_loopback
-        }
-        None => false,
-    };
-    let is_safe = url.scheme() == "https" || url.scheme() == "http" && is_local;
+    let is_safe = url.scheme() == "https" || url.scheme() == "http" && is_local(&url);
     if is_safe && url.username().is_empty() && url.password().is_none() {
         Ok(url)
     } else {
         Err(format!("{} is not an https address", protocol::text::head(text, 200)))
     }
+}
+
+/// Whether the address is one of this machine.
+fn is_local(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| {
+        let is_loopback = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+        host == "localhost" || host == "[::1]" || is_loopback
+    })
 }
 
 fn without_fragment(url: &Url) -> String {
@@ -244,6 +260,28 @@ mod tests {
     }
 
     #[test]
+    fn a_server_speaks_for_itself_and_not_for_this_machine() {
+        let url = |text: &str| Url::parse(text).expect("an address");
+        for (resource, is_good) in [
+            ("https://a/x/mcp", true),
+            ("https://a/x/mcp/", true),
+            ("https://a/x", true),
+            ("https://a", true),
+            ("https://a/y/mcp", false),
+            ("https://a/x/m", false),
+            ("https://b/x/mcp", false),
+            ("http://a/x/mcp", false),
+        ] {
+            assert_eq!(is_about(&url(resource), &url("https://a/x/mcp")), is_good, "{resource}");
+        }
+        let (far, near) = (url("https://a/mcp"), url("http://127.0.0.1:9/mcp"));
+        for local in ["http://127.0.0.1:80/x", "http://localhost/x", "https://[::1]/x"] {
+            assert!(named_by(&far, local).is_err() && named_by(&near, local).is_ok(), "{local}");
+        }
+        assert!(named_by(&far, "https://auth.example.com").is_ok());
+    }
+
+    #[test]
     fn an_authorization_server_without_pkce_or_of_another_name_is_refused() {
         let good = json!({ "issuer": "https://a", "authorization_endpoint": "https://a/authorize",
             "token_endpoint": "https://a/token", "code_challenge_methods_supported": ["S256"] });
@@ -253,6 +291,7 @@ mod tests {
             ("issuer", json!("https://b")),
             ("code_challenge_methods_supported", json!(["plain"])),
             ("token_endpoint", json!("http://a/token")),
+            ("token_endpoint", json!("http://127.0.0.1:80/token")),
         ] {
             let mut other = good.clone();
             other[key] = value;

@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 
-use protocol::text::head;
+use protocol::text::{head, marked, printable};
 use rmcp::{ServiceError, service::ClientInitializeError, transport::streamable_http_client::AuthRequiredError};
 use serde_json::Value;
 
@@ -16,6 +16,7 @@ pub struct ServerFacts {
     pub version: Option<String>,
     /// The revision of the protocol that both speak.
     pub revision: String,
+    pub has_tools: bool,
     pub has_resources: bool,
     /// Whether it tells when its list of tools changes.
     pub tells_changes: bool,
@@ -30,8 +31,9 @@ impl ServerFacts {
             [word(&named["name"]), word(&named["version"])].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let capabilities = &info["capabilities"];
         Self {
-            version: Some(protocol::text::printable(&version).replace('\n', " ")).filter(|version| !version.is_empty()),
+            version: Some(marked(&version)).filter(|version| !version.is_empty()),
             revision: word(&info["protocolVersion"]).unwrap_or_default(),
+            has_tools: !capabilities["tools"].is_null(),
             has_resources: !capabilities["resources"].is_null(),
             tells_changes: capabilities["tools"]["listChanged"] == true,
         }
@@ -66,7 +68,9 @@ pub fn service_error(error: &ServiceError) -> WireError {
     match error {
         ServiceError::McpError(data) => WireError::Refused(cut(&data.message)),
         ServiceError::TransportSend(failed) if is_unauthorized(failed) => WireError::AuthRequired,
-        ServiceError::TransportSend(_) | ServiceError::TransportClosed => WireError::Closed(cut(&error.to_string())),
+        // Without the names of the library's types.
+        ServiceError::TransportSend(failed) => WireError::Closed(words(failed.error.as_ref())),
+        ServiceError::TransportClosed => WireError::Closed("the connection ended".to_owned()),
         _ => WireError::Refused(cut(&error.to_string())),
     }
 }
@@ -106,6 +110,7 @@ pub fn words(error: &(dyn StdError + 'static)) -> String {
     cut(&text)
 }
 
+/// Words of a server, in part, which a terminal may show.
 fn cut(text: &str) -> String {
-    protocol::text::head_and_tail(text, MAX_ERROR_BYTES)
+    printable(&protocol::text::head_and_tail(text, MAX_ERROR_BYTES))
 }

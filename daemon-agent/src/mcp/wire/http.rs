@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -23,11 +23,14 @@ use rmcp::{
     },
 };
 use sse_stream::{Sse, SseStream};
+use tokio::time::{Instant, sleep_until};
 
-use super::MAX_MESSAGE_BYTES;
+use super::{MAX_MESSAGE_BYTES, pace::ListeningPace};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shortest time between two streams that are opened: a server that ends each at once is not asked on and on.
+const STREAM_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest body of a refusal that is read, bytes.
 const MAX_REFUSAL_BYTES: usize = 16 * 1024;
 const EVENTS: &str = "text/event-stream";
@@ -35,8 +38,8 @@ const JSON: &str = "application/json";
 const SESSION: &str = "Mcp-Session-Id";
 const LAST_EVENT: &str = "Last-Event-Id";
 
-/// Gives the bearer token for the next request, if there is one.
-pub type TokenSource = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync>;
+/// Gives the bearer token for the next request, if there is one; another one than the server refused, if it did.
+pub type TokenSource = Arc<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync>;
 
 /// Where a server is, and what goes with every request.
 pub struct HttpEndpoint {
@@ -57,7 +60,7 @@ impl HttpEndpoint {
             Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?))
         });
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.clone()).custom_headers(named.collect());
-        (BoundedHttp { client, token: self.token }, config)
+        (BoundedHttp { client, token: self.token, stream_due: Arc::default() }, config)
     }
 }
 
@@ -66,6 +69,8 @@ impl HttpEndpoint {
 pub struct BoundedHttp {
     client: reqwest::Client,
     token: TokenSource,
+    /// When the next stream may be opened.
+    stream_due: Arc<Mutex<Option<Instant>>>,
 }
 
 type Failure = StreamableHttpError<reqwest::Error>;
@@ -84,10 +89,19 @@ impl BoundedHttp {
         if let Some(session) = session {
             request = request.header(SESSION, session);
         }
-        if !is_signed && let Some(token) = (self.token)().await {
+        let again = request.try_clone();
+        let token = if is_signed { None } else { (self.token)(None).await };
+        if let Some(token) = &token {
             request = request.bearer_auth(token);
         }
-        let response = request.send().await.map_err(StreamableHttpError::Client)?;
+        let mut response = request.send().await.map_err(StreamableHttpError::Client)?;
+        // Not every token says when it ends.
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let (Some(again), Some(refused)) = (again, token)
+            && let Some(renewed) = (self.token)(Some(refused)).await
+        {
+            response = again.bearer_auth(renewed).send().await.map_err(StreamableHttpError::Client)?;
+        }
         if response.status() == StatusCode::UNAUTHORIZED {
             let asked = response.headers().get(WWW_AUTHENTICATE).and_then(|asked| asked.to_str().ok());
             let asked = asked.unwrap_or("HTTP 401").to_owned();
@@ -123,8 +137,7 @@ impl StreamableHttpClient for BoundedHttp {
             return Ok(StreamableHttpPostResponse::Sse(events(response), session));
         }
         let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
-        let most = if status.is_success() { MAX_MESSAGE_BYTES } else { MAX_REFUSAL_BYTES };
-        let body = body(response, most).await?;
+        let body = if status.is_success() { body(response).await? } else { beginning(response).await };
         // A refusal may say why as a message of the protocol.
         let is_json = kind.starts_with(JSON);
         match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
@@ -162,6 +175,13 @@ impl StreamableHttpClient for BoundedHttp {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        let due = {
+            let mut next = self.stream_due.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
+            *next = Some(due + STREAM_INTERVAL);
+            due
+        };
+        sleep_until(due).await;
         let mut request = self.client.get(uri.as_ref()).header(ACCEPT, EVENTS);
         if let Some(last) = last_event_id {
             request = request.header(LAST_EVENT, last);
@@ -175,12 +195,24 @@ impl StreamableHttpClient for BoundedHttp {
     }
 }
 
-/// The whole body; a longer one is an error.
-async fn body(response: reqwest::Response, most: usize) -> Result<Vec<u8>, Failure> {
+/// The beginning of what a server says to a refusal.
+async fn beginning(response: reqwest::Response) -> Vec<u8> {
+    let (mut stream, mut said) = (response.bytes_stream(), Vec::new());
+    while let Some(Ok(piece)) = stream.next().await {
+        said.extend_from_slice(&piece);
+        if said.len() > MAX_REFUSAL_BYTES {
+            break;
+        }
+    }
+    said
+}
+
+/// The whole body; one that is longer than a message is an error.
+async fn body(response: reqwest::Response) -> Result<Vec<u8>, Failure> {
     let (mut stream, mut whole) = (response.bytes_stream(), Vec::new());
     while let Some(piece) = stream.next().await {
         whole.extend_from_slice(&piece.map_err(StreamableHttpError::Client)?);
-        if whole.len() > most {
+        if whole.len() > MAX_MESSAGE_BYTES {
             return Err(StreamableHttpError::UnexpectedServerResponse("the answer is too long".into()));
         }
     }
@@ -191,19 +223,31 @@ fn events(response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseErro
     SseStream::from_bytes_stream(within_bounds(response.bytes_stream())).boxed()
 }
 
-/// The bytes, until more than a message came without the empty line that ends an event.
+/// The bytes, until more than a message came without the empty line that ends an event. Whoever sends too much of them waits.
 fn within_bounds(
     bytes: impl Stream<Item = reqwest::Result<Bytes>> + Send + 'static,
-) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-    let mut event = 0;
-    bytes.map(move |piece| {
-        let piece = piece.map_err(io::Error::other)?;
+) -> BoxStream<'static, io::Result<Bytes>> {
+    let (mut event, mut pace) = (0, ListeningPace::new());
+    let counted = bytes.map(move |piece| {
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(error) => return (Err(io::Error::other(error)), None),
+        };
         event = bytes_of_event(event, &piece);
         if event > MAX_MESSAGE_BYTES {
-            return Err(io::Error::other("an event of the server is too long"));
+            return (Err(io::Error::other("an event of the server is too long")), None);
         }
-        Ok(piece)
-    })
+        let ended = piece.windows(2).filter(|end| *end == b"\n\n").count();
+        let rest = pace.count(ended, piece.len());
+        (Ok(piece), rest)
+    });
+    let paced = counted.then(|(piece, rest)| async move {
+        if let Some(until) = rest {
+            sleep_until(until).await;
+        }
+        piece
+    });
+    paced.boxed()
 }
 
 /// Bytes of the event that is being read behind this piece. An empty line that is cut in two is missed: the event then seems

@@ -1,44 +1,58 @@
-//! Lines of a program, none of which may be longer than a message.
+//! Lines of a program, none of which may be longer than a message, and no more of them than somebody can listen to.
 
 use std::{
     io,
     pin::Pin,
-    task::{Context, Poll},
+    sync::{Arc, OnceLock},
+    task::{Context, Poll, ready},
 };
 
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    time::{Sleep, sleep_until},
+};
 
-use super::MAX_MESSAGE_BYTES;
+use super::{MAX_MESSAGE_BYTES, pace::ListeningPace};
 
-/// A reader that fails when a line does not end in time.
+/// A reader that fails when a line does not end in time, and rests when too much comes.
 pub struct BoundedLines<R> {
     inner: R,
     /// Bytes of the line that is being read.
     line: usize,
+    pace: ListeningPace,
+    rest: Option<Pin<Box<Sleep>>>,
+    /// Why it failed, for whoever asks why the connection is over.
+    cut: Arc<OnceLock<String>>,
 }
 
 impl<R> BoundedLines<R> {
-    pub fn new(inner: R) -> Self {
-        Self { inner, line: 0 }
+    pub fn new(inner: R, cut: Arc<OnceLock<String>>) -> Self {
+        Self { inner, line: 0, pace: ListeningPace::new(), rest: None, cut }
     }
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if let Poll::Ready(Ok(())) = &polled {
-            let new = buf.filled().get(before..).unwrap_or_default();
-            self.line = match new.iter().rposition(|byte| *byte == b'\n') {
-                Some(end) => new.len() - end - 1,
-                None => self.line + new.len(),
-            };
-            if self.line > MAX_MESSAGE_BYTES {
-                let why = format!("a message is longer than {} MiB", MAX_MESSAGE_BYTES / 1024 / 1024);
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
-            }
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Some(rest) = &mut this.rest {
+            ready!(rest.as_mut().poll(cx));
+            this.rest = None;
         }
-        polled
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        let new = buf.filled().get(before..).unwrap_or_default();
+        this.line = match new.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => new.len() - end - 1,
+            None => this.line + new.len(),
+        };
+        if this.line > MAX_MESSAGE_BYTES {
+            let why = format!("a message is longer than {} MiB", MAX_MESSAGE_BYTES / 1024 / 1024);
+            let why = this.cut.get_or_init(|| why).clone();
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+        }
+        let lines = new.iter().filter(|byte| **byte == b'\n').count();
+        this.rest = this.pace.count(lines, new.len()).map(|until| Box::pin(sleep_until(until)));
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -53,11 +67,22 @@ mod tests {
         let mut text = vec![b'x'; MAX_MESSAGE_BYTES];
         text.push(b'\n');
         text.extend(vec![b'y'; MAX_MESSAGE_BYTES]);
-        let mut read = Vec::new();
-        BoundedLines::new(text.as_slice()).read_to_end(&mut read).await.expect("lines within the bound");
-        assert_eq!(read.len(), text.len());
+        let (mut read, cut) = (Vec::new(), Arc::<OnceLock<String>>::default());
+        BoundedLines::new(text.as_slice(), cut.clone()).read_to_end(&mut read).await.expect("lines within the bound");
+        assert_eq!((read.len(), cut.get()), (text.len(), None));
         text.push(b'y');
-        let error = BoundedLines::new(text.as_slice()).read_to_end(&mut read).await.expect_err("too long");
+        let error = BoundedLines::new(text.as_slice(), cut.clone()).read_to_end(&mut read).await.expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert_eq!(cut.get().map(String::as_str), Some("a message is longer than 16 MiB"));
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_lines_is_read_slowly() {
+        let text = vec![b'\n'; 10 * 1024];
+        let mut lines = BoundedLines::new(text.as_slice(), Arc::default());
+        let mut chunk = vec![0; 5 * 1024];
+        lines.read_exact(&mut chunk).await.expect("the first ones");
+        assert!(lines.rest.is_some(), "the next ones wait");
+        lines.read_exact(&mut chunk).await.expect("the next ones");
     }
 }

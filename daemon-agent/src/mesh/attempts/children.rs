@@ -7,9 +7,9 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use protocol::{
-    AgentInfo, AttemptRef, ChildReport, ChildState, ConfigError, EventBody, InjectionPoint, MeshDirectory, MessageId,
-    ParentCall, Policy, ReportedDetail, SessionId, TaskId, TaskMessage, TaskResult, TaskSubmit, Usage,
-    mesh::same_digits, parse_event, text::title,
+    AgentInfo, AttemptRef, ChildAnnouncement, ChildReport, ChildState, ConfigError, EventBody, InjectionPoint,
+    MeshDirectory, MessageId, Policy, ReportedDetail, SessionId, TaskId, TaskMessage, TaskResult, TaskSubmit, TreePlace,
+    Usage, mesh::same_digits, parse_event, text::title,
 };
 use serde_json::json;
 
@@ -43,7 +43,7 @@ const AGENT_ORIGIN: &str = "agent";
 /// A task that another one asked for.
 #[derive(Clone, Debug)]
 pub(in crate::mesh) struct AskedFor {
-    pub call: ParentCall,
+    pub place: TreePlace,
     pub agent_id: String,
     pub title: String,
 }
@@ -91,8 +91,8 @@ impl Mesh {
             if state.holds(&attempt) || state.asked_for.contains_key(&attempt) {
                 return;
             }
-            let (call, agent_id) = (child.place.call.clone(), child.agent.clone());
-            state.asked_for.insert(attempt.clone(), AskedFor { call, agent_id, title: title(&child.goal) });
+            let (place, agent_id) = (child.place.clone(), child.agent.clone());
+            state.asked_for.insert(attempt.clone(), AskedFor { place, agent_id, title: title(&child.goal) });
             // Its log says that a former process began it.
             match self.outbox().next(&attempt) {
                 0 => {
@@ -111,6 +111,11 @@ impl Mesh {
             return;
         }
         self.hand_over(&mut submit, handed, &parent.task_id).await;
+        if self.why_ending(&parent) != Some(None) {
+            // It is over, or is to end, and nobody else waits for this.
+            self.state().asked_for.remove(&attempt);
+            return;
+        }
         self.outbox().begin(&attempt, &submit.agent_id);
         self.outbox().append(
             &attempt,
@@ -119,7 +124,10 @@ impl Mesh {
                 agent_id: submit.agent_id.clone(),
                 session_id,
                 goal: protocol::text::head_and_tail(&submit.goal, MAX_ANNOUNCED_GOAL_BYTES),
-                parent: submit.parent.as_ref().map(|place| place.call.clone()),
+                parent: submit.parent.as_ref().map(|place| {
+                    let (call, limits) = (place.call.clone(), submit.limits.clone());
+                    ChildAnnouncement { call, limits }
+                }),
             },
         );
         crate::fault::at("mesh::after_announce");
@@ -132,6 +140,15 @@ impl Mesh {
             let begun = self.register(&mut self.state(), &submit, Origin::Agent { counts }, Place::Taken);
             self.spawn(begun, Work::New(Box::new(submit)), Vec::new());
         }
+        if matches!(self.why_ending(&parent), Some(Some(StopCause::Stop(_)))) {
+            // A stop that came just now has not found this one.
+            self.stop_children(BTreeSet::from([parent.task_id]));
+        }
+    }
+
+    /// Why an attempt that runs is to end, if it is; `None` when it does not run.
+    fn why_ending(&self, attempt: &AttemptRef) -> Option<Option<StopCause>> {
+        self.state().running.get(attempt).map(|live| live.stop.cause())
     }
 
     /// Tells how a task ended that a former process began, if it has ended. If not, that is told when it does.
@@ -150,7 +167,7 @@ impl Mesh {
         let files = self.shared.context.files.borrow().clone();
         let own = files.agent(&child.agent).and_then(Result::ok).map(|agent| agent.mode);
         // The stricter of both: a task never may more than the one that asked for it.
-        let mode = child.mode.filter(|mode| own.is_none_or(|own| *mode < own));
+        let mode = child.mode.map(|mode| own.map_or(mode, |own| mode.min(own)));
         TaskSubmit {
             task_id: child.task,
             attempt: 1,
@@ -240,7 +257,7 @@ impl Mesh {
     /// What the ending of an attempt means for the task that asked for it, if one did.
     pub(in crate::mesh) fn child_report(&self, attempt: &AttemptRef, ending: &EventBody) -> Option<ChildReport> {
         let mut state = self.state();
-        let AskedFor { call, agent_id, title } = state.asked_for.remove(attempt)?;
+        let AskedFor { place, agent_id, title } = state.asked_for.remove(attempt)?;
         let live = state.running.get(attempt);
         let mut usage = live.map(|live| live.pulse.usage()).unwrap_or_default();
         if let Some(live) = live {
@@ -255,7 +272,7 @@ impl Mesh {
             EventBody::Error { error } => (ChildState::Error, None, Some(error.message.clone())),
             _ => return None,
         };
-        let child_task_id = Some(attempt.task_id.clone());
+        let (call, child_task_id) = (place.call, Some(attempt.task_id.clone()));
         Some(ChildReport { call, child_task_id, state: how, agent_id, viber: None, title, result, error, usage })
     }
 
@@ -265,8 +282,10 @@ impl Mesh {
         loop {
             let more: BTreeSet<AttemptRef> = {
                 let state = self.state();
+                // Below the first one, also where what lies between has ended.
+                let is_below = |place: &TreePlace| [&place.call.task_id, &place.root].iter().any(|above| tasks.contains(*above));
                 let is_theirs = |child: &AttemptRef, asked: &AskedFor| {
-                    tasks.contains(&asked.call.task_id) && !tasks.contains(&child.task_id)
+                    is_below(&asked.place) && !tasks.contains(&child.task_id)
                 };
                 state
                     .asked_for
@@ -312,10 +331,11 @@ impl ChildHands for Hands {
         self.mesh.agents()
     }
 
-    fn directory(&self) -> PendingDirectory {
+    fn directory(&self, places: Vec<String>) -> PendingDirectory {
         let fetch: FetchPayload = Arc::clone(&self.mesh.shared.context.fetch);
         Box::pin(async move {
-            match fetch(DIRECTORY_PATH.to_owned()).await {
+            let asked: Vec<String> = places.iter().map(|place| format!("place={}", query_value(place))).collect();
+            match fetch(format!("{DIRECTORY_PATH}?{}", asked.join("&"))).await {
                 Ok(bytes) => serde_json::from_slice::<MeshDirectory>(&bytes).map_err(|error| error.to_string()),
                 Err(FetchError::Later(why) | FetchError::Never(why)) => Err(why),
             }
@@ -338,7 +358,7 @@ impl ChildHands for Hands {
             state
                 .asked_for
                 .iter()
-                .any(|(attempt, asked)| attempt.task_id == *child && asked.call.task_id == self.attempt.task_id)
+                .any(|(attempt, asked)| attempt.task_id == *child && asked.place.call.task_id == self.attempt.task_id)
         };
         if is_here {
             self.mesh.stop(&StopCause::Stop(reason.to_owned()), |attempt, _| attempt.task_id == *child);
@@ -370,6 +390,13 @@ impl MeshState {
     }
 }
 
+/// A text as a value of a query.
+fn query_value(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let escaped = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(escaped).collect()
+}
+
 /// The session of a task that another one asked for: the same for the same task.
 fn session_of_child(task: &TaskId) -> Option<SessionId> {
     same_digits(task.as_str(), SessionId::PREFIX)?.parse().ok()
@@ -390,4 +417,16 @@ fn copy_artifact(
     }
     workspace.place_file(&way, &mut file).map_err(|error| error.to_string())?;
     Ok(place.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_one_value_of_a_query() {
+        assert_eq!(query_value("gpu=yes&x #1"), "gpu%3Dyes%26x%20%231");
+        assert_eq!(query_value("kiln-03"), "kiln-03");
+        assert_eq!(query_value("ü"), "%C3%BC");
+    }
 }

@@ -10,12 +10,19 @@ use crate::mesh::{Mesh, StopCause, attempt_of};
 
 /// Longest detail of an adapter's state, bytes.
 const MAX_DETAIL_BYTES: usize = 500;
+/// Longest reason of an interrupt that is kept, bytes: it becomes part of an event for each task.
+const MAX_REASON_BYTES: usize = 2_000;
+/// Longest note and longest answer of a decision, bytes, as on the Board.
+const MAX_NOTE_BYTES: usize = 8 * 1024;
+const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
 /// Why a decision was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
     #[error("this question is decided already, or is not asked any more")]
     NotPending,
+    #[error("a note has at most 8 KiB, an answer at most 16 KiB")]
+    TooLong,
     #[error("the decision cannot be kept: {0}")]
     Disk(#[from] io::Error),
 }
@@ -42,6 +49,10 @@ impl Mesh {
     /// Follows a decision that somebody made through the adapter that it names, if it is the first one. It is on disk
     /// before the agent hears it.
     pub async fn decide(&self, response: ApprovalResponse) -> Result<(), DecideError> {
+        let is_longer = |text: &Option<String>, most| text.as_ref().is_some_and(|text| text.len() > most);
+        if is_longer(&response.note, MAX_NOTE_BYTES) || is_longer(&response.answer, MAX_ANSWER_BYTES) {
+            return Err(DecideError::TooLong);
+        }
         if !self.shared.approvals.is_pending(&response.approval_id, &response.digest) {
             return Err(DecideError::NotPending);
         }
@@ -66,7 +77,10 @@ impl Mesh {
             let queued = state.queue.iter().filter(|submit| is_hit(&submit.agent_id, &submit.session_id));
             running.chain(queued.map(attempt_of)).collect()
         };
-        let reason = if reason.trim().is_empty() { "interrupted at the machine".to_owned() } else { reason };
+        let reason = match protocol::text::head(reason.trim(), MAX_REASON_BYTES) {
+            "" => "interrupted at the machine".to_owned(),
+            reason => reason.to_owned(),
+        };
         self.note_stop(hit.clone(), reason.clone()).await?;
         self.stop(&StopCause::Stop(reason), |attempt, _| hit.contains(attempt));
         Ok(Interrupted(hit))

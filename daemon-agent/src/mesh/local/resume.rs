@@ -16,12 +16,7 @@ impl Mesh {
     /// Lets what a former process left go on: at once where nothing is in doubt, and the rest when the Board has said which
     /// attempts go on. Messages to attempts at rest go to these again.
     pub async fn resume_messages(&self) {
-        let store = self.shared.clone();
-        let now = self.clock().now();
-        let swept = tokio::task::spawn_blocking(move || store.local.store.forget_old(now)).await;
-        if let Err(error) = swept {
-            tracing::warn!("old messages are not forgotten: {error}");
-        }
+        self.forget_said().await;
         let left = self.shared.local.store.open_messages();
         if left.is_empty() {
             return;

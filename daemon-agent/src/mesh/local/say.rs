@@ -1,7 +1,7 @@
 //! What people say through the machine's adapters: accepted when it is on disk, told to the task that runs in its session,
 //! or begun as the session's next task. The same message is one, however often it comes.
 
-use std::io;
+use std::{io, path::Path};
 
 use protocol::{
     AgentEvent, AgentStreamEvent, AttemptRef, EventBody, InjectionPoint, MessageId, MessageProgress, SessionId, TaskId,
@@ -70,23 +70,36 @@ impl Mesh {
             return Ok(AcceptedMessage::of(&known));
         }
         // Its files are copied before anybody has to wait for it.
-        let mut said = self.draft(origin, author, message).await?;
+        let files = self.shared.local.store.arriving();
+        let mut said = self.draft(origin, author, message, files.folder()).await?;
         let _turn = self.shared.local.turn.lock().await;
         if let Some(known) = self.shared.local.store.find(origin, &id) {
             return Ok(AcceptedMessage::of(&known));
         }
         said.at = self.shared.local.store.moment(said.at);
+        files.keep(&self.shared.local.store.staged(origin, &id))?;
         self.write_said(&said).await?;
         crate::fault::at("said::after_write");
+        if self.shared.local.store.has_too_many() {
+            self.forget_said().await;
+        }
         Ok(AcceptedMessage::of(&self.place(said).await?))
     }
 
     /// The message as it is kept, with its files, unless it is refused.
-    async fn draft(&self, origin: &str, author: &str, mut message: UserMessage) -> Result<SaidMessage, SayError> {
+    async fn draft(
+        &self,
+        origin: &str,
+        author: &str,
+        mut message: UserMessage,
+        folder: &Path,
+    ) -> Result<SaidMessage, SayError> {
         check(&message)?;
         let session = message.session_id.clone();
         let agent_id = self.agent_for(session.as_ref(), message.agent_id.as_deref())?;
-        if self.shared.local.store.is_full() || self.running_here() >= MAX_LOCAL_TASKS {
+        // What a task is told that runs takes no further place.
+        let begins = session.as_ref().is_none_or(|session| self.attempt_in(session).is_none());
+        if self.shared.local.store.is_full() || begins && self.running_here() >= MAX_LOCAL_TASKS {
             return Err(refused("busy", "this machine has as much to do as it takes; try again later"));
         }
         if self.state().closing {
@@ -96,7 +109,7 @@ impl Mesh {
             message.content = "Look at the attached files.".to_owned();
         }
         let now = self.clock().now();
-        let files = self.stage_files(origin, &message).await?;
+        let files = self.stage_files(origin, folder, &message).await?;
         Ok(SaidMessage {
             origin: origin.to_owned(),
             author: author.to_owned(),
@@ -272,6 +285,15 @@ impl Mesh {
 
     fn running_here(&self) -> usize {
         self.state().running.values().filter(|live| live.local).count()
+    }
+
+    /// Forgets old messages that are done with.
+    pub(super) async fn forget_said(&self) {
+        let (shared, now) = (self.shared.clone(), self.clock().now());
+        let swept = tokio::task::spawn_blocking(move || shared.local.store.forget_old(now)).await;
+        if let Err(error) = swept {
+            tracing::warn!("old messages are not forgotten: {error}");
+        }
     }
 
     /// Writes a message as it is now.

@@ -19,8 +19,12 @@ use crate::home::{private_folder, remove_private, write_private};
 const RETENTION_MS: i64 = 7 * 24 * 60 * 60 * 1000;
 /// Messages that are remembered at most; the oldest of those that are done with go first.
 const MAX_REMEMBERED_MESSAGES: usize = 10_000;
+/// Messages that are remembered beyond that before the oldest are forgotten.
+const FORGETTING_STEP: usize = 500;
 /// Messages that wait at most. More are refused.
 const MAX_WAITING_MESSAGES: usize = 1_000;
+/// What the name of a folder begins with in which files of a message lie that is not kept yet.
+const ARRIVING_PREFIX: &str = "arriving.";
 
 /// A message and what became of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,6 +63,9 @@ pub(in crate::mesh) enum SaidState {
     Done(Option<AttemptRef>),
 }
 
+/// Files of a message that is not kept yet: a folder that is removed unless it is.
+pub(in crate::mesh) struct ArrivingFiles(PathBuf);
+
 /// All messages of this machine.
 pub(in crate::mesh) struct SaidStore {
     folder: PathBuf,
@@ -77,7 +84,18 @@ impl SaidStore {
                 Err(error) => tracing::error!(file = %path.display(), "a message cannot be read: {error}"),
             }
         }
+        sweep(&folder);
         Self { folder, all: Mutex::new(all) }
+    }
+
+    /// A place for the files of a message that comes.
+    pub fn arriving(&self) -> ArrivingFiles {
+        ArrivingFiles(self.folder.join(format!("{ARRIVING_PREFIX}{}", uuid::Uuid::now_v7().simple())))
+    }
+
+    /// Whether it is time to forget some.
+    pub fn has_too_many(&self) -> bool {
+        self.all().len() >= MAX_REMEMBERED_MESSAGES + FORGETTING_STEP
     }
 
     /// The message that the adapter `origin` knows by this id.
@@ -159,6 +177,45 @@ impl SaidStore {
     }
 }
 
+impl ArrivingFiles {
+    /// Where they lie.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// Their message is about to be kept: they lie in `place` from now on, instead of whatever is there. Blocks.
+    pub fn keep(&self, place: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        match fs::rename(&self.0, place) {
+            // A message without files has no folder.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            renamed => renamed,
+        }
+    }
+}
+
+impl Drop for ArrivingFiles {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes files whose message was never kept: the process ended before.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_orphan = name.strip_suffix(".files").is_some_and(|key| !folder.join(format!("{key}.json")).exists());
+        if (is_orphan || name.starts_with(ARRIVING_PREFIX))
+            && let Err(error) = fs::remove_dir_all(entry.path())
+        {
+            tracing::warn!(folder = %entry.path().display(), "cannot delete: {error}");
+        }
+    }
+}
+
 fn parse(bytes: &[u8]) -> Result<SaidMessage, String> {
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
@@ -223,6 +280,37 @@ mod tests {
         assert_eq!(third.find("slack", "a").map(|said| said.message.content).as_deref(), Some(""));
         third.forget_old(Instant(RETENTION_MS + 2));
         assert!(third.find("slack", "a").is_none() && third.find("slack", "b/../c").is_some());
+    }
+
+    #[test]
+    fn files_of_a_message_that_is_not_kept_do_not_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("said");
+        let store = SaidStore::open(place.clone());
+        let names = || {
+            let entries = fs::read_dir(&place).into_iter().flatten().flatten();
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        let arrived = |text: &str| {
+            let files = store.arriving();
+            private_folder(files.folder()).expect("a folder");
+            fs::write(files.folder().join("a.txt"), text).expect("written");
+            files
+        };
+        drop(arrived("refused"));
+        assert!(names().is_empty(), "{:?}", names());
+        let kept = store.staged("slack", "1");
+        arrived("one").keep(&kept).expect("kept");
+        arrived("two").keep(&kept).expect("kept instead");
+        assert_eq!(fs::read_to_string(kept.join("a.txt")).expect("a file"), "two");
+        store.arriving().keep(&store.staged("slack", "2")).expect("no files");
+        store.write(&said("1", 1, SaidState::Waits)).expect("written");
+        // A kill before the message was written, and one before its files had their place.
+        arrived("three").keep(&store.staged("slack", "3")).expect("kept");
+        std::mem::forget(arrived("four"));
+        drop(SaidStore::open(place.clone()));
+        assert_eq!(names().len(), 2, "{:?}", names());
+        assert!(kept.join("a.txt").exists());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What a server asks people during a call: each question of its form is one as `ask_operator` puts it, one after the other.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,6 +23,8 @@ use crate::{
 
 /// How often one question is put again when its answer is none.
 const MAX_REPEATS: usize = 2;
+/// Forms that people are shown during one call; further ones are declined.
+const MAX_FORMS: usize = 10;
 
 /// Where questions of servers are put.
 #[derive(Clone)]
@@ -40,18 +45,32 @@ pub(super) struct AskedPeople<'c> {
     tool: &'c McpTool,
     /// The question that is open.
     open: Mutex<Option<ApprovalId>>,
+    /// How often the server has asked.
+    forms: AtomicUsize,
 }
 
 impl<'c> AskedPeople<'c> {
     pub(super) fn new(desk: &'c QuestionDesk, sink: &'c Sink, call_id: &'c str, tool: &'c McpTool) -> Self {
-        Self { desk, sink, call_id, tool, open: Mutex::default() }
+        Self { desk, sink, call_id, tool, open: Mutex::default(), forms: AtomicUsize::new(0) }
     }
 
     /// Asks what the server wants to know, and answers it.
     pub(super) async fn ask(&self, elicitation: Elicitation) {
-        let Elicitation { params, answer } = elicitation;
-        let found = match ElicitationForm::read(&self.tool.server, &params) {
-            Some(form) => self.filled(&form).await,
+        let Elicitation { params, mut answer } = elicitation;
+        // It was taken back while others were put.
+        if answer.is_closed() {
+            return;
+        }
+        let may_ask = self.forms.fetch_add(1, Ordering::SeqCst) < MAX_FORMS;
+        let found = match ElicitationForm::read(&self.tool.server, &params).filter(|_| may_ask) {
+            Some(form) => tokio::select! {
+                biased;
+                filled = self.filled(&form) => filled,
+                () = answer.closed() => {
+                    self.give_up("the server does not ask any more").await;
+                    return self.state(ActivityState::Tool, None).await;
+                }
+            },
             None => json!({ "action": "decline" }),
         };
         // Nobody waits for it any more if the call has ended.

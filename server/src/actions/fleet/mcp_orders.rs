@@ -68,12 +68,15 @@ async fn store(tx: &mut Change<'_>, viber: &ViberId, SeenTools { name, hash }: S
         let why = "this viber's daemon is too old for MCP servers, or was never connected";
         return Err(Error::conflict("no_mcp", why));
     }
-    if !is_mcp_name(&name) || !known.mcp.iter().any(|server| server.name == name) {
-        return Err(Error::NotFound);
-    }
+    let server = known.mcp.iter().find(|server| server.name == name && is_mcp_name(&name)).ok_or(Error::NotFound)?;
     let is_hash = hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !is_hash {
         return Err(Error::unacceptable("bad_hash", "a hash is 64 hexadecimal digits"));
+    }
+    // Nobody has seen all of it here.
+    if server.change.as_ref().is_some_and(|change| change.is_cut && change.hash == hash) {
+        let why = "the difference is too long to be shown here: look at it, and allow it, on the machine";
+        return Err(Error::conflict("not_all_shown", why));
     }
     if db::mcp_orders::queued_count(tx, viber, MAX_QUEUED_ORDERS).await? >= MAX_QUEUED_ORDERS {
         return Err(Error::conflict("too_many_orders", "too many orders wait for this viber"));

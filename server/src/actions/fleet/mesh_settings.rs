@@ -1,7 +1,7 @@
-//! What a team lets its agents ask of each other, and which agents those of a viber are told of.
+//! What a team lets its agents ask of each other, and which agents of other vibers they are told of.
 
 use protocol::{
-    MeshDirectory, TeamId, ViberId,
+    MeshDirectory, TeamId,
     mesh::{ListedAgent, ListedViber, MAX_CHILDREN_PER_TASK, MAX_TREE_DEPTH},
     text::head,
 };
@@ -10,13 +10,14 @@ use serde_json::json;
 use crate::{
     actions::VersionedChange,
     db::{self, audit::Entry},
-    domain::{By, ContactState, MeshSettings},
+    domain::{By, ContactState, MeshSettings, Viber},
     error::{Error, Result},
     state::Board,
 };
 
-/// Vibers that agents are told of at most.
-const MAX_LISTED_VIBERS: u64 = 200;
+/// Places that are looked up for a viber's agents at most, and vibers of one label.
+const MAX_PLACES: usize = 64;
+const MAX_LABELED_VIBERS: u64 = 50;
 /// Agents of one viber that they are told of at most.
 const MAX_LISTED_AGENTS: usize = 100;
 /// Longest description of an agent, bytes.
@@ -80,27 +81,41 @@ fn words(settings: &MeshSettings) -> String {
     json!({ "acrossVibers": across_vibers, "maxDepth": max_depth, "maxChildren": max_children }).to_string()
 }
 
-/// The agents beyond a viber, as its agents are told of them; nobody while the team keeps vibers apart.
-pub async fn directory(board: &Board, team: &TeamId, viber: &ViberId) -> Result<MeshDirectory> {
+/// The agents in places that those of a viber may call: names of vibers, and `label=value`. Nobody while the team keeps vibers
+/// apart.
+pub async fn directory(board: &Board, team: &TeamId, places: &[String]) -> Result<MeshDirectory> {
     let mut tx = board.db.reader_of(team).await?;
     if !db::mesh_settings::load(&mut tx).await?.across_vibers {
         return Ok(MeshDirectory::default());
     }
-    let vibers = db::vibers::list(&mut tx, None, MAX_LISTED_VIBERS).await?;
-    let listed = vibers.into_iter().filter(|other| other.id != *viber).map(|other| ListedViber {
-        labels: other.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
-        connected: other.contact.state == ContactState::Connected,
-        open_tasks: other.running.saturating_add(other.queued),
-        agents: other
+    let mut found: Vec<Viber> = Vec::new();
+    for place in places.iter().take(MAX_PLACES) {
+        let more = match place.split_once('=') {
+            Some((label, value)) => {
+                db::vibers::labeled(&mut tx, (label.trim(), value.trim()), MAX_LABELED_VIBERS).await?
+            }
+            None => db::vibers::called(&mut tx, place.trim()).await?.into_iter().collect(),
+        };
+        for one in more {
+            if found.iter().all(|known| known.id != one.id) {
+                found.push(one);
+            }
+        }
+    }
+    let vibers = found.into_iter().map(|viber| ListedViber {
+        labels: viber.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        connected: viber.contact.state == ContactState::Connected,
+        open_tasks: viber.running.saturating_add(viber.queued),
+        agents: viber
             .agents
             .iter()
             .filter(|agent| agent.error.is_none())
             .take(MAX_LISTED_AGENTS)
             .map(listed_agent)
             .collect(),
-        name: other.name,
+        name: viber.name,
     });
-    Ok(MeshDirectory { across_vibers: true, vibers: listed.collect() })
+    Ok(MeshDirectory { across_vibers: true, vibers: vibers.collect() })
 }
 
 fn listed_agent(agent: &protocol::AgentInfo) -> ListedAgent {

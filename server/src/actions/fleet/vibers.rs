@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Most labels a viber or token may have.
-const MAX_LABELS: usize = 32;
+pub(in crate::actions) const MAX_LABELS: usize = 32;
 
 /// Makes a token that enrols one viber within 15 minutes. The secret is returned only here.
 pub async fn join_token(

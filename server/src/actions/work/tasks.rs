@@ -187,6 +187,7 @@ pub(in crate::actions) async fn begin_again(
     if !busy && !dispatch::command(tx, &task, attempt, after).await? {
         return Err(Error::conflict("viber_revoked", "the viber of this session was revoked"));
     }
+    children::goes_on(tx, id, after).await?;
     let detail = format!("attempt {attempt}");
     db::audit::append(tx, Entry::new("task.retry", id.as_str()).detail(&detail)).await?;
     after.task(&task.session_id, id);

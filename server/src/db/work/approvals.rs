@@ -302,6 +302,13 @@ pub async fn follow(
     Ok(tx.execute(sql, args).await? > 0)
 }
 
+/// What people granted a task beyond its limits, in all its attempts.
+pub async fn grants(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<TaskLimits>, DbError> {
+    let sql = "SELECT granted FROM approvals WHERE team_id = $1 AND task_id = $2 AND granted IS NOT NULL \
+               ORDER BY approval_id LIMIT 1000";
+    tx.rows(sql, args![task]).await?.iter().map(|row| row.json("granted")).collect()
+}
+
 /// Names the approval that was made of one, once.
 pub async fn become_other(tx: &mut Change<'_>, id: &ApprovalId, becomes: &ApprovalId) -> Result<bool, DbError> {
     let sql = "UPDATE approvals SET becomes = $3 WHERE team_id = $1 AND approval_id = $2 AND state = 'allowed' \

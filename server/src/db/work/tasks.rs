@@ -277,6 +277,39 @@ pub async fn open_of_viber(
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
 }
 
+/// The tasks of a viber that are at work, those that run first: what is queued behind another task says nothing.
+pub async fn at_work(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<TaskId>, DbError> {
+    macro_rules! in_state {
+        ($filter:literal) => {
+            concat!(
+                "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
+                 AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 AND t.state <> 'completed' AND t.state = ",
+                $filter,
+                " ORDER BY t.task_id LIMIT $3 + 0"
+            )
+        };
+    }
+    let mut rows = tx.rows(in_state!("'running'"), args![viber, limit]).await?;
+    let room = limit.saturating_sub(rows.len() as u64);
+    if room > 0 {
+        rows.extend(tx.rows(in_state!("'pending' AND t.delivery <> 'queued'"), args![viber, room]).await?);
+    }
+    rows.iter().map(|row| row.parse("task_id")).collect()
+}
+
+/// Those of the newest tasks of a viber that ended since an instant.
+pub async fn ended_since(
+    tx: &mut TeamTx<'_>,
+    viber: &ViberId,
+    since: Instant,
+    limit: u64,
+) -> Result<Vec<TaskId>, DbError> {
+    let sql = "SELECT t.task_id FROM (SELECT n.team_id, n.task_id, n.session_id, n.ended_at FROM tasks n WHERE n.team_id = $1 \
+               AND n.viber_id = $2 ORDER BY n.task_id DESC LIMIT $4 + 0) t JOIN sessions s ON s.team_id = t.team_id \
+               AND s.session_id = t.session_id AND s.deleted_at IS NULL WHERE t.ended_at >= $3 ORDER BY t.task_id";
+    tx.rows(sql, args![viber, since, limit]).await?.iter().map(|row| row.parse("task_id")).collect()
+}
+
 /// The unfinished tasks of an agent of a viber made up to `until`, queued ones first.
 pub async fn open_of_agent(
     tx: &mut TeamTx<'_>,

@@ -1,5 +1,7 @@
 //! Characters that do not show, but are read by a model or a shell: where they are, and how a person sees them.
 
+pub use protocol::text::{is_invisible, marked};
+
 /// Where the first one stands that does not belong there, in bytes. A mark of the encoding belongs to the beginning of a text,
 /// joiners and selectors to emoji and to scripts that need them.
 pub fn first(line: &str, is_first_line: bool) -> Option<usize> {
@@ -17,28 +19,6 @@ pub fn first(line: &str, is_first_line: bool) -> Option<usize> {
         before = Some(c);
     }
     None
-}
-
-/// The text with each of them as `⟨U+200B⟩`.
-pub fn marked(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_invisible(c) {
-            true => shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c))),
-            false => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Controls but the tab, format characters, blanks of other scripts, selectors and tags (Unicode Cc, Cf, Zl and Zp, and what is
-/// drawn as nothing).
-pub fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\0'..='\u{8}' | '\n'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
-        | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
-        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 fn belongs(c: char, before: Option<char>, after: Option<char>) -> bool {

@@ -20,6 +20,8 @@ pub struct Committed {
     pub json: OnceLock<Bytes>,
     /// The same for pages.
     pub html: OnceLock<Bytes>,
+    /// The same as a viber's bus shows it to whoever is at the place that the text names: most readers are.
+    pub bus: OnceLock<(String, Bytes)>,
 }
 
 /// One event, byte for byte as the viber wrote it.
@@ -46,7 +48,8 @@ impl Committed {
     /// A run with nothing encoded yet. `items` is never empty.
     pub fn new(task: TaskId, attempt: u32, from: u64, items: Vec<Item>) -> Self {
         let to = items.last().map_or(from, |item| item.seq);
-        Self { task, attempt, from, to, items, json: OnceLock::new(), html: OnceLock::new() }
+        let (json, html, bus) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { task, attempt, from, to, items, json, html, bus }
     }
 
     /// Runs that follow each other as one. `runs` is never empty.

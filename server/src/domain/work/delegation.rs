@@ -2,7 +2,7 @@
 
 use protocol::{
     ChildState, Instant, ParentCall, SessionId, TaskId, TaskLimits, Usage, ViberId,
-    mesh::{MAX_CHILDREN_PER_TASK, MAX_TREE_CHILDREN, MAX_TREE_DEPTH, goal_digest},
+    mesh::{MAX_CHILDREN_PER_TASK, MAX_TREE_CHILDREN, MAX_TREE_DEPTH},
 };
 
 use super::task::{TaskState, Waiting};
@@ -13,6 +13,7 @@ crate::words! {
         /// The files that go along are on their way; then it is made.
         Gathering = "gathering",
         Made = "made",
+        /// It was not made; or its viber made one that is one too many, which is stopped.
         Refused = "refused",
     }
 }
@@ -21,8 +22,10 @@ crate::words! {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegation {
     pub call: ParentCall,
+    pub parent_session: SessionId,
     /// Once it was made.
     pub child: Option<TaskId>,
+    pub child_session: Option<SessionId>,
     /// The task that the tree begins with.
     pub root: TaskId,
     /// From 1.
@@ -30,6 +33,7 @@ pub struct Delegation {
     pub agent_id: String,
     /// As it was asked for: a viber's name, or `label=value`; absent: the viber of whoever asked.
     pub place: Option<String>,
+    /// With a tree only its beginning is read.
     pub goal: String,
     /// Names of what goes along.
     pub artifacts: Vec<String>,
@@ -41,15 +45,12 @@ pub struct Delegation {
     pub refusal: Option<String>,
     /// Whoever asked knows how it ended.
     pub told: bool,
+    /// The first words of what they were told.
+    pub outcome: Option<String>,
     pub created_at: Instant,
 }
 
 impl Delegation {
-    /// What tells its goal from others.
-    pub fn goal_digest(&self) -> String {
-        goal_digest(&self.goal)
-    }
-
     /// The goal in one line.
     pub fn title(&self) -> String {
         protocol::text::title(&self.goal)
@@ -66,15 +67,17 @@ pub struct KinTask {
     pub agent_id: String,
     pub title: String,
     pub state: TaskState,
+    /// Its viber was revoked: it is not begun again.
+    pub is_cut_off: bool,
     pub waiting: Option<Waiting>,
     pub attempt: u32,
     pub usage: Usage,
-    /// Limits of money, for what it has left.
+    /// What it may use.
     pub limits: TaskLimits,
     pub created_at: Instant,
     pub ended_at: Option<Instant>,
-    /// The first words of its result, or why there is none.
-    pub outcome: Option<String>,
+    /// Why somebody stopped it.
+    pub stop_reason: Option<String>,
 }
 
 /// What a call asked for, with the task that came of it. `None`: none was made, or its session was deleted.
@@ -167,24 +170,61 @@ impl TaskTree {
     }
 
     fn next_move(&self, kin: &Kin) -> Option<TreeMove> {
-        let parent = self.task(&kin.asked.call.task_id);
-        let is_stopped = parent.is_none_or(|parent| parent.state == TaskState::Stopped);
-        if let Some(task) = kin.task.as_ref().filter(|task| is_stopped && !task.state.is_final()) {
-            return Some(TreeMove::Stop(task.id.clone()));
+        if let Some(task) = kin.task.as_ref().filter(|task| !task.state.is_final()) {
+            let is_too_many = kin.asked.state == DelegationState::Refused && !kin.asked.told;
+            return (is_too_many || self.is_over_above(kin)).then(|| TreeMove::Stop(task.id.clone()));
         }
-        let call = || kin.asked.call.clone();
-        match kin.state() {
+        let call = kin.asked.call.clone();
+        match kin.asked.state {
             _ if kin.asked.told => None,
-            ChildState::Running if kin.asked.state == DelegationState::Gathering => Some(TreeMove::Make(call())),
-            state if state.is_final() => Some(TreeMove::Tell(call())),
-            _ => None,
+            DelegationState::Gathering => Some(TreeMove::Make(call)),
+            DelegationState::Made | DelegationState::Refused => Some(TreeMove::Tell(call)),
         }
+    }
+
+    /// Whether a task above was stopped or deleted, or is cut off: then nobody waits for what hangs below it. Of one that
+    /// failed otherwise the next attempt may.
+    fn is_over_above(&self, kin: &Kin) -> bool {
+        let mut above = &kin.asked.call.task_id;
+        for _ in 0..=MAX_TREE_DEPTH {
+            match self.task(above).map(|task| (task.state, task.is_cut_off)) {
+                None | Some((TaskState::Stopped, _) | (TaskState::Error, true)) => return true,
+                Some(_) => {}
+            }
+            let asked = self.kin.iter().find(|kin| kin.asked.child.as_ref() == Some(above));
+            let Some(asked) = asked else { return false };
+            above = &asked.asked.call.task_id;
+        }
+        false
+    }
+
+    /// Tokens and money that a task has used or given away: what it used, and of each task that it asked for what that may
+    /// use, or has used once it is over.
+    pub fn taken(&self, of: &TaskId) -> (u64, f64) {
+        let mut sum = spent(&self.task(of).map(|task| task.usage.clone()).unwrap_or_default());
+        for kin in self.children(of) {
+            let may = match (&kin.task, kin.asked.state) {
+                (Some(task), _) if !task.state.is_final() => Some(&task.limits),
+                (None, DelegationState::Gathering) => Some(&kin.asked.limits),
+                _ => None,
+            };
+            let may = may.map(|limits| (limits.tokens.unwrap_or_default(), limits.cost_usd.unwrap_or_default()));
+            let used = spent(&kin.task.as_ref().map(|task| self.usage(&task.id)).unwrap_or_default());
+            let (tokens, cost) = may.map_or(used, |may| (may.0.max(used.0), may.1.max(used.1)));
+            sum = (sum.0.saturating_add(tokens), sum.1 + cost);
+        }
+        sum
     }
 
     /// Whether nothing is left to do however its tasks end.
     pub fn is_settled(&self) -> bool {
         self.kin.iter().all(|kin| kin.asked.told)
     }
+}
+
+/// Tokens and money of a usage, USD.
+pub fn spent(usage: &Usage) -> (u64, f64) {
+    (usage.input_tokens.saturating_add(usage.output_tokens), usage.cost_usd.unwrap_or_default())
 }
 
 /// What a team lets its agents ask of each other.
@@ -206,15 +246,16 @@ impl Default for MeshSettings {
 }
 
 impl MeshSettings {
-    /// Why a tree has no room for one more task; `None` when it has.
-    pub fn objection(&self, tree: &TaskTree, parent: &TaskId, depth: u32) -> Option<String> {
-        let children = tree.children(parent).filter(|kin| kin.asked.state != DelegationState::Refused).count();
+    /// Why a tree has no room for one more task; `None` when it has. Nothing was asked for yet where there is no tree.
+    pub fn objection(&self, tree: Option<&TaskTree>, parent: &TaskId, depth: u32) -> Option<String> {
         if depth > self.max_depth.min(MAX_TREE_DEPTH) {
             return Some(format!(
                 "the tree is {} deep already, and the team lets none be deeper",
                 depth.saturating_sub(1)
             ));
         }
+        let tree = tree?;
+        let children = tree.children(parent).filter(|kin| kin.asked.state != DelegationState::Refused).count();
         if children >= self.max_children.min(MAX_CHILDREN_PER_TASK) as usize {
             return Some(format!("the task has asked for {children} others already, and may not ask for more"));
         }
@@ -238,20 +279,23 @@ mod tests {
             agent_id: "coder".to_owned(),
             title: "t".to_owned(),
             state,
+            is_cut_off: false,
             waiting: None,
             attempt: 1,
             usage: Usage { input_tokens: 10, ..Usage::default() },
             limits: TaskLimits::default(),
             created_at: Instant(0),
             ended_at: None,
-            outcome: None,
+            stop_reason: None,
         }
     }
 
     fn kin(parent: &KinTask, call: &str, child: Option<KinTask>) -> Kin {
         let asked = Delegation {
             call: ParentCall { task_id: parent.id.clone(), attempt: 1, call_id: call.to_owned() },
+            parent_session: parent.session_id.clone(),
             child: child.as_ref().map(|child| child.id.clone()),
+            child_session: child.as_ref().map(|child| child.session_id.clone()),
             root: parent.id.clone(),
             depth: 1,
             agent_id: "coder".to_owned(),
@@ -263,6 +307,7 @@ mod tests {
             state: DelegationState::Made,
             refusal: None,
             told: false,
+            outcome: None,
             created_at: Instant(0),
         };
         Kin { asked, task: child }
@@ -280,10 +325,58 @@ mod tests {
         assert!(tree.moves().is_empty() && tree.is_settled());
         tree.kin[0] = kin(&tree.root, "a", Some(child.clone()));
         tree.root.state = TaskState::Stopped;
-        assert_eq!(tree.moves(), [TreeMove::Stop(child.id)]);
-        // Of a task that failed, or was begun again, the children go on.
+        assert_eq!(tree.moves(), [TreeMove::Stop(child.id.clone())]);
+        // Of a task that failed, or was begun again, the children go on, unless it cannot be begun again.
         tree.root.state = TaskState::Error;
         assert!(tree.moves().is_empty());
+        tree.root.is_cut_off = true;
+        assert_eq!(tree.moves(), [TreeMove::Stop(child.id)]);
+    }
+
+    #[test]
+    fn a_stop_goes_down_past_tasks_that_have_ended() {
+        let root = task(1, TaskState::Stopped);
+        let (between, last) = (task(2, TaskState::Completed), task(3, TaskState::Running));
+        let mut below = kin(&between, "b", Some(last.clone()));
+        below.asked.depth = 2;
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(between)), below], root };
+        tree.kin[0].asked.told = true;
+        assert_eq!(tree.moves(), [TreeMove::Stop(last.id.clone())]);
+        // It was begun again by a person after whoever asked knew how it ended: it hangs there all the same.
+        tree.kin[1].asked.told = true;
+        assert_eq!(tree.moves(), [TreeMove::Stop(last.id)]);
+    }
+
+    #[test]
+    fn one_too_many_is_stopped_and_then_told() {
+        let root = task(1, TaskState::Running);
+        let more = task(2, TaskState::Running);
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(more.clone()))], root };
+        tree.kin[0].asked.state = DelegationState::Refused;
+        assert_eq!(tree.moves(), [TreeMove::Stop(more.id.clone())]);
+        assert_eq!(tree.made(), 0, "it takes no room");
+        tree.kin[0].task = Some(KinTask { state: TaskState::Stopped, ..more });
+        assert_eq!(tree.moves(), [TreeMove::Tell(tree.kin[0].asked.call.clone())]);
+        assert_eq!(tree.kin[0].state(), ChildState::Refused);
+    }
+
+    #[test]
+    fn what_was_given_away_counts_until_it_is_over() {
+        let root = task(1, TaskState::Running);
+        let limits = TaskLimits { tokens: Some(1_000), cost_usd: Some(2.0), ..TaskLimits::default() };
+        let child = KinTask { limits, ..task(2, TaskState::Running) };
+        let mut below = kin(&child, "c", Some(task(3, TaskState::Running)));
+        below.asked.depth = 2;
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(child)), below], root };
+        let id = tree.root.id.clone();
+        assert_eq!(tree.taken(&id), (1_010, 2.0));
+        if let Some(child) = &mut tree.kin[0].task {
+            child.state = TaskState::Completed;
+        }
+        assert_eq!(tree.taken(&id), (30, 0.0), "what it and those beneath it used");
+        tree.kin[0].asked.state = DelegationState::Gathering;
+        (tree.kin[0].task, tree.kin[0].asked.limits.tokens) = (None, Some(500));
+        assert_eq!(tree.taken(&id).0, 510);
     }
 
     #[test]
@@ -308,14 +401,14 @@ mod tests {
         assert_eq!((tree.depth(), tree.made(), tree.open()), (2, 2, 3));
         let settings = MeshSettings::default();
         let id = tree.root.id.clone();
-        assert_eq!(settings.objection(&tree, &id, 1), None);
-        assert!(settings.objection(&tree, &id, 4).is_some_and(|why| why.contains("deep")));
+        assert_eq!(settings.objection(Some(&tree), &id, 1), None);
+        assert!(settings.objection(Some(&tree), &id, 4).is_some_and(|why| why.contains("deep")));
         let narrow = MeshSettings { max_children: 1, ..settings };
-        assert!(narrow.objection(&tree, &id, 1).is_some_and(|why| why.contains("asked for 1")));
+        assert!(narrow.objection(Some(&tree), &id, 1).is_some_and(|why| why.contains("asked for 1")));
         while tree.kin.len() < MAX_TREE_CHILDREN as usize {
             let of = tree.kin.len() as i64 + 10;
             tree.kin.push(kin(&a, &of.to_string(), Some(task(of, TaskState::Completed))));
         }
-        assert!(settings.objection(&tree, &id, 1).is_some_and(|why| why.contains("32")));
+        assert!(settings.objection(Some(&tree), &id, 1).is_some_and(|why| why.contains("32")));
     }
 }

@@ -29,6 +29,7 @@ use crate::{
         Rejection,
         extract::AsViewer,
         layers::{api_limits::ApiLimits, bodies},
+        urls,
     },
 };
 
@@ -73,7 +74,8 @@ pub async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Res
     let now = gate.board.clock.monotonic();
     gate.limits.call(actor, now).map_err(|retry_after| Error::Throttled { retry_after })?;
     parts.extensions.insert(gate.limits.clone());
-    let key = key(&parts.method, &parts.headers)?;
+    // Tools take their keys as arguments: a kept answer would hold back a stream, and refusals of tools are answers.
+    let key = if parts.uri.path() == urls::MCP { None } else { key(&parts.method, &parts.headers)? };
     let Some(key) = key else { return Ok(next.run(Request::from_parts(parts, body)).await) };
     let bytes = bodies::read(body, MAX_BODY_BYTES).await?;
     let place = parts.uri.path_and_query().map_or(parts.uri.path(), |whole| whole.as_str());

@@ -71,7 +71,12 @@ async fn answer(
     let request = match message::read(&bytes) {
         Ok(RpcMessage::Request(request)) => request,
         // None of them asks for anything that a server without memory could do.
-        Ok(RpcMessage::Notification) => return Ok(StatusCode::ACCEPTED.into_response()),
+        Ok(RpcMessage::Notification) => {
+            return Ok(match ProtocolRevision::check_named(&headers) {
+                Ok(()) => StatusCode::ACCEPTED.into_response(),
+                Err(fault) => fault.answer(None, StatusCode::BAD_REQUEST),
+            });
+        }
         Err(fault) => return Ok(fault.answer(None, StatusCode::BAD_REQUEST)),
     };
     let revision = match ProtocolRevision::of(&headers, &request) {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::{
     domain::committed::{Committed, Item},
     hub::Changed,
-    live::{Cursor, StreamFrame, bus::BusFrame},
+    live::{StreamFrame, bus::BusFrame},
     measure,
     state::Board,
     web::{Caller, api::shapes, layers::api_limits::OpenStream},
@@ -119,17 +119,28 @@ pub fn encode_bus(frame: &BusFrame) -> Bytes {
         BusFrame::Over { task, why } => plain("over", &format!("{{\"taskId\":\"{task}\",\"reason\":\"{why}\"}}")),
         BusFrame::End(why) => encode(&StreamFrame::End(*why)),
         BusFrame::Events { run, after, at } => {
-            let mut text = String::with_capacity(run.size() + run.items.len() * 160);
-            for item in run.items.iter().filter(|item| item.seq > *after) {
-                let id = at.moved(&run.task, Cursor { attempt: run.attempt, seq: item.seq });
-                let (task, attempt) = (&run.task, run.attempt);
-                let data = format!("{{\"taskId\":\"{task}\",\"attempt\":{attempt},\"event\":{}}}", item.json);
-                text.push_str(&format!("id: {id}\n"));
-                write(&mut text, None, &name(item), &data);
+            let around = at.around(&run.task, run.attempt);
+            if *after >= run.from {
+                return bus_events(run, *after, &around);
             }
-            text.into()
+            // Readers who keep up are at the same place: it is encoded once for all of them.
+            let place = format!("{} {}", around.0, around.1);
+            let (known, bytes) = run.bus.get_or_init(|| (place.clone(), bus_events(run, 0, &around)));
+            if *known == place { bytes.clone() } else { bus_events(run, 0, &around) }
         }
     }
+}
+
+fn bus_events(run: &Committed, after: u64, (before, behind): &(String, String)) -> Bytes {
+    let place = before.len() + behind.len();
+    let mut text = String::with_capacity(run.size() + run.items.len() * (160 + place));
+    let (task, attempt) = (&run.task, run.attempt);
+    for item in run.items.iter().filter(|item| item.seq > after) {
+        text.push_str(&format!("id: {before}{}{behind}\n", item.seq));
+        let data = format!("{{\"taskId\":\"{task}\",\"attempt\":{attempt},\"event\":{}}}", item.json);
+        write(&mut text, None, &name(item), &data);
+    }
+    text.into()
 }
 
 /// A frame that is no event of the task: it has no id, so that the follower's cursor stays where it is.

@@ -246,11 +246,25 @@ impl AgentLoop {
 
     /// After a restart: what was asked for before is begun, unless it was, and what is known by now is heard.
     pub(in crate::engine::builtin) fn expect_children_again(&self) {
+        let known = self.run.children.known();
+        let is_over = |request: &ApprovalRequest| {
+            let of = WaitingCall::read(request).map(|waiting| waiting.of);
+            known.iter().any(|known| known.state.is_final() && Some(&known.call) == of.as_ref())
+        };
         let open = self.calls.asked.open.values().filter(|question| question.is_reported);
         for question in open.filter(|question| self.tools.delegates_by(&question.request.tool)) {
-            self.begin_child(&question.request);
+            if !is_over(&question.request) {
+                self.begin_child(&question.request);
+            }
         }
         self.run.children.answer_known();
+    }
+
+    /// Sets apart what tasks may use that messages have the Board make.
+    pub(in crate::engine::builtin) fn keep_promises(&mut self) {
+        for (call, limits) in self.run.children.take_promised() {
+            self.budget.set_apart(&key_in_budget(&call), &limits);
+        }
     }
 
     /// The result of a call that waited for another task.

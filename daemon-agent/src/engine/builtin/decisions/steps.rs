@@ -55,16 +55,19 @@ and say what is missing.
 ";
 
 impl AgentLoop {
-    /// Opens the questions about the supervisor's calls whose turn it is, together: those before the first call of another kind.
-    /// What is put to the Board it does at once, so that calls which come before are made before.
+    /// Opens the questions about calls that have others do something and whose turn it is, together: those before the first call
+    /// of another kind. What is asked for is done at once, so that calls which come before are made before.
     pub(super) async fn open_steps(&mut self) {
-        let is_due = |call: &&ToolCall| self.tools.supervises_by(&call.name);
+        let is_due = |call: &&ToolCall| self.tools.supervises_by(&call.name) || self.tools.delegates_by(&call.name);
         let due: Vec<ToolCall> = self.calls.left.iter().take_while(is_due).cloned().collect();
         for call in due {
             if self.calls.asked.open.contains_key(&call.id) {
                 continue;
             }
-            if let Considered::Asked { request, minutes, .. } = self.consider(&call).await {
+            if let Considered::Asked { request, minutes, .. } = self.consider(&call).await
+                && request.kind == ApprovalKind::Step
+            {
+                self.expect_child(&request);
                 let question = self.opened(*request, minutes);
                 self.calls.asked.open.insert(call.id, question);
             }

@@ -105,7 +105,7 @@ impl QuestionRecord {
     /// Opens it again: the same question.
     fn open(self, approvals: &Approvals, reported: &HashSet<ApprovalId>) -> OpenQuestion {
         let Self { request, minutes, is_reported } = self;
-        let open = approvals.ask(request.approval_id.clone(), request.digest.clone());
+        let open = approvals.ask_request(&request);
         let is_reported = is_reported || reported.contains(&request.approval_id);
         OpenQuestion { request, minutes, is_reported, open }
     }
@@ -159,12 +159,17 @@ impl AgentLoop {
             return Err(Halt::Stopped);
         }
         self.known_wait.take_if(|known| *known != wait);
-        self.rest(wait.cause == PauseCause::RateLimit).await;
+        let cause = wait.cause;
+        self.rest(cause == PauseCause::RateLimit).await;
         match self.known_wait.take() {
             Some(wait) => self.count_time(Some(wait.cause)),
             None => self.state(ActivityState::Waiting, Some(wait)).await,
         }
-        self.run.rest.leave_place();
+        match cause {
+            // What it waits for may need that place.
+            PauseCause::Child => self.run.rest.free_place(),
+            _ => self.run.rest.leave_place(),
+        }
         let ended = self.run.stop.run_until_cancelled(end).await.ok_or(Halt::Stopped)?;
         self.go_on().await?;
         Ok(ended)

@@ -59,15 +59,71 @@ fn requests(events: &[AgentStreamEvent]) -> Vec<DelegateRequest> {
     asked.collect()
 }
 
+/// The tools of the mesh that the model was offered.
+fn offered(endpoint: &ScriptedProvider) -> Vec<String> {
+    let tools = endpoint.seen()[0].body["tools"].as_array().expect("tools").clone();
+    let names = tools.iter().filter_map(|tool| tool["function"]["name"].as_str().map(str::to_owned));
+    names.filter(|name| toolset::MESH_TOOLS.contains(&name.as_str())).collect()
+}
+
+/// What tasks may use, in tokens, that messages have the Board make.
+fn promised(events: &[AgentStreamEvent]) -> Vec<Option<u64>> {
+    let said = events.iter().filter_map(|event| match event {
+        AgentStreamEvent::AgentMessage(message) => Some(message.limits.as_ref().and_then(|limits| limits.tokens)),
+        _ => None,
+    });
+    said.collect()
+}
+
 #[tokio::test]
 async fn nobody_is_offered_the_mesh_whom_no_file_lets_call_others() {
     let endpoint = ScriptedProvider::start(vec![says("Done.")]).await;
-    let fixture = Fixture::new(&endpoint);
-    run(fixture.run("Go.")).await;
-    let tools = endpoint.seen()[0].body["tools"].as_array().expect("tools").clone();
-    let offered: Vec<String> =
-        tools.iter().filter_map(|tool| tool["function"]["name"].as_str().map(str::to_owned)).collect();
-    assert!(!offered.iter().any(|name| toolset::MESH_TOOLS.contains(&name.as_str())), "{offered:?}");
+    run(Fixture::new(&endpoint).run("Go.")).await;
+    assert!(offered(&endpoint).is_empty(), "{:?}", offered(&endpoint));
+    // Nor is whoever supervises the run of a playbook: its steps do the work.
+    let endpoint = ScriptedProvider::start(vec![says("Done.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.lead(&["coder"]);
+    let mut supervising = fixture.run("Release it.");
+    supervising.submit.playbook = Some(protocol::PlaybookTask { run_id: protocol::RunId::new(1), step: None });
+    run(supervising).await;
+    assert!(offered(&endpoint).is_empty(), "{:?}", offered(&endpoint));
+}
+
+#[tokio::test]
+async fn what_stands_before_a_call_is_done_before_a_task_is_asked_for() {
+    let both: &[(&str, &str)] = &[("write_file", r#"{"path":"a.txt","content":"x"}"#), TWO_TASKS[0]];
+    let endpoint = ScriptedProvider::start(vec![calls(both), says("Done.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.lead(&["coder"]);
+    let asked = fixture.run("Go on.");
+    let children = asked.children.clone();
+    let running = tokio::spawn(run(asked));
+    fixture.all_hold(|events| requests(events).len() == 1).await;
+    let events = fixture.events();
+    let at = |is_it: &dyn Fn(&AgentStreamEvent) -> bool| events.iter().position(is_it);
+    let written = at(&|event| matches!(event, AgentStreamEvent::ToolResult { tool, .. } if tool == "write_file"));
+    assert!(written.is_some() && written < at(&|event| matches!(event, AgentStreamEvent::Delegate(_))), "{events:?}");
+    fixture.hear(&children, &requests(&events)[0].call_id, ChildState::Completed, "ok");
+    ended(running).await;
+}
+
+#[tokio::test]
+async fn what_is_said_to_a_task_that_has_ended_makes_one_within_the_limits() {
+    let more = ("message_agent", r#"{"to":"coder","content":"And the lexer."}"#);
+    let endpoint = ScriptedProvider::start(vec![calls(&TWO_TASKS[..1]), calls(&[more, more]), says("Done.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.lead(&["coder"]);
+    fixture.limits.tokens = Some(100_000);
+    let asked = fixture.run("Mend it.");
+    let children = asked.children.clone();
+    let running = tokio::spawn(run(asked));
+    fixture.all_hold(|events| requests(events).len() == 1).await;
+    fixture.hear(&children, &requests(&fixture.events())[0].call_id, ChildState::Completed, "The parser is mended.");
+    ended(running).await;
+    let [Some(first), Some(second)] = promised(&fixture.events())[..] else { panic!("{:?}", fixture.events()) };
+    assert!(first <= 50_000 && second <= (100_000 - first) / 2, "{first} {second}");
+    assert!(fixture.results().iter().all(|(_, ok, _)| *ok), "{:?}", fixture.results());
 }
 
 #[tokio::test]

@@ -147,6 +147,22 @@ async fn nobody_else_has_the_tools_of_a_supervisor() {
 }
 
 #[tokio::test]
+async fn a_supervisor_is_offered_no_tool_of_an_mcp_server() {
+    for is_supervisor in [false, true] {
+        let endpoint = ScriptedProvider::start(vec![calls(&[("mcp__fs__read", "{}")]), says("Done.")]).await;
+        let mut fixture = Fixture::new(&endpoint);
+        fixture.agent.mcp = vec![crate::config::McpUse { server: "fs".to_owned(), tools: None }];
+        let mut one = if is_supervisor { fixture.of_playbook(None) } else { fixture.run("x") };
+        one.mcp = crate::mcp::McpServers::knowing(&fixture.home, "fs", &["read"]);
+        assert_eq!(result(run(one).await).text, "Done.");
+        assert_eq!(tools(&endpoint).iter().any(|tool| tool == "mcp__fs__read"), !is_supervisor);
+        let results = fixture.results();
+        let is_unknown = results[0].2.contains("there is no tool \"mcp__fs__read\"");
+        assert!(!results[0].1 && is_unknown == is_supervisor, "{results:?}");
+    }
+}
+
+#[tokio::test]
 async fn whoever_steps_in_is_heard_and_takes_nothing_back() {
     let add = ("add_step", r#"{"agent":"coder","instruction":"Look again.","after":[1]}"#);
     let endpoint = ScriptedProvider::start(vec![calls(&[TWO_STEPS[0], add]), says("I wait.")]).await;

@@ -106,10 +106,29 @@ async fn an_interrupt_ends_an_agent_a_session_or_all() {
     assert!(
         matches!(fixture.ending(&of(&here.task_id)).await, EventBody::Stopped { reason, .. } if reason == "enough")
     );
-    let all = fixture.mesh.interrupt(signal("*", None)).await.expect("noted");
+    let endless = InterruptSignal { reason: "enough ".repeat(100_000), ..signal("*", None) };
+    let all = fixture.mesh.interrupt(endless).await.expect("noted");
     assert_eq!(all.0.len(), 2);
     for attempt in [&of(&other.task_id), &boards] {
-        assert!(matches!(fixture.ending(attempt).await, EventBody::Stopped { .. }));
+        let EventBody::Stopped { reason, .. } = fixture.ending(attempt).await else { panic!("stopped") };
+        assert!(reason.starts_with("enough") && reason.len() <= 2_000, "{} bytes", reason.len());
     }
+    fixture.idle().await;
+}
+
+#[tokio::test]
+async fn a_message_to_a_task_that_runs_is_taken_however_many_others_run() {
+    let fixture = Fixture::new().welcomed(&[]).await;
+    let mut first = None;
+    for n in 0..32 {
+        let said = fixture.mesh.say("cli", "Mia", message(&n.to_string(), "wait", None)).await.expect("accepted");
+        first.get_or_insert(said);
+    }
+    let session = first.expect("one").session_id;
+    let further = fixture.mesh.say("cli", "Mia", message("more", "wait", None)).await;
+    assert!(matches!(further, Err(SayError::Refused { code: "busy", .. })), "{further:?}");
+    fixture.mesh.say("cli", "Mia", message("to one", "and that", Some(&session))).await.expect("accepted");
+    let signal = InterruptSignal { target_agent_id: "*".to_owned(), session_id: None, reason: String::new() };
+    fixture.mesh.interrupt(signal).await.expect("noted");
     fixture.idle().await;
 }

@@ -89,12 +89,8 @@ pub(super) async fn announced(
         stopped_by: None,
         stop_confirmed_at: None,
     };
-    if let Some(call) = &parent
-        && let Some((starter, place)) = tasks::children::announced(tx, &task, call, &mut book.after).await?
-    {
-        // Whoever started the tree started this one, too.
-        task.created_by = starter;
-        task.payload = json!({ "parent": place });
+    if let Some(told) = &parent {
+        tasks::children::announced(tx, &mut task, told, &mut book.after).await?;
     }
     let message = Message {
         id: task.message_id.clone(),

@@ -241,6 +241,8 @@ impl Recording<'_, '_> {
         }
         if !newest {
             db::tasks::confirm_stop_if_over(self.tx, task).await?;
+        } else if adopted {
+            tasks::children::goes_on(self.tx, task, &mut self.book.after).await?;
         }
         let leaves = self.tx.query(db::tasks::end_leftovers_query(&held.session_id, task)).await?;
         if newest && leaves.questions {

@@ -10,7 +10,7 @@ use crate::domain::Report;
 const MAX_SHARE_WEIGHT: usize = 40;
 /// Attempts in one share: each writes a few rows in any case.
 const MAX_SHARE_ATTEMPTS: usize = 12;
-/// What an event weighs that asks for another task: its session, its task and its command are rows, too.
+/// What an event weighs that asks for another task, or ends one: its session, its task and its command are rows, too.
 const ASKING_WEIGHT: usize = 12;
 /// Bytes in one share.
 const MAX_SHARE_BYTES: usize = 512 * 1024;
@@ -33,12 +33,13 @@ pub(super) fn shares(frames: Arc<[Events]>) -> Vec<Arc<[Events]>> {
 
 /// Whether an event could be one that asks another agent for something: a quick look at its text.
 fn may_ask_others(text: &str) -> bool {
-    text.contains("\"delegate\"") || text.contains("\"agent-message\"")
+    ["\"delegate\"", "\"agent-message\"", "\"child-stop\""].iter().any(|word| text.contains(word))
 }
 
 fn asks_others(report: &Report) -> bool {
     let Some(EventBody::Progress { event }) = &report.body else { return false };
-    matches!(event.event, AgentStreamEvent::Delegate(_) | AgentStreamEvent::AgentMessage(_))
+    use AgentStreamEvent::{AgentMessage, ChildStop, Delegate};
+    matches!(event.event, Delegate(_) | AgentMessage(_) | ChildStop { .. })
 }
 
 #[derive(Default)]
@@ -120,6 +121,15 @@ mod tests {
         let seqs: Vec<Vec<(u64, usize)>> =
             shares.iter().map(|share| share.iter().map(|frame| (frame.from, frame.items.len())).collect()).collect();
         assert_eq!(seqs, [vec![(1, 5), (6, 35)], vec![(41, 40)], vec![(81, 20)]]);
+    }
+
+    #[test]
+    fn what_concerns_other_tasks_weighs_more() {
+        let child = TaskId::new(9);
+        let stop = json!({ "agentId": "a", "type": "child-stop", "childTaskId": child, "reason": "x" });
+        let shares = shares(vec![frame(1, 10, &stop)].into());
+        let seqs: Vec<usize> = shares.iter().map(|share| share.iter().map(|frame| frame.items.len()).sum()).collect();
+        assert_eq!(seqs, [3, 3, 3, 1]);
     }
 
     #[test]

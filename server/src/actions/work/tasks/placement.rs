@@ -33,10 +33,7 @@ pub(in crate::actions) async fn viber(
     if let Some(named) = named {
         return db::vibers::candidate(tx, named).await?.ok_or_else(|| no_such(named));
     }
-    if let Some(ready) = best(db::vibers::ready(tx, labels, MAX_READY).await?, labels) {
-        return Ok(ready);
-    }
-    if let Some(found) = best(db::vibers::candidates(tx, labels).await?, labels) {
+    if let Some(found) = labeled(tx, labels, |_| true).await? {
         return Ok(found);
     }
     let no_viber = |message: String| Err(Error::unacceptable("no_viber", message));
@@ -46,8 +43,36 @@ pub(in crate::actions) async fn viber(
     if labels.is_empty() {
         return no_viber("every viber of this team is drained".into());
     }
-    let wanted = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
-    no_viber(format!("no viber that takes tasks has the labels {wanted}"))
+    no_viber(format!("no viber that takes tasks has the labels {}", words(labels)))
+}
+
+/// The best viber with the labels, as [`viber`] chooses it, among those that have an agent.
+pub(in crate::actions) async fn viber_with_agent(
+    tx: &mut TeamTx<'_>,
+    labels: &BTreeMap<String, String>,
+    named: &str,
+) -> Result<Candidate> {
+    let none = || {
+        let message = format!("no viber that takes tasks has the labels {} and an agent {named:?}", words(labels));
+        Error::unacceptable("no_viber", message)
+    };
+    labeled(tx, labels, |viber| agent(viber, Some(named)).is_ok()).await?.ok_or_else(none)
+}
+
+/// The best one of those that fit: one without work is found without a look at all.
+async fn labeled(
+    tx: &mut TeamTx<'_>,
+    labels: &BTreeMap<String, String>,
+    fits: impl Fn(&Candidate) -> bool,
+) -> Result<Option<Candidate>> {
+    match best(db::vibers::ready(tx, labels, MAX_READY).await?, labels, &fits) {
+        Some(ready) => Ok(Some(ready)),
+        None => Ok(best(db::vibers::candidates(tx, labels).await?, labels, &fits)),
+    }
+}
+
+fn words(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The same, with what the team decided for all its tasks.
@@ -70,12 +95,16 @@ fn no_such(viber: &ViberId) -> Error {
     Error::unacceptable("viber_not_found", format!("there is no viber {viber} in this team"))
 }
 
-/// The best of the vibers that are not drained and have all labels.
-fn best(all: Vec<Candidate>, labels: &BTreeMap<String, String>) -> Option<Candidate> {
-    let fits =
+/// The best of the vibers that are not drained, have all labels, and fit.
+fn best(
+    all: Vec<Candidate>,
+    labels: &BTreeMap<String, String>,
+    fits: impl Fn(&Candidate) -> bool,
+) -> Option<Candidate> {
+    let takes_it =
         |viber: &Candidate| !viber.drained && labels.iter().all(|(key, value)| viber.labels.get(key) == Some(value));
     let rank = |viber: &Candidate| (!viber.connected, viber.busy, std::cmp::Reverse(viber.seen_at), viber.id.clone());
-    all.into_iter().filter(fits).min_by_key(rank)
+    all.into_iter().filter(|viber| takes_it(viber) && fits(viber)).min_by_key(rank)
 }
 
 /// The named agent, else the default; refused when the viber has reported its agents and has no such one.

@@ -19,6 +19,7 @@ use crate::{
         comments,
         dispatch::{self, BegunSession},
         idempotency,
+        vibers::MAX_LABELS,
     },
     db::{self, Change, DbError, audit::Entry},
     domain::{
@@ -121,6 +122,10 @@ pub(in crate::actions) fn check(mut submit: NewTask) -> Result<NewTask> {
     }
     if submit.goal.contains('\0') {
         return Err(goal("the goal contains U+0000, which text cannot hold"));
+    }
+    // Each is looked up.
+    if submit.labels.len() > MAX_LABELS {
+        return Err(Error::unacceptable("bad_labels", format!("name at most {MAX_LABELS} labels")));
     }
     if submit.payload.as_ref().is_some_and(|payload| payload.to_string().len() > MAX_PAYLOAD_BYTES) {
         return Err(Error::unacceptable("payload_too_large", "plan, artifacts, memory and context exceed 1 MiB"));

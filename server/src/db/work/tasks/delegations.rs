@@ -1,6 +1,6 @@
 //! What agents asked of each other: a row for each call, and the tree of tasks that these make.
 
-use protocol::{Instant, ParentCall, SessionId, TaskError, TaskId, TaskLimits, TaskResult, TeamId, ViberId};
+use protocol::{Instant, ParentCall, SessionId, TaskId, TaskLimits, TeamId, ViberId};
 
 use crate::{
     args,
@@ -8,22 +8,42 @@ use crate::{
     domain::{Delegation, DelegationState, Kin, KinTask, TaskState, TaskTree},
 };
 
-/// Rows of one tree that are read: more than one may have, with those that were refused.
+/// Rows of one tree that are read: more than are kept of what was made or is to be made, with some that were refused.
 const MAX_ROWS: u64 = 400;
 
 macro_rules! asked_columns {
-    () => {
-        "d.parent_task, d.parent_attempt, d.call_id, d.child_task, d.root_task, d.depth, d.agent_id AS asked_agent, d.place, \
-         d.goal AS asked_goal, d.artifacts, d.limits AS asked_limits, d.session_id AS asked_session, \
-         d.state AS asked_state, d.refusal, d.told, d.created_at AS asked_at"
+    ($goal:literal) => {
+        concat!(
+            "d.parent_task, d.parent_attempt, d.call_id, d.parent_session, d.child_task, d.child_session, d.root_task, \
+             d.depth, d.agent_id AS asked_agent, d.place, ",
+            $goal,
+            " AS asked_goal, d.artifacts, d.limits AS asked_limits, d.session_id AS asked_session, \
+             d.state AS asked_state, d.refusal, d.told, d.outcome, d.created_at AS asked_at"
+        )
     };
 }
 
 macro_rules! task_columns {
     () => {
-        "t.task_id AS kin_task, t.session_id AS kin_session, t.viber_id AS kin_viber, v.name AS viber_name, \
+        "t.task_id AS kin_task, t.session_id AS kin_session, t.viber_id AS kin_viber, v.name AS viber_name, v.revoked_at, \
          t.agent_id AS kin_agent, s.title AS kin_title, t.state AS kin_state, t.waiting, t.attempt, t.usage, \
-         t.limits AS kin_limits, t.created_at AS kin_at, t.ended_at, t.result, t.error"
+         t.limits AS kin_limits, t.created_at AS kin_at, t.ended_at, t.stop_reason"
+    };
+}
+
+/// What was asked for, with the beginning of its goal, and the tasks that came of it.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT ",
+            asked_columns!("substr(d.goal, 1, 2000)"),
+            ", ",
+            task_columns!(),
+            " FROM delegations d LEFT JOIN tasks t ON t.team_id = d.team_id AND t.task_id = d.child_task \
+             LEFT JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
+             LEFT JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id ",
+            $rest
+        )
     };
 }
 
@@ -31,7 +51,7 @@ macro_rules! task_columns {
 pub async fn load(tx: &mut TeamTx<'_>, call: &ParentCall) -> Result<Option<Delegation>, DbError> {
     let sql = concat!(
         "SELECT ",
-        asked_columns!(),
+        asked_columns!("d.goal"),
         " FROM delegations d WHERE d.team_id = $1 AND d.parent_task = $2 AND d.parent_attempt = $3 AND d.call_id = $4"
     );
     let args = args![&call.task_id, call.attempt, &call.call_id];
@@ -40,83 +60,100 @@ pub async fn load(tx: &mut TeamTx<'_>, call: &ParentCall) -> Result<Option<Deleg
 
 /// What made a task, if an agent asked for it.
 pub async fn of_child(tx: &mut TeamTx<'_>, child: &TaskId) -> Result<Option<Delegation>, DbError> {
-    let sql =
-        concat!("SELECT ", asked_columns!(), " FROM delegations d WHERE d.team_id = $1 AND d.child_task = $2 LIMIT 1");
+    let sql = concat!(
+        "SELECT ",
+        asked_columns!("d.goal"),
+        " FROM delegations d WHERE d.team_id = $1 AND d.child_task = $2"
+    );
     tx.row(sql, args![child]).await?.as_ref().map(asked).transpose()
 }
 
-/// What a task asked for in all its attempts, in that order.
-pub async fn of_parent(tx: &mut TeamTx<'_>, parent: &TaskId) -> Result<Vec<Delegation>, DbError> {
-    let sql = concat!(
-        "SELECT ",
-        asked_columns!(),
-        " FROM delegations d WHERE d.team_id = $1 AND d.parent_task = $2 ORDER BY d.created_at, d.call_id LIMIT $3 + 0"
-    );
-    tx.rows(sql, args![parent, MAX_ROWS]).await?.iter().map(asked).collect()
+/// How many calls of a task were refused.
+pub async fn refused(tx: &mut TeamTx<'_>, parent: &TaskId) -> Result<u64, DbError> {
+    let sql = "SELECT COUNT(*) AS n FROM delegations WHERE team_id = $1 AND parent_task = $2 AND state = 'refused'";
+    tx.row(sql, args![parent]).await?.map_or(Ok(0), |row| row.count("n"))
 }
 
-/// Adds what a call asked for. `false`: it is known.
+/// Adds what a call asked for. `false`: it is known, or its task is that of another call.
 pub async fn insert(tx: &mut Change<'_>, new: &Delegation) -> Result<bool, DbError> {
-    let sql = "INSERT INTO delegations (team_id, parent_task, parent_attempt, call_id, child_task, root_task, depth, agent_id, \
-               place, goal, goal_digest, artifacts, limits, session_id, state, refusal, told, created_at) VALUES ($1, $2, $3, \
-               $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING";
+    let sql = "INSERT INTO delegations (team_id, parent_task, parent_attempt, call_id, parent_session, child_task, \
+               child_session, root_task, depth, agent_id, place, goal, artifacts, limits, session_id, state, refusal, told, \
+               outcome, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
+               $18, $19, $20) ON CONFLICT DO NOTHING";
     let args = args![
         &new.call.task_id,
         new.call.attempt,
         &new.call.call_id,
+        &new.parent_session,
         new.child.as_ref(),
+        new.child_session.as_ref(),
         &new.root,
         new.depth,
         &new.agent_id,
         new.place.as_deref(),
         &new.goal,
-        new.goal_digest(),
         json(&new.artifacts)?,
         json(&new.limits)?,
         new.session.as_ref(),
         new.state,
         new.refusal.as_deref(),
         new.told,
+        new.outcome.as_deref(),
         new.created_at
     ];
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// A task was made, or none is. `false`: that was decided before.
-pub async fn decide(tx: &mut Change<'_>, call: &ParentCall, made: Result<&TaskId, &str>) -> Result<bool, DbError> {
-    let sql = "UPDATE delegations SET state = $5, child_task = $6, refusal = $7 WHERE team_id = $1 AND parent_task = $2 \
-               AND parent_attempt = $3 AND call_id = $4 AND state = 'gathering'";
+/// A task was made in a session, or none is. `false`: that was decided before.
+pub async fn decide(
+    tx: &mut Change<'_>,
+    call: &ParentCall,
+    made: Result<(&TaskId, &SessionId), &str>,
+) -> Result<bool, DbError> {
+    let sql = "UPDATE delegations SET state = $5, child_task = $6, child_session = $7, refusal = $8 WHERE team_id = $1 \
+               AND parent_task = $2 AND parent_attempt = $3 AND call_id = $4 AND state = 'gathering'";
     let state = if made.is_ok() { DelegationState::Made } else { DelegationState::Refused };
-    let args = args![&call.task_id, call.attempt, &call.call_id, state, made.ok(), made.err()];
+    let (child, session) = made.ok().unzip();
+    let args = args![&call.task_id, call.attempt, &call.call_id, state, child, session, made.err()];
     Ok(tx.execute(sql, args).await? > 0)
 }
 
-/// Whoever asked knows how it ended. `false`: they knew.
-pub async fn set_told(tx: &mut Change<'_>, call: &ParentCall) -> Result<bool, DbError> {
-    let sql = "UPDATE delegations SET told = 1 WHERE team_id = $1 AND parent_task = $2 AND parent_attempt = $3 \
-               AND call_id = $4 AND told = 0";
-    Ok(tx.execute(sql, args![&call.task_id, call.attempt, &call.call_id]).await? > 0)
+/// Whoever asked knows how it ended, in these words. `false`: they knew.
+pub async fn set_told(tx: &mut Change<'_>, call: &ParentCall, outcome: Option<&str>) -> Result<bool, DbError> {
+    let sql = "UPDATE delegations SET told = 1, outcome = $5 WHERE team_id = $1 AND parent_task = $2 \
+               AND parent_attempt = $3 AND call_id = $4 AND told = 0";
+    Ok(tx.execute(sql, args![&call.task_id, call.attempt, &call.call_id, outcome]).await? > 0)
+}
+
+/// A task that a call asked for goes on, or ended otherwise than whoever asked was told: they are told again. Returns the
+/// task that its tree begins with.
+pub async fn reopen(tx: &mut Change<'_>, child: &TaskId) -> Result<Option<TaskId>, DbError> {
+    let sql = "UPDATE delegations SET told = 0, outcome = NULL WHERE team_id = $1 AND child_task = $2 AND state = 'made' \
+               RETURNING root_task";
+    tx.row(sql, args![child]).await?.map(|row| row.parse("root_task")).transpose()
+}
+
+/// Forgets what a call asked for: nobody is there who did.
+pub async fn remove(tx: &mut Change<'_>, call: &ParentCall) -> Result<(), DbError> {
+    let sql = "DELETE FROM delegations WHERE team_id = $1 AND parent_task = $2 AND parent_attempt = $3 AND call_id = $4";
+    tx.execute(sql, args![&call.task_id, call.attempt, &call.call_id]).await.map(drop)
 }
 
 /// The tree that begins with a task, with its tasks as they are now. Tasks of deleted sessions are not there any more; where
 /// the first one is not, it counts as stopped. `None`: nothing was asked for in it.
 pub async fn tree(tx: &mut TeamTx<'_>, root: &TaskId) -> Result<Option<TaskTree>, DbError> {
-    let sql = concat!(
-        "SELECT ",
-        asked_columns!(),
-        ", ",
-        task_columns!(),
-        " FROM delegations d LEFT JOIN tasks t ON t.team_id = d.team_id AND t.task_id = d.child_task \
-         LEFT JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
-         LEFT JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id \
-         WHERE d.team_id = $1 AND d.root_task = $2 ORDER BY d.created_at, d.depth, d.call_id LIMIT $3 + 0"
+    // However much was refused, what was made is read.
+    let sql = select!(
+        "WHERE d.team_id = $1 AND d.root_task = $2 \
+         ORDER BY CASE WHEN d.state = 'refused' AND d.child_task IS NULL THEN 1 ELSE 0 END, d.created_at, d.depth, d.call_id \
+         LIMIT $3 + 0"
     );
     let rows = tx.rows(sql, args![root, MAX_ROWS]).await?;
     if rows.is_empty() {
         return Ok(None);
     }
-    let kin =
-        rows.iter().map(|row| Ok(Kin { asked: asked(row)?, task: task(row)? })).collect::<Result<_, DbError>>()?;
+    let mut kin = rows.iter().map(kin).collect::<Result<Vec<Kin>, DbError>>()?;
+    kin.sort_by_key(|kin| (kin.asked.created_at.millis(), kin.asked.depth));
     let first = concat!(
         "SELECT ",
         task_columns!(),
@@ -132,22 +169,14 @@ pub async fn tree(tx: &mut TeamTx<'_>, root: &TaskId) -> Result<Option<TaskTree>
 
 /// All that was asked for in the trees that tasks of a session are in, the newest of it, in the order in which it was.
 pub async fn of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Kin>, DbError> {
-    let sql = concat!(
-        "SELECT ",
-        asked_columns!(),
-        ", ",
-        task_columns!(),
-        " FROM delegations d LEFT JOIN tasks t ON t.team_id = d.team_id AND t.task_id = d.child_task \
-         LEFT JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
-         LEFT JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id \
-         WHERE d.team_id = $1 AND d.root_task IN (SELECT k.root_task FROM tasks p JOIN delegations k \
-         ON k.team_id = p.team_id AND k.parent_task = p.task_id WHERE p.team_id = $1 AND p.session_id = $2 \
-         UNION SELECT k.root_task FROM tasks p JOIN delegations k ON k.team_id = p.team_id AND k.child_task = p.task_id \
-         WHERE p.team_id = $1 AND p.session_id = $2) \
+    let sql = select!(
+        "WHERE d.team_id = $1 AND d.root_task IN (SELECT a.root_task FROM (SELECT k.root_task FROM delegations k \
+         WHERE k.team_id = $1 AND k.parent_session = $2 ORDER BY k.created_at DESC LIMIT $3 + 0) a \
+         UNION SELECT b.root_task FROM (SELECT k.root_task FROM delegations k \
+         WHERE k.team_id = $1 AND k.child_session = $2 ORDER BY k.created_at DESC LIMIT $3 + 0) b) \
          ORDER BY d.created_at DESC, d.depth DESC, d.call_id DESC LIMIT $3 + 0"
     );
-    let rows = tx.rows(sql, args![session, MAX_ROWS]).await?;
-    rows.iter().rev().map(|row| Ok(Kin { asked: asked(row)?, task: task(row)? })).collect()
+    tx.rows(sql, args![session, MAX_ROWS]).await?.iter().rev().map(kin).collect()
 }
 
 /// Trees of all teams of which somebody still has to be told, behind `after`.
@@ -166,7 +195,7 @@ pub async fn open_trees(
 
 /// The task that a task's tree begins with; `None` when it is in none.
 pub async fn root_of(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Option<TaskId>, DbError> {
-    let sql = "SELECT d.root_task FROM delegations d WHERE d.team_id = $1 AND d.child_task = $2 LIMIT 1";
+    let sql = "SELECT d.root_task FROM delegations d WHERE d.team_id = $1 AND d.child_task = $2";
     if let Some(row) = tx.row(sql, args![task]).await? {
         return row.parse("root_task").map(Some);
     }
@@ -177,10 +206,10 @@ pub async fn root_of(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Option<TaskId
 /// The tree that a session's newest delegation is in, and how many tasks were asked for in it.
 pub async fn newest_of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Option<(TaskId, u64)>, DbError> {
     let sql = "SELECT n.root_task, (SELECT COUNT(*) FROM delegations a WHERE a.team_id = $1 AND a.root_task = n.root_task \
-               AND a.state <> 'refused') AS made FROM (SELECT k.root_task, k.created_at FROM tasks p JOIN delegations k \
-               ON k.team_id = p.team_id AND k.parent_task = p.task_id WHERE p.team_id = $1 AND p.session_id = $2 \
-               UNION SELECT k.root_task, k.created_at FROM tasks p JOIN delegations k \
-               ON k.team_id = p.team_id AND k.child_task = p.task_id WHERE p.team_id = $1 AND p.session_id = $2) n \
+               AND a.state <> 'refused') AS made FROM (SELECT a.root_task, a.created_at FROM (SELECT k.root_task, k.created_at \
+               FROM delegations k WHERE k.team_id = $1 AND k.parent_session = $2 ORDER BY k.created_at DESC LIMIT 1) a \
+               UNION SELECT b.root_task, b.created_at FROM (SELECT k.root_task, k.created_at FROM delegations k \
+               WHERE k.team_id = $1 AND k.child_session = $2 ORDER BY k.created_at DESC LIMIT 1) b) n \
                ORDER BY n.created_at DESC LIMIT 1";
     let row = tx.row(sql, args![session]).await?;
     row.map(|row| Ok((row.parse("root_task")?, row.count("made")?))).transpose()
@@ -196,14 +225,19 @@ fn gone(id: &TaskId) -> KinTask {
         agent_id: String::new(),
         title: String::new(),
         state: TaskState::Stopped,
+        is_cut_off: false,
         waiting: None,
         attempt: 0,
         usage: protocol::Usage::default(),
         limits: TaskLimits::default(),
         created_at: Instant(0),
         ended_at: None,
-        outcome: None,
+        stop_reason: None,
     }
+}
+
+fn kin(row: &Row) -> Result<Kin, DbError> {
+    Ok(Kin { asked: asked(row)?, task: task(row)? })
 }
 
 fn asked(row: &Row) -> Result<Delegation, DbError> {
@@ -214,7 +248,9 @@ fn asked(row: &Row) -> Result<Delegation, DbError> {
             attempt: small("parent_attempt")?,
             call_id: row.text("call_id")?,
         },
+        parent_session: row.parse("parent_session")?,
         child: row.optional_parse("child_task")?,
+        child_session: row.optional_parse("child_session")?,
         root: row.parse("root_task")?,
         depth: small("depth")?,
         agent_id: row.text("asked_agent")?,
@@ -226,6 +262,7 @@ fn asked(row: &Row) -> Result<Delegation, DbError> {
         state: row.parse("asked_state")?,
         refusal: row.optional_text("refusal")?,
         told: row.flag("told")?,
+        outcome: row.optional_text("outcome")?,
         created_at: row.instant("asked_at")?,
     })
 }
@@ -235,8 +272,6 @@ fn task(row: &Row) -> Result<Option<KinTask>, DbError> {
     let (Some(id), Some(title)) = (row.optional_parse("kin_task")?, row.optional_text("kin_title")?) else {
         return Ok(None);
     };
-    let result: Option<TaskResult> = row.optional_json("result")?;
-    let error: Option<TaskError> = row.optional_json("error")?;
     Ok(Some(KinTask {
         id,
         session_id: row.parse("kin_session")?,
@@ -245,12 +280,13 @@ fn task(row: &Row) -> Result<Option<KinTask>, DbError> {
         agent_id: row.text("kin_agent")?,
         title,
         state: row.parse("kin_state")?,
+        is_cut_off: row.optional_instant("revoked_at")?.is_some(),
         waiting: row.optional_json("waiting")?,
         attempt: u32::try_from(row.count("attempt")?).unwrap_or(u32::MAX),
         usage: row.json("usage")?,
         limits: row.json("kin_limits")?,
         created_at: row.instant("kin_at")?,
         ended_at: row.optional_instant("ended_at")?,
-        outcome: result.map(|result| result.summary).or(error.map(|error| error.message)),
+        stop_reason: row.optional_text("stop_reason")?,
     }))
 }

@@ -58,11 +58,13 @@ pub struct RpcFault {
     pub code: i32,
     message: String,
     data: Option<Value>,
+    /// What the message calls itself, if it is no request but could be read so far.
+    id: Option<Value>,
 }
 
 impl RpcFault {
     fn new(code: i32, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self { code, message: message.into(), data: None, id: None }
     }
 
     /// The message is no request and no notification.
@@ -93,15 +95,15 @@ impl RpcFault {
         Self { data: Some(data), ..Self::new(UNSUPPORTED_VERSION, "Unsupported protocol version") }
     }
 
-    /// The answer that says so; without an `id` where none could be read.
+    /// The answer that says so, under the request's id; without one where none could be read.
     pub fn answer(self, id: Option<&Value>, status: StatusCode) -> Response {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(data) = self.data {
             error["data"] = data;
         }
         let mut body = json!({ "jsonrpc": "2.0", "error": error });
-        if let Some(id) = id {
-            body["id"] = id.clone();
+        if let Some(id) = id.cloned().or(self.id) {
+            body["id"] = id;
         }
         (status, Json(body)).into_response()
     }
@@ -118,20 +120,25 @@ pub fn read(bytes: &[u8]) -> Result<RpcMessage, RpcFault> {
         Value::Array(_) => return Err(RpcFault::invalid_request("a batch is not taken: send one message a request")),
         _ => return Err(RpcFault::invalid_request("a message is an object")),
     };
+    let id = fields.remove("id");
+    // A response's id is one of the Board's own, which asks nothing.
+    let is_response = ["result", "error"].iter().any(|field| fields.contains_key(*field));
+    let named = id.clone().filter(|id| is_id(id) && !is_response);
+    let refused = |message: &str| RpcFault { id: named.clone(), ..RpcFault::invalid_request(message) };
     if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return Err(RpcFault::invalid_request("jsonrpc is \"2.0\""));
+        return Err(refused("jsonrpc is \"2.0\""));
     }
     let Some(Value::String(method)) = fields.remove("method") else {
-        return Err(RpcFault::invalid_request("method is missing; the Board asks nothing and takes no responses"));
+        return Err(refused("method is missing; the Board asks nothing and takes no responses"));
     };
-    let Some(id) = fields.remove("id") else { return Ok(RpcMessage::Notification) };
+    let Some(id) = id else { return Ok(RpcMessage::Notification) };
     if !is_id(&id) {
-        return Err(RpcFault::invalid_request("id is a text or a whole number"));
+        return Err(refused("id is a text or a whole number"));
     }
     match fields.remove("params") {
         None => Ok(RpcMessage::Request(RpcRequest { id, method, params: Map::new() })),
         Some(Value::Object(params)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
-        Some(_) => Err(RpcFault::invalid_request("params is an object")),
+        Some(_) => Err(refused("params is an object")),
     }
 }
 
@@ -182,6 +189,15 @@ mod tests {
         ] {
             let (code, message) = refused(body);
             assert!(code == INVALID_REQUEST && message.contains(word), "{body}: {code} {message}");
+        }
+        for (body, id) in [
+            (r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":[]}"#, json!("a")),
+            (r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#, json!(7)),
+            (r#"{"jsonrpc":"2.0","id":7}"#, json!(7)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, Value::Null),
+            (r#"{"jsonrpc":"2.0","id":[7],"method":"ping"}"#, Value::Null),
+        ] {
+            assert_eq!(read(body.as_bytes()).expect_err("a refusal").id.unwrap_or_default(), id, "{body}");
         }
     }
 }

@@ -78,7 +78,9 @@ fn what_to_do(error: &Error, code: &str) -> &'static str {
             "This token may not do it. Tell your user: an admin of the team makes another one under Settings, \
              Connect a tool."
         }
-        "invalid_body" | "bad_goal" | "bad_limit" => "Change the argument that the message names, and call again.",
+        "invalid_body" | "bad_goal" | "bad_limit" | "bad_labels" => {
+            "Change the argument that the message names, and call again."
+        }
         "bad_cursor" => "Leave the cursor away, or use the next of the page before.",
         "idempotency_mismatch" => "Use another key for another call.",
         "viber_offline" | "viber_away" | "viber_silent" => {

@@ -65,6 +65,14 @@ impl ProtocolRevision {
         Ok(Self::Stateless)
     }
 
+    /// Refuses a notification that names a revision which the Board does not speak; it need not name one.
+    pub fn check_named(headers: &HeaderMap) -> Result<(), RpcFault> {
+        match one(headers, VERSION_HEADER)? {
+            Some(named) if !SUPPORTED.contains(&named) => Err(RpcFault::unsupported_version(named, &SUPPORTED)),
+            _ => Ok(()),
+        }
+    }
+
     /// The revision that `initialize` agrees on: what the client names if it has a handshake, else the newest that has.
     pub fn agreed(params: &Map<String, Value>) -> Result<&'static str, RpcFault> {
         let asked = params.get("protocolVersion").and_then(Value::as_str);

@@ -4,6 +4,7 @@
 mod artifacts;
 mod events;
 mod messages;
+mod needs;
 mod playbooks;
 mod search;
 pub mod tasks;

@@ -57,7 +57,8 @@ impl Wait {
         // Subscribed before the first look: what changes from now on is heard.
         let news = context.board.hub.subscribe(context.team());
         let now = followed.glance(context).await?;
-        if seconds == 0 || now.is_over {
+        // What people are needed for is said at once to whoever may not know it.
+        if seconds == 0 || now.is_over || (now.needs.is_some() && !followed.is_known(context).await?) {
             return Ok(followed.whole(context).await?.into());
         }
         let place = context.limits.open_stream(context.caller.by.actor.id());

@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     db::messages::search::{self as messages, MessageHit},
     domain::{MessageRole, search_terms::SnippetPiece},
-    error::Result,
+    error::{Error, Result},
     state::Board,
     web::api::{
         Answers,
@@ -18,6 +18,9 @@ use crate::{
     },
     web::{AsViewer, Rejection},
 };
+
+/// Longest `q`, characters.
+const MAX_QUERY_CHARS: usize = 1_000;
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new().routes(routes!(search))
@@ -94,6 +97,10 @@ async fn search(
     caller: AsViewer,
     StrictQuery(asked): StrictQuery<SearchQuery>,
 ) -> Result<Json<SearchResults>, Rejection> {
+    if asked.q.chars().count() > MAX_QUERY_CHARS {
+        let why = format!("q has more than {MAX_QUERY_CHARS} characters");
+        return Err(Error::unacceptable("bad_query", why).into());
+    }
     let page = Page::read(asked.cursor, asked.limit.as_deref())?;
     Ok(Json(find(&board, &caller.team.id, &asked.q, &page).await?))
 }

@@ -78,7 +78,7 @@ pub async fn show(
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let viber = db::vibers::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
         let mut tasks = Vec::new();
-        for (_, task) in db::tasks::open_of_viber(&mut tx, &id, None, MAX_TASKS).await? {
+        for task in db::tasks::at_work(&mut tx, &id, MAX_TASKS).await? {
             tasks.extend(db::tasks::load(&mut tx, &task).await?);
         }
         (viber, tasks)

@@ -60,7 +60,8 @@ impl ChildFold {
         let viber =
             task.map(|task| task.viber_name.as_str()).or(kin.asked.place.as_deref()).filter(|name| !name.is_empty());
         let agent = head(&kin.asked.agent_id, MAX_NAME_BYTES);
-        let outcome = kin.asked.refusal.as_deref().or(task.and_then(|task| task.outcome.as_deref()));
+        let stopped = task.and_then(|task| task.stop_reason.as_deref());
+        let outcome = kin.asked.refusal.as_deref().or(kin.asked.outcome.as_deref()).or(stopped);
         let is_open = task.is_some_and(|task| !task.state.is_final());
         Self {
             call_id: kin.asked.call.call_id.clone(),
@@ -147,7 +148,9 @@ mod tests {
     fn kin(parent: i64, depth: u32, task: Option<(i64, TaskState)>) -> Kin {
         let asked = Delegation {
             call: ParentCall { task_id: TaskId::new(parent), attempt: 1, call_id: format!("c{parent}") },
+            parent_session: SessionId::new(parent),
             child: task.map(|(id, _)| TaskId::new(id)),
+            child_session: task.map(|(id, _)| SessionId::new(id)),
             root: TaskId::new(1),
             depth,
             agent_id: "tester".to_owned(),
@@ -159,6 +162,7 @@ mod tests {
             state: if task.is_some() { DelegationState::Made } else { DelegationState::Refused },
             refusal: task.is_none().then(|| "no <such> agent".to_owned()),
             told: true,
+            outcome: task.is_some().then(|| "<script>alert(1)</script>".to_owned()),
             created_at: Instant(0),
         };
         let task = task.map(|(id, state)| KinTask {
@@ -169,13 +173,14 @@ mod tests {
             agent_id: "tester".to_owned(),
             title: "t".to_owned(),
             state,
+            is_cut_off: false,
             waiting: None,
             attempt: 1,
             usage: Usage { cost_usd: Some(0.25), ..Usage::default() },
             limits: TaskLimits::default(),
             created_at: Instant(0),
             ended_at: state.is_final().then_some(Instant(90_000)),
-            outcome: Some("<script>alert(1)</script>".to_owned()),
+            stop_reason: None,
         });
         Kin { asked, task }
     }

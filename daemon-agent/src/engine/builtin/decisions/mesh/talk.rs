@@ -1,6 +1,8 @@
 //! Calls of the mesh that are answered at once: who is there, how far a task is, what is said to another agent, and a stop.
 
-use protocol::{AgentMessage, AgentStreamEvent, ChildReport, MeshDirectory, MessageDirection, MessageId, TaskId, mesh};
+use protocol::{
+    AgentMessage, AgentStreamEvent, ChildReport, MeshDirectory, MessageDirection, MessageId, TaskId, TaskLimits, mesh,
+};
 use serde_json::Value;
 
 use super::{MeshOrder, outcome_of};
@@ -37,8 +39,11 @@ impl AgentLoop {
     async fn listed_agents(&self) -> String {
         let delegates = &self.run.agent.delegates;
         let here = self.run.children.hands().agents();
-        let is_far = delegates.iter().any(|delegate| delegate.place.is_some());
-        let there = if is_far { self.run.children.hands().directory().await } else { Ok(MeshDirectory::default()) };
+        let places: Vec<String> = delegates.iter().filter_map(|delegate| delegate.place.clone()).collect();
+        let there = match places.is_empty() {
+            true => Ok(MeshDirectory::default()),
+            false => self.run.children.hands().directory(places).await,
+        };
         let mut lines: Vec<String> = Vec::new();
         for delegate in delegates {
             match &delegate.place {
@@ -70,6 +75,15 @@ impl AgentLoop {
         }
         let hands = self.run.children.hands();
         let from = &self.run.submit;
+        // Of a child that has ended it is the next task, which may use a part of what is left.
+        let has_ended = known.iter().any(|child| child.child_task_id.as_ref() == Some(&task) && child.state.is_final());
+        let limits = match has_ended.then(|| self.budget.room_for_child(&TaskLimits::default())).transpose() {
+            Ok(limits) => limits,
+            Err(limit) => {
+                let why = format!("Not sent: {peer} has ended, and nothing is left of limits.{limit} for another task of it.");
+                return ToolOutcome::refused(ToolErrorKind::Permission.because(why));
+            }
+        };
         let is_told =
             hands.has_board() || hands.tell(&task, mesh::marked_message(&from.agent_id, &from.task_id, &content));
         if !is_told {
@@ -77,18 +91,23 @@ impl AgentLoop {
                 ToolErrorKind::NotFound.because(format!("Not sent: {peer} does not work any more.")),
             );
         }
+        if let Some(limits) = &limits {
+            self.run.children.promise(self.call_of(&call.id), limits.clone());
+        }
         self.emit(AgentStreamEvent::AgentMessage(AgentMessage {
             message_id: MessageId::new(self.clock.now().millis()),
             direction: MessageDirection::Out,
             peer: peer.clone(),
             to_task_id: hands.has_board().then_some(task),
             call_id: Some(call.id.clone()),
+            limits,
             content,
         }))
         .await;
-        ToolOutcome::done(format!(
-            "Sent to {peer}. It is told when its turn ends, or in its next task; it need not answer."
-        ))
+        ToolOutcome::done(match has_ended {
+            true => format!("Sent to {peer}, which has ended: it is its next task, in the same conversation."),
+            false => format!("Sent to {peer}. It is told when its turn ends; it need not answer."),
+        })
     }
 
     async fn stop_child(&self, task: &TaskId, reason: String) -> ToolOutcome {

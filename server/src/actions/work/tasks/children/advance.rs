@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use protocol::{ParentCall, TaskId, TeamId};
 
-use super::{ask::is_too_many, make, refuse, tell};
+use super::{is_over, make, refuse, tell};
 use crate::{
     actions::{
         AfterCommit,
@@ -14,7 +14,7 @@ use crate::{
         dispatch, tasks,
     },
     db::{self, Change, tasks::delegations},
-    domain::{ArtifactOrigin, By, DelegationState, TaskTree, TreeMove},
+    domain::{ArtifactOrigin, By, DelegationState, Task, TaskTree, TreeMove},
     error::{Error, Result},
     state::Board,
 };
@@ -23,6 +23,8 @@ use crate::{
 const MAX_MOVES: usize = 100;
 /// Versions of artifacts that are read to find those that go along.
 const MAX_VERSIONS_READ: u64 = 500;
+/// Longest words of what came of a task that are kept for pages, bytes.
+const MAX_OUTCOME_BYTES: usize = 1_024;
 
 /// Does what is to be done about a tree now. Files that go along are fetched beside that.
 pub async fn advance(board: &Board, team: &TeamId, root: &TaskId) -> Result<()> {
@@ -32,13 +34,18 @@ pub async fn advance(board: &Board, team: &TeamId, root: &TaskId) -> Result<()> 
         return Ok(());
     };
     for _ in 0..MAX_MOVES {
-        let Some((tree, next)) = look(board, team, root).await? else { return Ok(()) };
+        let Some(tree) = look(board, team, root).await? else {
+            board.trees.forget(root);
+            return Ok(());
+        };
         let open = tree.kin.iter().filter_map(|kin| kin.task.as_ref()).chain([&tree.root]);
         for task in open.filter(|task| !task.state.is_final()) {
             board.trees.follow(team, root, &task.id);
         }
+        let moves = tree.moves();
+        board.trees.set_at_rest(root, moves.is_empty());
         let mut now = None;
-        for one in next {
+        for one in moves {
             match one {
                 TreeMove::Make(call) => spawn(board, team, root, call),
                 other if now.is_none() => now = Some(other),
@@ -57,17 +64,9 @@ pub async fn advance(board: &Board, team: &TeamId, root: &TaskId) -> Result<()> 
     Ok(())
 }
 
-/// The tree, and what is to be done about it.
-async fn look(board: &Board, team: &TeamId, root: &TaskId) -> Result<Option<(TaskTree, Vec<TreeMove>)>> {
+async fn look(board: &Board, team: &TeamId, root: &TaskId) -> Result<Option<TaskTree>> {
     let mut tx = board.db.reader_of(team).await?;
-    let Some(tree) = delegations::tree(&mut tx, root).await? else { return Ok(None) };
-    let settings = db::mesh_settings::load(&mut tx).await?;
-    let mut moves = tree.moves();
-    // A viber makes tasks by itself; what is more than a tree may have does not go on.
-    let open = tree.kin.iter().filter_map(|kin| kin.task.as_ref()).filter(|task| !task.state.is_final());
-    let more = open.filter(|task| is_too_many(&tree, &task.id, &settings).is_some());
-    moves.extend(more.map(|task| TreeMove::Stop(task.id.clone())));
-    Ok(Some((tree, moves)))
+    Ok(delegations::tree(&mut tx, root).await?)
 }
 
 async fn make_move(board: &Board, team: &TeamId, root: &TaskId, next: TreeMove) -> Result<()> {
@@ -91,10 +90,10 @@ async fn make_move(board: &Board, team: &TeamId, root: &TaskId, next: TreeMove) 
     Ok(())
 }
 
-/// Tells whoever asked how it ended, unless they know.
+/// Tells whoever asked how it ended, unless they know. What nobody asks after any more is forgotten.
 async fn tell_end(tx: &mut Change<'_>, root: &TaskId, call: &ParentCall, after: &mut AfterCommit) -> Result<()> {
     let Some(parent) = db::tasks::load(tx, &call.task_id).await? else {
-        delegations::set_told(tx, call).await?;
+        delegations::remove(tx, call).await?;
         return Ok(());
     };
     // Behind the session's lock no other attempt of it begins meanwhile.
@@ -102,26 +101,38 @@ async fn tell_end(tx: &mut Change<'_>, root: &TaskId, call: &ParentCall, after: 
     let Some(parent) = db::tasks::load(tx, &call.task_id).await? else { return Ok(()) };
     let tree = delegations::tree(tx, root).await?;
     let is_due = tree.is_some_and(|tree| tree.moves().contains(&TreeMove::Tell(call.clone())));
-    if is_due && delegations::set_told(tx, call).await? {
+    if !is_due {
+        return Ok(());
+    }
+    let child = delegations::load(tx, call).await?.and_then(|asked| asked.child);
+    let child = match &child {
+        Some(child) => db::tasks::load(tx, child).await?,
+        None => None,
+    };
+    if delegations::set_told(tx, call, child.and_then(outcome).as_deref()).await? {
         tell(tx, &parent, call, after).await?;
         after.task(&parent.session_id, &parent.id);
     }
     Ok(())
 }
 
-/// Ends a task whose tree does not want it any more.
+/// The first words of what came of a task.
+fn outcome(task: Task) -> Option<String> {
+    let words = task.result.map(|result| result.summary).or(task.error.map(|error| error.message))?;
+    Some(protocol::text::head(&words, MAX_OUTCOME_BYTES).to_owned())
+}
+
+/// Ends a task that its tree does not want.
 async fn stop(tx: &mut Change<'_>, root: &TaskId, id: &TaskId, after: &mut AfterCommit) -> Result<()> {
     let Some(task) = db::tasks::load(tx, id).await? else { return Ok(()) };
     let Some(tree) = delegations::tree(tx, root).await? else { return Ok(()) };
-    let settings = db::mesh_settings::load(tx).await?;
-    let reason = match tree.moves().contains(&TreeMove::Stop(id.clone())) {
-        true => "the task that asked for it was stopped".to_owned(),
-        false => match is_too_many(&tree, id, &settings) {
-            Some(why) => why,
-            None => return Ok(()),
-        },
-    };
-    if tasks::end(tx, &task, &reason, after).await? {
+    if !tree.moves().contains(&TreeMove::Stop(id.clone())) {
+        return Ok(());
+    }
+    let asked = tree.kin.iter().find(|kin| kin.asked.child.as_ref() == Some(id)).map(|kin| &kin.asked);
+    let refusal = asked.and_then(|asked| asked.refusal.clone());
+    let reason = refusal.unwrap_or_else(|| "the task that asked for it was stopped".to_owned());
+    if tasks::end(tx, &task, protocol::text::head(&reason, 500), after).await? {
         dispatch::next(tx, &task.session_id, after).await?;
     }
     Ok(())
@@ -168,7 +179,9 @@ async fn gather(board: &Board, team: &TeamId, call: &ParentCall) -> Result<Resul
     let (names, made) = {
         let mut tx = board.db.reader_of(team).await?;
         let Some(asked) = delegations::load(&mut tx, call).await? else { return Ok(Ok(Vec::new())) };
-        let Some(parent) = db::tasks::load(&mut tx, &call.task_id).await? else { return Ok(Ok(Vec::new())) };
+        // Of one that is over nothing is fetched: it is refused.
+        let parent = db::tasks::load(&mut tx, &call.task_id).await?.filter(|parent| !is_over(parent));
+        let Some(parent) = parent else { return Ok(Ok(Vec::new())) };
         let made = db::artifacts::products(&mut tx, &parent.session_id, MAX_VERSIONS_READ).await?;
         (asked.artifacts, made)
     };
@@ -193,7 +206,10 @@ async fn submit(
     files: &Result<Vec<HandedArtifact>, String>,
     after: &mut AfterCommit,
 ) -> Result<()> {
-    let Some(parent) = db::tasks::load(tx, &call.task_id).await? else { return Ok(()) };
+    let Some(parent) = db::tasks::load(tx, &call.task_id).await? else {
+        delegations::remove(tx, call).await?;
+        return Ok(());
+    };
     db::sessions::lock(tx, &parent.session_id).await?;
     let asked = delegations::load(tx, call).await?.filter(|asked| asked.state == DelegationState::Gathering);
     let Some(asked) = asked else { return Ok(()) };
@@ -210,14 +226,14 @@ async fn submit(
     let root = asked.root.clone();
     match planned {
         Ok((plan, files)) => {
-            let child = make::submit(tx, &parent, (&asked, plan), files, after).await?;
-            delegations::decide(tx, call, Ok(&child)).await?;
-            after.in_tree(&root, &child);
+            let made = make::submit(tx, &parent, (&asked, plan), files, after).await?;
+            delegations::decide(tx, call, Ok((&made.id, &made.session_id))).await?;
+            after.in_tree(&root, &made.id);
         }
         Err(why) => {
             let refused = refuse(tx, &parent, asked, &why).await?;
             delegations::decide(tx, call, Err(refused.refusal.as_deref().unwrap_or_default())).await?;
-            delegations::set_told(tx, call).await?;
+            delegations::set_told(tx, call, None).await?;
         }
     }
     after.task(&parent.session_id, &parent.id);

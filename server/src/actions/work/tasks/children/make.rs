@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use protocol::{
-    AgentMode, Capability, ChainLink, OperatorId, TaskId, TaskLimits, TokenId, TreePlace, ViberId,
+    AgentInfo, AgentMode, Capability, ChainLink, LimitPolicy, OperatorId, TaskLimits, TokenId, TreePlace, ViberId,
     mesh::{MAX_TREE_DEPTH, is_in_chain},
 };
 
-use super::viber_name;
+use super::{is_over, viber_name};
 use crate::{
     actions::{
         AfterCommit,
@@ -15,14 +15,18 @@ use crate::{
         tasks::{self, AskedTask, NewTask, placement},
     },
     db::{self, Change, TeamTx, vibers::Candidate},
-    domain::{Delegation, Role, Task, TaskTree},
+    domain::{ApprovalSettings, Delegation, Role, Task, TaskTree, delegation::spent},
     error::{Error, Result},
 };
+
+/// Money that is less than this is none: sums of prices are not exact, USD.
+const COST_TOLERANCE_USD: f64 = 1e-9;
 
 /// A task as it would be made.
 pub(super) struct ChildPlan {
     viber: ViberId,
     mode: Option<AgentMode>,
+    leash: Option<u32>,
     limits: TaskLimits,
     place: TreePlace,
 }
@@ -34,27 +38,12 @@ pub(super) async fn plan(
     asked: &Delegation,
     tree: Option<&TaskTree>,
 ) -> Result<Result<ChildPlan, String>> {
-    if parent.state.is_final() {
-        return Ok(Err("the task that asks is over".to_owned()));
-    }
-    if asked.goal.trim().is_empty() {
-        return Ok(Err("its goal is empty".to_owned()));
-    }
     let settings = db::mesh_settings::load(tx).await?;
-    let objection = match tree {
-        Some(tree) => settings.objection(tree, &parent.id, asked.depth),
-        None => {
-            (asked.depth > settings.max_depth.min(MAX_TREE_DEPTH)).then(|| "the team lets no tree be deeper".to_owned())
-        }
-    };
-    if let Some(why) = objection {
+    if let Some(why) = settings.objection(tree, &parent.id, asked.depth) {
         return Ok(Err(why));
     }
     let chain = chain(tx, parent).await?;
-    if is_in_chain(&chain, &asked.agent_id, &asked.goal) {
-        return Ok(Err(format!("{} is at work on this very goal already, above the task that asks", asked.agent_id)));
-    }
-    if let Some(why) = starter_objection(tx, &parent.created_by).await? {
+    if let Some(why) = objection(tx, parent, asked, &chain).await? {
         return Ok(Err(why));
     }
     let viber = match target(tx, parent, asked).await {
@@ -65,23 +54,22 @@ pub(super) async fn plan(
         let why = "the team does not let agents call those of other vibers (Settings, Mesh)";
         return Ok(Err(why.to_owned()));
     }
-    if let Err(error) = placement::agent(&viber, Some(&asked.agent_id)) {
-        return refusal(error).map(Err);
-    }
     let approvals = db::approvals::settings::load(tx).await?;
-    if let Err(error) = placement::check_rules(tx, &viber.id, &asked.agent_id, &approvals).await {
+    let known = viber.agents.iter().find(|known| known.id == asked.agent_id);
+    let Some(limits) = limits(tx, parent, (asked, tree), &approvals).await? else {
+        return Ok(Err("nothing is left of the limits of the task that asks".to_owned()));
+    };
+    let knows_control = known.is_some_and(|known| known.capabilities.contains(&Capability::Approve));
+    // Nobody grants it more than its parent has.
+    let on_limit = (!limits.is_unbounded() && knows_control).then_some(LimitPolicy::Stop);
+    let (mode, leash) = (stricter(parent, known), parent.leash());
+    if let Err(error) = may_have(tx, &viber, asked, (mode, leash, on_limit), &approvals).await {
         return refusal(error).map(Err);
     }
-    let known = viber.agents.iter().find(|known| known.id == asked.agent_id);
-    let knows_control = known.is_some_and(|known| known.capabilities.contains(&Capability::Approve));
-    // The stricter of both: a task never may more than the one that asked for it.
-    let mode = parent.mode.filter(|mode| known.is_none_or(|known| *mode < known.mode));
-    let mode = mode.map(|mode| known.and_then(|known| known.max_mode).map_or(mode, |most| mode.min(most)));
-    let limits = TaskLimits { on_limit: asked.limits.on_limit.filter(|_| knows_control), ..asked.limits.clone() };
     let by = format!("{} on {}", parent.agent_id, viber_name(tx, &parent.viber_id).await?);
     let (root, depth) = (asked.root.clone(), asked.depth);
     let place = TreePlace { call: asked.call.clone(), depth, root, chain, by, local: false };
-    Ok(Ok(ChildPlan { viber: viber.id, mode, limits, place }))
+    Ok(Ok(ChildPlan { viber: viber.id, mode, leash, limits: TaskLimits { on_limit, ..limits }, place }))
 }
 
 /// Submits the task. Nothing of what `plan` found out has changed since: it is the same change.
@@ -91,21 +79,22 @@ pub(super) async fn submit(
     (asked, plan): (&Delegation, ChildPlan),
     files: Vec<HandedArtifact>,
     after: &mut AfterCommit,
-) -> Result<TaskId> {
-    let ChildPlan { viber, mode, limits, place } = plan;
+) -> Result<Task> {
+    let ChildPlan { viber, mode, leash, limits, place } = plan;
     let new = NewTask {
         goal: asked.goal.clone(),
         session: asked.session.clone(),
         viber: Some(viber),
         agent: Some(asked.agent_id.clone()),
         mode,
+        leash,
         limits,
         of_call: Some(AskedTask { place, started_by: parent.created_by.clone(), files }),
         ..NewTask::default()
     };
     let (task, more) = tasks::check(new)?.run_within(tx).await?;
     after.add_all(more);
-    Ok(task.id)
+    Ok(task)
 }
 
 /// Whoever is at work above what a task asks for, the root first.
@@ -126,21 +115,85 @@ fn link(task: &Task) -> ChainLink {
     ChainLink { agent_id: task.agent_id.clone(), goal: protocol::mesh::goal_digest(&task.goal) }
 }
 
+/// The mode of what a task asks for, where the task has one: no freer than that, and than the agent's own.
+pub(super) fn stricter(parent: &Task, known: Option<&AgentInfo>) -> Option<AgentMode> {
+    let own = |mode: AgentMode, known: &AgentInfo| mode.min(known.mode).min(known.max_mode.unwrap_or(mode));
+    parent.mode.map(|mode| known.map_or(mode, |known| own(mode, known)))
+}
+
+/// Why nothing is made, whoever was to do it.
+async fn objection(
+    tx: &mut Change<'_>,
+    parent: &Task,
+    asked: &Delegation,
+    chain: &[ChainLink],
+) -> Result<Option<String>> {
+    if is_over(parent) {
+        return Ok(Some("the task that asks is over".to_owned()));
+    }
+    if asked.goal.trim().is_empty() {
+        return Ok(Some("its goal is empty".to_owned()));
+    }
+    if is_in_chain(chain, &asked.agent_id, &asked.goal) {
+        return Ok(Some(format!("{} is at work on this very goal already, above the task that asks", asked.agent_id)));
+    }
+    starter_objection(tx, &parent.created_by).await
+}
+
 /// Why whoever started the tree may not have a task made any more.
 async fn starter_objection(tx: &mut TeamTx<'_>, starter: &str) -> Result<Option<String>> {
-    let gone = || Some("whoever started this tree may not give tasks in the team any more".to_owned());
     let may = |role: Role| role >= Role::Operator;
-    if let Ok(operator) = starter.parse::<OperatorId>() {
+    let is_there = if let Ok(operator) = starter.parse::<OperatorId>() {
         let member = db::members::load(tx, &operator).await?;
-        let is_there = member.is_some_and(|member| may(member.role) && member.operator.disabled_at.is_none());
-        return Ok(if is_there { None } else { gone() });
-    }
-    if let Ok(token) = starter.parse::<TokenId>() {
+        member.is_some_and(|member| may(member.role) && member.operator.disabled_at.is_none())
+    } else if let Ok(token) = starter.parse::<TokenId>() {
         let token = db::tokens::load(tx, &token).await?;
-        let is_valid = token.is_some_and(|token| may(token.role) && token.revoked_at.is_none());
-        return Ok(if is_valid { None } else { gone() });
+        token.is_some_and(|token| may(token.role) && token.revoked_at.is_none())
+    } else if let Ok(viber) = starter.parse::<ViberId>() {
+        // It began on that machine.
+        db::vibers::candidate(tx, &viber).await?.is_some()
+    } else {
+        true
+    };
+    Ok((!is_there).then(|| "whoever started this tree may not give tasks in the team any more".to_owned()))
+}
+
+/// What the task may use: what was asked for, and no more than the task that asks has left of its own limits. `None`: it has
+/// nothing left of one.
+async fn limits(
+    tx: &mut Change<'_>,
+    parent: &Task,
+    (asked, tree): (&Delegation, Option<&TaskTree>),
+    approvals: &ApprovalSettings,
+) -> Result<Option<TaskLimits>> {
+    let most = parent.limits.smallest(&approvals.limits);
+    let (mut tokens, mut cost_usd) = (most.tokens, most.cost_usd);
+    if tokens.is_some() || cost_usd.is_some() {
+        // What people granted came on top.
+        for granted in db::approvals::grants(tx, &parent.id).await? {
+            tokens = tokens.map(|tokens| tokens.saturating_add(granted.tokens.unwrap_or_default()));
+            cost_usd = cost_usd.map(|cost| cost + granted.cost_usd.unwrap_or_default());
+        }
+        let taken = tree.map_or_else(|| spent(&parent.usage), |tree| tree.taken(&parent.id));
+        tokens = tokens.map(|tokens| tokens.saturating_sub(taken.0));
+        cost_usd = cost_usd.map(|cost| cost - taken.1);
     }
-    Ok(None)
+    let is_used_up = tokens == Some(0) || cost_usd.is_some_and(|cost| cost <= COST_TOLERANCE_USD);
+    let left = TaskLimits { tokens, cost_usd, ..most };
+    Ok((!is_used_up).then(|| asked.limits.smallest(&left)))
+}
+
+/// Fails where a viber's agent may not have the task so. Whatever is refused later would be no refusal but a failure.
+async fn may_have(
+    tx: &mut Change<'_>,
+    viber: &Candidate,
+    asked: &Delegation,
+    (mode, leash, on_limit): (Option<AgentMode>, Option<u32>, Option<LimitPolicy>),
+    approvals: &ApprovalSettings,
+) -> Result<()> {
+    placement::agent(viber, Some(&asked.agent_id))?;
+    placement::check_rules(tx, &viber.id, &asked.agent_id, approvals).await?;
+    placement::check_control(tx, &viber.id, &asked.agent_id, placement::WantedControl { mode, leash, on_limit }).await
 }
 
 /// The viber that is meant.
@@ -154,7 +207,7 @@ async fn target(tx: &mut Change<'_>, parent: &Task, asked: &Delegation) -> Resul
         Some(place) => match place.split_once('=') {
             Some((key, value)) => {
                 let labels = BTreeMap::from([(key.trim().to_owned(), value.trim().to_owned())]);
-                placement::viber(tx, None, &labels).await
+                placement::viber_with_agent(tx, &labels, &asked.agent_id).await
             }
             None => {
                 let unknown =

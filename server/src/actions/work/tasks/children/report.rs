@@ -5,7 +5,7 @@ use protocol::{ChildReport, ChildState, ParentCall, TaskId, TaskResult, Usage, m
 use super::tree_in;
 use crate::{
     db::{self, TeamTx},
-    domain::{Kin, TaskTree},
+    domain::{DelegationState, Kin, TaskTree},
     error::Result,
 };
 
@@ -27,7 +27,8 @@ pub async fn report_of(tx: &mut TeamTx<'_>, call: &ParentCall) -> Result<Option<
 pub async fn reports(tx: &mut TeamTx<'_>, parent: &TaskId) -> Result<Vec<ChildReport>> {
     let Some(tree) = tree_in(tx, parent).await? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
-    for kin in tree.children(parent) {
+    let is_known = |kin: &&Kin| kin.asked.child.is_some() || kin.asked.state == DelegationState::Gathering;
+    for kin in tree.children(parent).filter(is_known) {
         all.push(report(tx, &tree, kin).await?);
     }
     Ok(all)
@@ -37,24 +38,26 @@ async fn report(tx: &mut TeamTx<'_>, tree: &TaskTree, kin: &Kin) -> Result<Child
     let state = kin.state();
     let parent = tree.task(&kin.asked.call.task_id);
     let viber = kin.task.as_ref().filter(|task| parent.is_none_or(|parent| parent.viber_id != task.viber_id));
-    let result = match &kin.task {
-        Some(task) if state == ChildState::Completed => {
-            let whole = db::tasks::load(tx, &task.id).await?.and_then(|task| task.result);
-            whole.map(|result| TaskResult {
-                text: text::head_and_tail(&result.text, MAX_CHILD_TEXT_BYTES),
-                artifact_refs: result.artifact_refs.into_iter().take(MAX_ARTIFACTS).collect(),
-                plan: None,
-                memory: None,
-                ..result
-            })
-        }
+    let whole = match &kin.task {
+        Some(task) if matches!(state, ChildState::Completed | ChildState::Error) => db::tasks::load(tx, &task.id).await?,
         _ => None,
     };
+    let (result, error) = whole.map(|task| (task.result, task.error)).unwrap_or_default();
+    let result = result.filter(|_| state == ChildState::Completed).map(|result| TaskResult {
+        text: text::head_and_tail(&result.text, MAX_CHILD_TEXT_BYTES),
+        artifact_refs: result.artifact_refs.into_iter().take(MAX_ARTIFACTS).collect(),
+        plan: None,
+        memory: None,
+        ..result
+    });
     let error = match state {
         ChildState::Refused => kin.asked.refusal.clone(),
-        ChildState::Error => kin.task.as_ref().and_then(|task| task.outcome.clone()),
-        ChildState::Stopped if kin.task.is_none() => Some("its session was deleted".to_owned()),
-        _ => None,
+        ChildState::Error => error.map(|error| error.message),
+        ChildState::Stopped => match &kin.task {
+            Some(task) => task.stop_reason.clone().filter(|why| !why.is_empty()),
+            None => Some("its session was deleted".to_owned()),
+        },
+        ChildState::Running | ChildState::Completed | ChildState::Unknown => None,
     };
     Ok(ChildReport {
         call: kin.asked.call.clone(),

@@ -1,7 +1,7 @@
 //! What agents say to each other: to the task that is meant while it works, else as its next task, within the tree's bounds.
 
 use protocol::{
-    AgentMessage, ParentCall, TaskId, TaskLimits,
+    AgentMessage, ParentCall, TaskId,
     mesh::{MAX_AGENT_MESSAGE_BYTES, marked_message},
     text::head,
 };
@@ -10,12 +10,9 @@ use super::{ask, place_of, viber_name};
 use crate::{
     actions::{AfterCommit, tasks},
     db::{self, Change},
-    domain::{Delegation, DelegationState, Task},
+    domain::{Delegation, Task},
     error::Result,
 };
-
-/// Longest id of a call, bytes.
-const MAX_CALL_BYTES: usize = 200;
 
 /// Passes on what a task says to one that it asked for, or that asked for it. What is meant for any other is not passed on.
 pub(in crate::actions) async fn say_to_agent(
@@ -38,23 +35,15 @@ pub(in crate::actions) async fn say_to_agent(
     }
     // Nobody gives work to whoever gave them theirs.
     let Some(call_id) = message.call_id.as_ref().filter(|_| is_child) else { return Ok(()) };
-    let call = ParentCall { task_id: sender.id.clone(), attempt, call_id: db::clean(head(call_id, MAX_CALL_BYTES)) };
-    let (root, depth) = place_of(tx, &sender.id).await?;
+    let call = ParentCall { task_id: sender.id.clone(), attempt, call_id: call_id.clone() };
+    let place = place_of(tx, &sender.id).await?;
+    let wanted = message.limits.clone().unwrap_or_default();
     let next = Delegation {
-        call,
-        child: None,
-        root,
-        depth: depth.saturating_add(1),
         agent_id: target.agent_id.clone(),
-        place: None,
         goal: content,
-        artifacts: Vec::new(),
-        limits: TaskLimits::default().smallest(&target.limits),
+        limits: wanted.smallest(&target.limits).smallest(&sender.limits),
         session: Some(target.session_id.clone()),
-        state: DelegationState::Made,
-        refusal: None,
-        told: false,
-        created_at: tx.now,
+        ..ask::bare(sender, call, place, tx)
     };
     ask::take(tx, sender, next, after).await
 }

@@ -27,6 +27,8 @@ use crate::{
 /// Bytes of a text that one call reads when it names no number, and at most.
 const DEFAULT_READ_BYTES: u64 = 64 * 1024;
 const MAX_READ_BYTES: u64 = 256 * 1024;
+/// Bytes that are read at least: a character has no more.
+const MIN_READ_BYTES: u64 = 4;
 /// Largest picture that is answered as one.
 const MAX_PICTURE_BYTES: u64 = 1024 * 1024;
 /// Pictures that models look at, by what their bytes are.
@@ -38,7 +40,8 @@ pub fn list_text() -> ToolText {
     let (cursor, limit) = page_properties();
     ToolText {
         title: "List artifacts",
-        description: "The files and links that a task or a session produced, the newest first. Name one of both.",
+        description: "The files and links that a task or a session produced, the newest first. Name one of both. Of a \
+            task's a page may have fewer items than its limit, or none, and still a next one.",
         input: closed(
             json!({
                 "taskId": { "type": "string", "description": "Only what this task produced." },
@@ -118,7 +121,7 @@ pub async fn read(context: &ToolContext, arguments: Value) -> Result<ToolAnswer>
     if known.size == Some(0) && !known.is_link() {
         return Ok(with_text(&known, 0, 0, "").into());
     }
-    let range = RequestedRange::Span(from, from.saturating_add(most - 1));
+    let range = RequestedRange::Span(from, from.saturating_add(most.max(MIN_READ_BYTES) - 1));
     let (artifact, size, bytes) = bytes_of(context, &artifact_id, range).await?;
     let media = sniff::sniff(&bytes);
     if from == 0 && size <= MAX_PICTURE_BYTES && PICTURE_MEDIA.contains(&media) {
@@ -128,7 +131,7 @@ pub async fn read(context: &ToolContext, arguments: Value) -> Result<ToolAnswer>
         };
         return Ok(ToolAnswer::from(facts(&artifact, size, "picture")).with_picture(media, whole));
     }
-    Ok(match text_of(&bytes) {
+    Ok(match text_of(&bytes, from > 0) {
         Some((skipped, text)) => with_text(&artifact, size, from + skipped as u64, text).into(),
         None => {
             let mut facts = facts(&artifact, size, "binary");
@@ -176,10 +179,11 @@ fn with_text(artifact: &Artifact, size: u64, from: u64, text: &str) -> Value {
     facts
 }
 
-/// The text of some bytes, which may begin and end within a character, and how many bytes before it are left out; `None`
-/// for what is no text.
-fn text_of(bytes: &[u8]) -> Option<(usize, &str)> {
-    let skipped = bytes.iter().take(3).take_while(|byte| (0x80..0xc0).contains(*byte)).count();
+/// The text of some bytes, and how many bytes before it are left out; `None` for what is no text. They may end within a
+/// character, and begin within one if they are a later piece.
+fn text_of(bytes: &[u8], is_later: bool) -> Option<(usize, &str)> {
+    let inner = bytes.iter().take(if is_later { 3 } else { 0 });
+    let skipped = inner.take_while(|byte| (0x80..0xc0).contains(*byte)).count();
     let rest = bytes.get(skipped..)?;
     let text = match std::str::from_utf8(rest) {
         Ok(text) => text,
@@ -197,12 +201,13 @@ mod tests {
 
     #[test]
     fn a_text_is_cut_between_characters_and_bytes_are_none() {
-        assert_eq!(text_of(b"plain"), Some((0, "plain")));
+        assert_eq!(text_of(b"plain", false), Some((0, "plain")));
         let word = "añb€";
-        assert_eq!(text_of(&word.as_bytes()[2..]), Some((1, "b€")));
-        assert_eq!(text_of(&word.as_bytes()[..word.len() - 1]), Some((0, "añb")));
-        assert_eq!(text_of(b"a\0b"), None);
-        assert_eq!(text_of(&[0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0xff]), None);
-        assert_eq!(text_of(&[0xe2, 0x82]), None, "no character at all");
+        assert_eq!(text_of(&word.as_bytes()[2..], true), Some((1, "b€")));
+        assert_eq!(text_of(&word.as_bytes()[2..], false), None, "no text begins so");
+        assert_eq!(text_of(&word.as_bytes()[..word.len() - 1], false), Some((0, "añb")));
+        assert_eq!(text_of(b"a\0b", false), None);
+        assert_eq!(text_of(&[0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 0xff], false), None);
+        assert_eq!(text_of(&[0xe2, 0x82], false), None, "no character at all");
     }
 }

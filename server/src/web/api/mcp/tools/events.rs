@@ -16,6 +16,9 @@ const MAX_EVENTS_BYTES: usize = 24 * 1024;
 const MAX_TEXT_BYTES: usize = 2 * 1024;
 /// How deep an event's arguments and results are shown.
 const MAX_LEVELS: usize = 6;
+/// Longest event, bytes of JSON; of a longer one those fields stay that are short, and the ends of its JSON.
+const MAX_VALUE_BYTES: usize = 8 * 1024;
+const MAX_SHORT_FIELD_BYTES: usize = 256;
 
 /// Events of a task.
 pub struct ToolEvents {
@@ -78,8 +81,8 @@ impl ToldEvents {
             self.add_text(at, content);
             return;
         }
-        let Some(mut event) = shown(body) else { return };
-        cut(&mut event, MAX_LEVELS);
+        let Some(event) = shown(body) else { return };
+        let mut event = bounded(event);
         event["cursor"] = json!(at.to_string());
         self.bytes += event.to_string().len();
         self.items.push(event);
@@ -119,6 +122,19 @@ fn shown(body: EventBody) -> Option<Value> {
         EventBody::Completed { .. } => Some(json!({ "type": "task:completed" })),
         other => serde_json::to_value(other).ok(),
     }
+}
+
+/// An object as short as a model reads it at a glance, however long its texts and lists are.
+pub fn bounded(mut value: Value) -> Value {
+    cut(&mut value, MAX_LEVELS);
+    let whole = value.to_string();
+    if whole.len() > MAX_VALUE_BYTES
+        && let Value::Object(fields) = &mut value
+    {
+        fields.retain(|name, field| name.len() + field.to_string().len() <= MAX_SHORT_FIELD_BYTES);
+        fields.insert("cut".to_owned(), json!(protocol::text::head_and_tail(&whole, MAX_VALUE_BYTES / 2)));
+    }
+    value
 }
 
 /// Cuts long texts of a value, and what lies deeper than `levels`.
@@ -171,5 +187,19 @@ mod tests {
         let command = args["command"].as_str().expect("a text");
         assert!(command.len() < 2 * MAX_TEXT_BYTES && command.contains("omitted"), "{command}");
         assert_eq!(args["a"]["b"]["c"]["d"]["e"], json!("…"));
+    }
+
+    #[test]
+    fn an_event_of_many_short_texts_is_short_too() {
+        let many: Vec<String> = (0..5_000).map(|n| format!("line {n}")).collect();
+        let args = json!({ "all": many });
+        let call = AgentStreamEvent::ToolCall { call_id: "c1".into(), tool: "edit".into(), args };
+        let mut told = ToldEvents::default();
+        told.add(Cursor { attempt: 1, seq: 1 }, progress(call));
+        let event = &told.items[0];
+        assert_eq!((&event["tool"], &event["callId"], &event["cursor"]), (&json!("edit"), &json!("c1"), &json!("1.1")));
+        assert!(event.get("args").is_none() && event.to_string().len() < MAX_VALUE_BYTES, "{event}");
+        let cut = event["cut"].as_str().expect("a text");
+        assert!(cut.contains("line 0") && cut.contains("line 4999") && cut.contains("omitted"), "{cut}");
     }
 }

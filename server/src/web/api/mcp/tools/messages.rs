@@ -26,11 +26,12 @@ pub fn text() -> ToolText {
     let content = json!({ "type": "string", "minLength": 1, "maxLength": 262_144, "description": "What is said." });
     let mode = json!({ "type": "string", "enum": ["followup", "collect", "steer"],
         "description": "When a running agent is told: followup (when absent) in a turn of its own after this one, \
-            collect at the end of its turn, steer now." });
+            collect at the end of its turn, steer now. What an agent asks people is not answered by any of them; steer \
+            takes it back unanswered." });
     ToolText {
         title: "Send a message",
-        description: "Says something to the agent of a running task, or in a session: name one of both. It answers no \
-            question that waits for a person, and approves nothing.",
+        description: "Says something to the agent of a running task, or in a session: name one of both. It approves \
+            nothing: what waits for a person's decision goes on waiting, or counts as denied when you steer.",
         input: closed(
             json!({ "content": content, "taskId": task, "sessionId": session, "mode": mode, "key": key_property() }),
             &["content"],
