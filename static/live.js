@@ -319,6 +319,7 @@
     for (const lane of [...piece.children]) {
       unfold(lane, known);
       open.append(lane);
+      if (lane.querySelector("form")) window.htmx?.process(lane);
     }
     rescroll(open, places);
   };

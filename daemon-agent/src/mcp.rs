@@ -124,7 +124,7 @@ impl McpServers {
         McpTools::new(all)
     }
 
-    /// Makes the tools known of those servers that nobody has asked yet. Returns which of them cannot be used, and why.
+    /// Makes the tools known of those servers that nobody has asked yet. Returns which servers cannot be used, and why.
     pub async fn list_unknown(&self, agent: &Arc<Agent>) -> Vec<(String, WireError)> {
         let unknown = agent
             .mcp
@@ -135,7 +135,11 @@ impl McpServers {
             let listed = self.connection(agent, &name).await;
             listed.err().map(|why| (name, why))
         });
-        futures_util::future::join_all(asking).await.into_iter().flatten().collect()
+        let mut unusable: Vec<_> = futures_util::future::join_all(asking).await.into_iter().flatten().collect();
+        let names = agent.mcp.iter().map(|used| &used.server);
+        let changed = names.filter(|name| self.has(name) && self.known(name).pinned.pending.is_some());
+        unusable.extend(changed.map(|name| (name.clone(), WireError::Refused(NOT_OFFERED.to_owned()))));
+        unusable
     }
 
     /// Calls a tool with `args`, an object.
@@ -156,8 +160,10 @@ impl McpServers {
         }
         let answered = Box::pin(answered(connection.client(), tool, args, terms)).await;
         match &answered {
-            Err(why @ WireError::AuthRequired) => self.note(&tool.server, state_of(why), Some(why.to_string())),
-            // Somebody has signed in.
+            Err(why @ (WireError::AuthRequired | WireError::Unreachable(_))) => {
+                self.note(&tool.server, state_of(why), Some(why.told(&tool.server)));
+            }
+            // Somebody has signed in, or it can be reached again.
             Ok(_) => self.note(&tool.server, McpState::Ready, None),
             Err(_) => {}
         }
@@ -194,7 +200,7 @@ impl McpServers {
             Err(why) => Err(why),
         };
         if let Err(why) = tested {
-            self.note(name, state_of(&why), Some(why.to_string()));
+            self.note(name, state_of(&why), Some(why.told(name)));
         }
         let found = self.report().into_iter().find(|info| info.name == name);
         found.ok_or_else(|| no_such_server(name))
@@ -306,9 +312,9 @@ async fn answered(
             Ok(McpOutput::of_call(&Box::pin(client.call("tools/call", params, terms)).await?))
         }
         ToolKind::ReadResource => match args["uri"].as_str().map(str::trim).filter(|uri| !uri.is_empty()) {
-            Some(uri) => {
-                Ok(McpOutput::of_resource(&Box::pin(client.call("resources/read", json!({ "uri": uri }), terms)).await?))
-            }
+            Some(uri) => Ok(McpOutput::of_resource(
+                &Box::pin(client.call("resources/read", json!({ "uri": uri }), terms)).await?,
+            )),
             None => {
                 let listing = Box::pin(async {
                     let resources = client.list("resources/list", "resources").await?;

@@ -93,6 +93,8 @@ pub struct MeshContext {
 
 struct Shared {
     context: MeshContext,
+    /// Attempts of which a former process left events.
+    left: BTreeSet<AttemptRef>,
     tracker: TaskTracker,
     state: Mutex<MeshState>,
     /// Notifies when an attempt began or ended.
@@ -189,8 +191,21 @@ impl Mesh {
         let mcp = McpServers::open(&context.home, &context.clock, context.files.clone());
         let ledger_turn = tokio::sync::Mutex::default();
         let local = local::LocalState::new(local::SaidStore::open(context.home.said()));
-        let shared =
-            Shared { context, tracker, state, changed, outcomes, standing, approvals, memory, mcp, local, ledger_turn };
+        let left = context.outbox.attempts().into_iter().map(|(attempt, _)| attempt).collect();
+        let shared = Shared {
+            context,
+            left,
+            tracker,
+            state,
+            changed,
+            outcomes,
+            standing,
+            approvals,
+            memory,
+            mcp,
+            local,
+            ledger_turn,
+        };
         Self { shared: Arc::new(shared) }
     }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// A viber whose model answers by this script, with more in its agent's file and in `config.yaml`.
 async fn with(engine: Engine, script: Vec<Reply>, agent: &str, config: &str) -> Fixture<Viber> {
-    let fixture = Fixture::on(engine).scripted_model(script).agent(agent).with_enrolled_viber().await;
+    let fixture = Fixture::on(engine).owner().scripted_model(script).agent(agent).with_enrolled_viber().await;
     let path = fixture.viber.home().join("config.yaml");
     let written = std::fs::read_to_string(&path).expect("a configuration");
     fixture.viber.write("config.yaml", &format!("{written}{config}"));

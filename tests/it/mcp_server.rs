@@ -8,7 +8,7 @@ mod tools;
 mod waiting;
 mod wire;
 
-use board_tests::Person;
+use board_tests::{Answer, Person};
 use reqwest::{Method, RequestBuilder, header};
 use serde_json::{Value, json};
 
@@ -59,10 +59,18 @@ fn of_call(tool: &str, arguments: &Value) -> Value {
     json!({ "name": tool, "arguments": arguments })
 }
 
+/// What an answer says: a body of its own, or the last message of a stream.
+fn only_message(answer: &Answer) -> Value {
+    match answer.body.lines().rev().find_map(|line| line.strip_prefix("data: ")) {
+        Some(message) => serde_json::from_str(message).expect("a message"),
+        None => answer.json(),
+    }
+}
+
 /// The result of a call, which may be a refusal.
 async fn call(person: &Person, tool: &str, arguments: &Value) -> Value {
     let request = after_handshake(person, "tools/call", &of_call(tool, arguments));
-    let answer = person.send(request).await.expect(200).json();
+    let answer = only_message(&person.send(request).await.expect(200));
     assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(7)), "{answer:#}");
     let result = answer["result"].clone();
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer:#}"));

@@ -40,6 +40,12 @@ fn items(tree: &Value) -> &[Value] {
     tree["items"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
+/// Waits until the Board has heard of a task.
+async fn known(operator: &Person, task: &TaskId) {
+    let path = format!("/api/v1/tasks/{task}");
+    eventually("the Board knows it", async || (operator.get(&path).await.status == 200).then_some(())).await;
+}
+
 /// A task that a simulated machine works on.
 pub struct Job {
     pub submit: TaskSubmit,

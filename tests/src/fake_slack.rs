@@ -271,12 +271,29 @@ fn shows(headers: &HeaderMap, token: &str) -> bool {
     headers.get(header::AUTHORIZATION).is_some_and(|shown| shown.as_bytes() == format!("Bearer {token}").as_bytes())
 }
 
+/// The arguments of a call. Of JSON Slack reads nothing where a method takes forms alone; lists in a form are JSON.
+fn arguments(method: &str, headers: &HeaderMap, body: &[u8]) -> Value {
+    let is_json =
+        headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    if is_json {
+        let is_form_only = method.starts_with("files.") || method.starts_with("users.");
+        return if is_form_only { json!({}) } else { serde_json::from_slice(body).unwrap_or_default() };
+    }
+    let query = format!("form:?{}", String::from_utf8_lossy(body));
+    let form = reqwest::Url::parse(&query).expect("a form");
+    let read = |(name, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)| {
+        let list = matches!(&*name, "blocks" | "files").then(|| serde_json::from_str(&value).expect("JSON"));
+        (name.into_owned(), list.unwrap_or_else(|| json!(value)))
+    };
+    Value::Object(form.query_pairs().map(read).collect())
+}
+
 async fn call(State(shared): State<Shared>, Path(method): Path<String>, headers: HeaderMap, body: Bytes) -> Response {
     let token = if method == "apps.connections.open" { APP_TOKEN } else { BOT_TOKEN };
     if !shows(&headers, token) {
         return Json(json!({ "ok": false, "error": "invalid_auth" })).into_response();
     }
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let body = arguments(&method, &headers, &body);
     let mut state = shared.lock().expect("not poisoned");
     state.calls.push((method.clone(), body.clone()));
     match state.faults.get_mut(&method).and_then(VecDeque::pop_front) {
@@ -295,6 +312,7 @@ impl SlackState {
         match method {
             "auth.test" => json!({ "ok": true, "user_id": BOT, "bot_id": "BBOT", "team_id": SLACK_TEAM }),
             "apps.connections.open" => json!({ "ok": true, "url": format!("ws://{}/socket", self.address) }),
+            "users.info" if word("user").is_empty() => json!({ "ok": false, "error": "user_not_found" }),
             "users.info" => {
                 json!({ "ok": true, "user": { "profile": { "display_name": format!("Person {}", word("user")) } } })
             }
@@ -328,11 +346,17 @@ impl SlackState {
                 }
                 json!({ "ok": true, "ts": word("ts") })
             }
+            "files.getUploadURLExternal" if word("filename").is_empty() || word("length").is_empty() => {
+                json!({ "ok": false, "error": "invalid_arguments" })
+            }
             "files.getUploadURLExternal" => {
                 self.number += 1;
                 let id = format!("F{}", self.number);
                 self.uploads.insert(id.clone(), (word("filename"), Vec::new()));
                 json!({ "ok": true, "file_id": id, "upload_url": format!("http://{}/upload/{id}", self.address) })
+            }
+            "files.completeUploadExternal" if !body["files"].is_array() => {
+                json!({ "ok": false, "error": "invalid_arguments" })
             }
             "files.completeUploadExternal" => json!({ "ok": true }),
             _ => json!({ "ok": false, "error": "unknown_method" }),

@@ -226,7 +226,8 @@ async fn answer(peer: Peer, callbacks: Callbacks) -> io::Result<()> {
         Ok(DaemonRequest::Agents) => say(&mut writer, &json!({ "items": mesh.registry() })).await,
         Ok(DaemonRequest::ListMcp) => say(&mut writer, &json!({ "items": mesh.mcp().report() })).await,
         Ok(DaemonRequest::TestMcp { name }) => match mesh.mcp().test(&name).await {
-            Ok(info) => say(&mut writer, &info).await,
+            // Its own `error` is no failure of the request.
+            Ok(info) => say(&mut writer, &json!({ "server": info })).await,
             Err(why) => say(&mut writer, &json!({ "error": why })).await,
         },
         Ok(DaemonRequest::AllowMcp { name, hash }) => {

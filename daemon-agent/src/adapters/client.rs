@@ -94,7 +94,9 @@ impl<I: TextSource, O: TextSink> LocalClient<I, O> {
                 self.ring();
                 json!({ "type": "subscribed", "gone": gone })
             }
-            Err(why) => json!({ "type": "refused", "code": "bad_frame", "message": why }),
+            Err(why) => {
+                json!({ "type": "refused", "id": frame::id_of(text), "code": "bad_frame", "message": why })
+            }
         };
         (answer, None)
     }

@@ -78,12 +78,7 @@ async fn follow<P: PartialEq>(
     }
 }
 
-fn begin_websocket(
-    section: &Option<WebSocketConfig>,
-    mesh: &Mesh,
-    round: &CancellationToken,
-    running: &TaskTracker,
-) {
+fn begin_websocket(section: &Option<WebSocketConfig>, mesh: &Mesh, round: &CancellationToken, running: &TaskTracker) {
     match section {
         Some(section) => {
             drop(running.spawn(websocket::listen(section.clone(), mesh.clone(), round.clone())));

@@ -240,7 +240,9 @@ mod tests {
             assert_eq!(objection(&[(header::HOST, here), token.clone()]), None, "{here}");
         }
         // The second is a name that anybody may own and lead to this machine.
-        for other in ["evil.example:7411", "127.0.0.1.evil.example:7411", "localhost.evil.example", "0.0.0.0", "[::2]", ""] {
+        for other in
+            ["evil.example:7411", "127.0.0.1.evil.example:7411", "localhost.evil.example", "0.0.0.0", "[::2]", ""]
+        {
             assert_eq!(objection(&[(header::HOST, other), token.clone()]), Some(421), "{other}");
         }
         assert_eq!(objection(&[host, (header::HOST, "evil.example"), token.clone()]), Some(421), "two of them");

@@ -9,19 +9,25 @@ use std::{io, time::Duration};
 use clap::Args;
 use protocol::SessionId;
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 
 use super::{CliError, console};
 use crate::{
     adapters::cli::{DaemonConnection, DaemonRequest, MAX_LINE_BYTES, ask, connect},
     home::Home,
 };
-use input::{ChatCommand, ChatInput};
+use input::{ChatCommand, ChatInput, ChatLines, TerminalGuard};
 use progress::ConversationProgress;
 use show::{OpenApproval, Transcript};
 
 /// Within this time a second Ctrl-C leaves.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(2);
+
+/// An agent that says nothing for so long pauses: its words are shown though their line is not complete.
+const PAUSE: Duration = Duration::from_millis(700);
 
 /// What `chat` is called with.
 #[derive(Debug, Args)]
@@ -61,6 +67,7 @@ pub async fn chat(home: &Home, args: ChatArgs) -> Result<(), CliError> {
         return Err(CliError::Failed(why));
     };
     let ChatArgs { agent, session, json } = args;
+    let terminal = TerminalGuard::take();
     let (lines, printer) = if json { (input::json_lines(), None) } else { input::edited_lines() };
     let mut conversation = Conversation {
         connection,
@@ -75,12 +82,15 @@ pub async fn chat(home: &Home, args: ChatArgs) -> Result<(), CliError> {
     if !json {
         conversation.transcript.note("Write to the agent. /help names the commands; Ctrl-C interrupts, twice leaves.");
     }
-    conversation.run(home, lines, json).await.map_err(failed)
+    let ended = conversation.run(home, lines, json).await;
+    drop(terminal);
+    conversation.transcript.leave(conversation.session.as_ref());
+    ended.map_err(failed)
 }
 
 impl Conversation {
-    async fn run(&mut self, home: &Home, mut lines: mpsc::Receiver<ChatInput>, json: bool) -> io::Result<()> {
-        let mut is_open = true;
+    async fn run(&mut self, home: &Home, mut lines: ChatLines, json: bool) -> io::Result<()> {
+        let (mut is_open, mut told_to_end) = (true, signal(SignalKind::terminate())?);
         while is_open || self.unanswered > 0 || !self.progress.is_idle() {
             let input = tokio::select! {
                 line = self.connection.next() => match line? {
@@ -90,8 +100,15 @@ impl Conversation {
                     }
                     None => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended")),
                 },
-                input = lines.recv(), if is_open && !self.begins_session => input.unwrap_or(ChatInput::End),
+                input = lines.next(), if is_open && !self.begins_session => input,
+                () = tokio::time::sleep(PAUSE), if self.transcript.has_words() => {
+                    self.transcript.pause();
+                    continue;
+                }
                 _ = tokio::signal::ctrl_c() => ChatInput::Interrupt,
+                _ = told_to_end.recv() => {
+                    return Err(io::Error::new(io::ErrorKind::Interrupted, "it was told to end"));
+                }
             };
             match input {
                 ChatInput::Line(line) if json => self.pass_on(&line).await?,
@@ -290,11 +307,13 @@ pub async fn adapters(home: &Home, json: bool) -> Result<(), CliError> {
         Err(error) => return Err(CliError::Failed(format!("the request to the daemon failed: {error}"))),
     }
     let board = &answer["board"];
-    let is_connected = board["connected"] == true;
-    let own = json!({
-        "id": "board", "state": if is_connected { "connected" } else { "failed" }, "since": board["since"],
-        "detail": board["detail"],
-    });
+    let state = match (&board["connected"], &board["detail"]) {
+        (Value::Bool(true), _) => "connected",
+        // Nothing went wrong yet.
+        (_, Value::Null) => "connecting",
+        _ => "failed",
+    };
+    let own = json!({ "id": "board", "state": state, "since": board["since"], "detail": board["detail"] });
     let cli = json!({ "id": "cli", "state": "connected", "detail": home.socket().display().to_string() });
     let others = answer["adapters"].as_array().cloned().unwrap_or_default();
     for adapter in [own, cli].iter().chain(&others) {

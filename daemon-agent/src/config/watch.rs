@@ -38,7 +38,7 @@ pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<C
         files.send_if_modified(|now| {
             let next = read.or_last_good(now, &home);
             let changed =
-                next.state() != now.state() || format!("{next:?}") != format!("{now:?}") || keys_differ(&next, now);
+                next.state() != now.state() || format!("{next:?}") != format!("{now:?}") || secrets_differ(&next, now);
             if changed {
                 for error in next.errors() {
                     tracing::warn!(file = error.file, line = error.line, "{}", error.message);
@@ -50,11 +50,12 @@ pub async fn follow(home: Home, variables: Variables, files: watch::Sender<Arc<C
     }
 }
 
-/// Compares keys separately, because `Debug` leaves them out.
-fn keys_differ(a: &ConfigSnapshot, b: &ConfigSnapshot) -> bool {
+/// Compares what may be secret separately, because `Debug` leaves it out.
+fn secrets_differ(a: &ConfigSnapshot, b: &ConfigSnapshot) -> bool {
     let keys =
         |of: &ConfigSnapshot| of.config.providers.values().map(|provider| provider.api_key.clone()).collect::<Vec<_>>();
-    keys(a) != keys(b) || a.config.skills != b.config.skills
+    let (x, y) = (&a.config, &b.config);
+    keys(a) != keys(b) || (&x.skills, &x.mcp, &x.adapters) != (&y.skills, &y.mcp, &y.adapters)
 }
 
 fn start(home: &Home, rang: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {

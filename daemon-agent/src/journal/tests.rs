@@ -297,9 +297,10 @@ fn what_became_of_a_task_is_kept_for_the_attempt_that_comes_next() {
         submit.attempt = 2;
     }
     let second = AttemptRef { task_id: task.clone(), attempt: 2 };
-    let told: Command = serde_json::from_value(json!({ "type": "task:child", "taskId": task, "attempt": 1, "callId": "c",
+    let told: Command =
+        serde_json::from_value(json!({ "type": "task:child", "taskId": task, "attempt": 1, "callId": "c",
         "childTaskId": TaskId::new(9), "state": "completed" }))
-    .expect("a command");
+        .expect("a command");
     journal.commands(vec![submit(1, &task), again]).expect("written");
     journal.begun(&first(&task)).expect("written");
     journal.commands(vec![NumberedCommand { cmd_seq: 3, command: told }]).expect("written");

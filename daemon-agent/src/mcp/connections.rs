@@ -187,7 +187,7 @@ impl McpServers {
                 if why != WireError::AuthRequired {
                     state.failed(&why.to_string());
                 }
-                self.note(name, state_of(&why), Some(why.to_string()));
+                self.note(name, state_of(&why), Some(why.told(name)));
                 Err(why)
             }
         }
@@ -220,8 +220,9 @@ impl McpServers {
         let first = if is_legacy { Handshake::Initialize } else { Handshake::Newest };
         let (client, process) = match self.connect(name, &target, first).await {
             Ok(connected) => connected,
-            // Some servers answer an unknown question with nothing that the protocol knows.
-            Err(Failure::Handshake(why)) if first == Handshake::Newest && why != WireError::AuthRequired => {
+            // Some servers answer an unknown question with nothing that the protocol knows. One that says nothing at all was
+            // asked both ways.
+            Err(Failure::Handshake(WireError::Closed(_))) if first == Handshake::Newest => {
                 let again = self.connect(name, &target, Handshake::Initialize).await.map_err(Failure::into_error)?;
                 self.health().entry(name.to_owned()).or_default().is_legacy = true;
                 again
@@ -399,6 +400,7 @@ fn without_keys(server: &McpServer, why: WireError) -> WireError {
         WireError::AuthRequired | WireError::Stopped => why,
         WireError::Closed(text) => WireError::Closed(server.redact(&text)),
         WireError::TimedOut(text) => WireError::TimedOut(server.redact(&text)),
+        WireError::Unreachable(text) => WireError::Unreachable(server.redact(&text)),
         WireError::Refused(text) => WireError::Refused(server.redact(&text)),
     }
 }
@@ -407,6 +409,7 @@ fn with_complaint(why: WireError, complaint: &str) -> WireError {
     match why {
         WireError::AuthRequired | WireError::Stopped => why,
         why if complaint.is_empty() => why,
+        WireError::TimedOut(why) => WireError::TimedOut(format!("{why}\n{complaint}")),
         why => WireError::Closed(format!("{why}\n{complaint}")),
     }
 }

@@ -9,7 +9,7 @@ use protocol::{
 use serde_json::{Map, Value, json};
 
 /// Most fields of one form; a server that asks for more is declined.
-const MAX_FIELDS: usize = 8;
+const MAX_FIELDS: usize = 16;
 /// Longest message, and longest words of a field, bytes.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 const MAX_WORDS_BYTES: usize = 300;
@@ -32,7 +32,7 @@ const SECRET_WORDS: &[&str] = &[
     "seed phrase",
     "one time code",
 ];
-/// What leaves out a field that need not be there.
+/// What leaves out a field that need not be there, or takes its default.
 const LEFT_OUT: &str = "-";
 const YES: &str = "Yes";
 const NO: &str = "No";
@@ -52,6 +52,10 @@ struct Field {
     label: String,
     is_required: bool,
     kind: FieldKind,
+    /// What a text is to look like.
+    format: &'static str,
+    /// What the server takes for it if people say nothing else.
+    default: Option<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +66,8 @@ enum FieldKind {
     Boolean,
     /// Values, each with what is shown of it.
     Choice(Vec<(String, String)>),
+    /// Several of such values.
+    Choices(Vec<(String, String)>),
 }
 
 impl ElicitationForm {
@@ -79,7 +85,9 @@ impl ElicitationForm {
         }
         let fields = properties.iter().map(|(name, property)| Field::read(name, property, &required));
         let message = printable(head(params["message"].as_str()?.trim(), MAX_MESSAGE_BYTES));
-        let fields: Vec<Field> = fields.collect::<Option<_>>()?;
+        let mut fields: Vec<Field> = fields.collect::<Option<_>>()?;
+        // Members of an object have no order here; what has to be there comes first, as the server lists it.
+        fields.sort_by_key(|field| required.iter().position(|name| *name == field.name).unwrap_or(required.len()));
         // Whoever wants a secret has a page of its own for it, or an `env` on the machine.
         let wants_secret = properties.values().any(|property| property["format"] == "password")
             || fields.iter().any(|field| field.is_typed() && (field.names_secret() || names_secret(&message)));
@@ -106,8 +114,10 @@ impl ElicitationForm {
             if field.kind == FieldKind::Text {
                 text.push_str(" What you answer goes to the server: no password, no key.");
             }
-            if !field.is_required {
-                text.push_str(&format!(" It may be left out: answer {LEFT_OUT}"));
+            match &field.default {
+                Some(default) => text.push_str(&format!("\nAnswer {LEFT_OUT} for “{}”.", field.shown(default))),
+                None if !field.is_required => text.push_str(&format!("\nAnswer {LEFT_OUT} to leave it out.")),
+                None => {}
             }
         } else {
             options.push(option(YES));
@@ -124,7 +134,8 @@ impl ElicitationForm {
     pub fn take(&self, n: usize, answer: &str, content: &mut Map<String, Value>) -> Result<bool, String> {
         let answer = answer.trim();
         let Some(field) = self.fields.get(n) else { return Ok(answer.eq_ignore_ascii_case(YES)) };
-        if !field.is_required && answer == LEFT_OUT {
+        if answer == LEFT_OUT && (field.default.is_some() || !field.is_required) {
+            content.extend(field.default.iter().map(|default| (field.name.clone(), default.clone())));
             return Ok(true);
         }
         content.insert(field.name.clone(), field.value(answer)?);
@@ -143,9 +154,43 @@ impl Field {
             (None, Some("number")) => FieldKind::Number,
             (None, Some("integer")) => FieldKind::Integer,
             (None, Some("boolean")) => FieldKind::Boolean,
+            (None, Some("array")) => FieldKind::Choices(choices(&property["items"])?),
             _ => return None,
         };
-        Some(Self { name: name.to_owned(), label, is_required: required.contains(&name), kind })
+        let default = Some(property["default"].clone()).filter(|default| !default.is_null());
+        let format = match property["format"].as_str() {
+            Some("email") => "an email address.",
+            Some("uri") => "an address such as https://example.com.",
+            Some("date") => "a date such as 2026-12-31.",
+            Some("date-time") => "a time such as 2026-12-31T18:00:00Z.",
+            _ => "a text.",
+        };
+        Some(Self { name: name.to_owned(), label, is_required: required.contains(&name), kind, format, default })
+    }
+
+    /// A value as people read it.
+    fn shown(&self, value: &Value) -> String {
+        let words = |value: &Value| match value {
+            Value::Bool(true) => YES.to_owned(),
+            Value::Bool(false) => NO.to_owned(),
+            Value::String(text) => {
+                let title = self.choices().iter().find(|(value, _)| value == text).map(|(_, title)| title);
+                printable(head(title.unwrap_or(text), MAX_WORDS_BYTES))
+            }
+            other => printable(head(&other.to_string(), MAX_WORDS_BYTES)),
+        };
+        match value.as_array() {
+            Some(all) => all.iter().take(MAX_FIELDS).map(words).collect::<Vec<_>>().join(", "),
+            None => words(value),
+        }
+    }
+
+    /// What can be chosen, each value with what is shown of it.
+    fn choices(&self) -> &[(String, String)] {
+        match &self.kind {
+            FieldKind::Choice(all) | FieldKind::Choices(all) => all,
+            FieldKind::Text | FieldKind::Number | FieldKind::Integer | FieldKind::Boolean => &[],
+        }
     }
 
     /// Whether people write something into it.
@@ -170,13 +215,18 @@ impl Field {
 
     fn expects(&self) -> String {
         match &self.kind {
-            FieldKind::Text => "a text.".to_owned(),
+            FieldKind::Text => self.format.to_owned(),
             FieldKind::Number => "a number.".to_owned(),
             FieldKind::Integer => "a whole number.".to_owned(),
             FieldKind::Boolean => format!("{YES} or {NO}."),
-            FieldKind::Choice(all) => {
+            FieldKind::Choice(all) | FieldKind::Choices(all) => {
                 let shown: Vec<&str> = all.iter().map(|(_, shown)| shown.as_str()).collect();
-                format!("one of {}.", head(&shown.join(", "), 2 * MAX_WORDS_BYTES))
+                let shown = shown.join(", ");
+                let shown = head(&shown, 2 * MAX_WORDS_BYTES);
+                match self.kind {
+                    FieldKind::Choices(_) => format!("some of {shown}, with commas between them."),
+                    _ => format!("one of {shown}."),
+                }
             }
         }
     }
@@ -192,11 +242,20 @@ impl Field {
             FieldKind::Boolean if answer.eq_ignore_ascii_case(YES) || answer == "true" => Ok(true.into()),
             FieldKind::Boolean if answer.eq_ignore_ascii_case(NO) || answer == "false" => Ok(false.into()),
             FieldKind::Boolean => Err(wrong()),
-            FieldKind::Choice(all) => {
-                let found = all.iter().find(|(value, shown)| shown == answer || value == answer);
-                found.map(|(value, _)| value.as_str().into()).ok_or_else(wrong)
+            FieldKind::Choice(_) => self.chosen(answer).ok_or_else(wrong),
+            FieldKind::Choices(_) => {
+                let one_by_one = answer.split(',').map(|one| self.chosen(one.trim())).collect::<Option<Vec<_>>>();
+                // A title may have a comma in it.
+                let all = self.chosen(answer).map(|one| vec![one]).or(one_by_one);
+                all.map(Value::Array).ok_or_else(wrong)
             }
         }
+    }
+
+    /// The value that an answer chooses.
+    fn chosen(&self, answer: &str) -> Option<Value> {
+        let found = self.choices().iter().find(|(value, shown)| shown == answer || value == answer);
+        found.map(|(value, _)| value.as_str().into())
     }
 }
 
@@ -205,7 +264,7 @@ fn names_secret(text: &str) -> bool {
     SECRET_WORDS.iter().any(|word| plain.contains(word))
 }
 
-/// The values of a choice: `enum` with `enumNames`, or `oneOf` with `const` and `title`.
+/// The values of a choice: `enum` with `enumNames`, or `oneOf` (of several: `anyOf`) with `const` and `title`.
 fn choices(property: &Value) -> Option<Vec<(String, String)>> {
     let shown = |text: &str| printable(head(text.trim(), MAX_WORDS_BYTES)).replace('\n', " ");
     if let Some(values) = property["enum"].as_array() {
@@ -217,7 +276,7 @@ fn choices(property: &Value) -> Option<Vec<(String, String)>> {
         };
         return values.iter().enumerate().map(one).collect();
     }
-    let values = property["oneOf"].as_array()?;
+    let values = property["oneOf"].as_array().or_else(|| property["anyOf"].as_array())?;
     let one = |value: &Value| {
         let constant = value["const"].as_str()?;
         Some((constant.to_owned(), shown(value["title"].as_str().unwrap_or(constant))))
@@ -257,13 +316,35 @@ mod tests {
         assert!(first.text.contains("Copies (1 of 4): a whole number"), "{}", first.text);
         let labels: Vec<String> = form.question(1, None).options.into_iter().map(|option| option.label).collect();
         assert_eq!(labels, ["First", "Second"]);
+        assert!(form.question(3, None).text.contains("for the log"), "what may be left out comes last");
         let mut content = Map::new();
         assert!(form.take(0, "three", &mut content).is_err());
-        for (n, answer) in ["3", "Second", "-", "No"].into_iter().enumerate() {
+        for (n, answer) in ["3", "Second", "No", "-"].into_iter().enumerate() {
             assert_eq!(form.take(n, answer, &mut content), Ok(true), "{answer}");
         }
         assert_eq!(Value::Object(content), json!({ "count": 3, "kind": "b", "sure": false }));
         assert!(form.question(0, Some("expected a whole number.")).text.ends_with("expected a whole number."));
+    }
+
+    #[test]
+    fn several_can_be_chosen_and_a_default_is_taken_as_it_is() {
+        let titled = json!([{ "const": "o", "title": "Oak" }, { "const": "e", "title": "Elm" }]);
+        let properties = json!({
+            "birds": { "type": "array", "items": { "type": "string", "enum": ["owl", "jay"] }, "default": ["jay"] },
+            "name": { "type": "string", "format": "email", "default": "Ada" },
+            "trees": { "type": "array", "items": { "anyOf": titled } },
+        });
+        let form = form(properties, json!(["birds", "trees"])).expect("a form");
+        let asked = form.question(0, None).text;
+        assert!(asked.contains("some of owl, jay, with commas between them.\nAnswer - for “jay”."), "{asked}");
+        let asked = form.question(2, None).text;
+        assert!(asked.contains("an email address.") && asked.contains("Answer - for “Ada”."), "{asked}");
+        let mut content = Map::new();
+        assert!(form.take(1, "Oak, Ash", &mut content).is_err() && form.take(1, "-", &mut content).is_err());
+        for (n, answer) in ["-", "Oak, e", "-"].into_iter().enumerate() {
+            assert_eq!(form.take(n, answer, &mut content), Ok(true), "{answer}");
+        }
+        assert_eq!(Value::Object(content), json!({ "birds": ["jay"], "name": "Ada", "trees": ["o", "e"] }));
     }
 
     #[test]
@@ -277,7 +358,8 @@ mod tests {
     #[test]
     fn what_people_cannot_be_asked_is_no_form() {
         assert!(form(json!({ "a": { "type": "array", "items": {} } }), json!([])).is_none());
-        let many: Map<String, Value> = (0..9).map(|n| (format!("f{n}"), json!({ "type": "string" }))).collect();
+        let many: Map<String, Value> =
+            (0..=MAX_FIELDS).map(|n| (format!("f{n}"), json!({ "type": "string" }))).collect();
         assert!(form(Value::Object(many), json!([])).is_none());
         assert!(ElicitationForm::read("fs", &json!({ "mode": "url", "message": "m", "url": "https://a" })).is_none());
     }

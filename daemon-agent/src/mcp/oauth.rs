@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-use self::discovery::{AuthorizationServer, answer, client, discover, safe_url};
+use self::discovery::{AuthorizationServer, ClientSecret, OAuthClient, answer, client, discover, safe_url};
 use crate::{
     clock::Clock,
     home::{Home, read_plain, write_private},
@@ -40,6 +40,8 @@ pub struct SignIn {
     /// The server that it is for: it is sent to no other.
     pub server: String,
     client_id: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    client_secret: Option<ClientSecret>,
     token_endpoint: String,
     resource: String,
     access_token: String,
@@ -132,10 +134,10 @@ impl Tokens {
         let form = [
             ("grant_type", "refresh_token"),
             ("refresh_token", refresh.as_str()),
-            ("client_id", kept.client_id.as_str()),
             ("resource", kept.resource.as_str()),
         ];
-        let answer = token_answer(&client()?, &safe_url(&kept.token_endpoint)?, &form).await?;
+        let own = OAuthClient { id: kept.client_id.clone(), secret: kept.client_secret.clone() };
+        let answer = token_answer(&client()?, &safe_url(&kept.token_endpoint)?, &own, &form).await?;
         let renewed = kept.renewed(&answer, self.clock.now()).ok_or("the answer has no token")?;
         let (home, name, kept) = (self.home.clone(), self.name.clone(), renewed.clone());
         let written = tokio::task::spawn_blocking(move || kept.write(&home, &name)).await;
@@ -167,12 +169,12 @@ pub async fn sign_in(
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
     let port = listener.local_addr().map_err(|error| error.to_string())?.port();
     let redirect = format!("http://127.0.0.1:{port}/callback");
-    let client_id = match request.client_id {
-        Some(id) => id.to_owned(),
+    let own = match request.client_id {
+        Some(id) => OAuthClient { id: id.to_owned(), secret: None },
         None => found.register(&http, &redirect).await?,
     };
     let (verifier, state) = (random(), random());
-    let asked = Asked { client_id: &client_id, redirect: &redirect, state: &state, verifier: &verifier };
+    let asked = Asked { client_id: &own.id, redirect: &redirect, state: &state, verifier: &verifier };
     show(asked.address(&found, request.scope).as_str());
     let came_back = async {
         tokio::select! {
@@ -186,14 +188,14 @@ pub async fn sign_in(
         ("grant_type", "authorization_code"),
         ("code", code.as_str()),
         ("redirect_uri", redirect.as_str()),
-        ("client_id", client_id.as_str()),
         ("code_verifier", verifier.as_str()),
         ("resource", found.resource.as_str()),
     ];
-    let answer = token_answer(&http, &found.token, &form).await?;
+    let answer = token_answer(&http, &found.token, &own, &form).await?;
     let empty = SignIn {
         server: request.url.to_owned(),
-        client_id: client_id.clone(),
+        client_id: own.id.clone(),
+        client_secret: own.secret.clone(),
         token_endpoint: found.token.to_string(),
         resource: found.resource.clone(),
         access_token: String::new(),
@@ -249,7 +251,7 @@ impl Asked<'_> {
         }
         // Whoever mixes up two authorization servers is told apart by it.
         let is_its_own = match value("iss") {
-            Some(issuer) => issuer.trim_end_matches('/') == at.issuer.trim_end_matches('/'),
+            Some(issuer) => issuer == at.issuer,
             None => !at.names_itself,
         };
         if !is_its_own {
@@ -268,11 +270,7 @@ fn in_query(url: &Url, name: &str) -> Option<String> {
 }
 
 /// Waits for the browser that comes back; returns the address that it asks for. Whoever else comes is shown nothing.
-async fn visitor(
-    listener: &TcpListener,
-    redirect: &str,
-    is_answer: impl Fn(&str) -> bool,
-) -> Result<String, String> {
+async fn visitor(listener: &TcpListener, redirect: &str, is_answer: impl Fn(&str) -> bool) -> Result<String, String> {
     let origin = redirect.trim_end_matches("/callback");
     loop {
         let (stream, _) = listener.accept().await.map_err(|error| error.to_string())?;
@@ -304,12 +302,24 @@ async fn visitor(
     }
 }
 
-async fn token_answer(client: &reqwest::Client, endpoint: &Url, form: &[(&str, &str)]) -> Result<Value, String> {
+async fn token_answer(
+    client: &reqwest::Client,
+    endpoint: &Url,
+    own: &OAuthClient,
+    form: &[(&str, &str)],
+) -> Result<Value, String> {
     let mut encoded = endpoint.clone();
     encoded.set_query(None);
-    encoded.query_pairs_mut().extend_pairs(form);
-    let body = encoded.query().unwrap_or_default().to_owned();
-    answer(client.post(endpoint.clone()).header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)).await
+    encoded.query_pairs_mut().extend_pairs(form).append_pair("client_id", &own.id);
+    let mut request = client.post(endpoint.clone()).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+    match &own.secret {
+        Some(ClientSecret { secret, in_header: true }) => request = request.basic_auth(&own.id, Some(secret)),
+        Some(ClientSecret { secret, in_header: false }) => {
+            encoded.query_pairs_mut().append_pair("client_secret", secret);
+        }
+        None => {}
+    }
+    answer(request.body(encoded.query().unwrap_or_default().to_owned())).await
 }
 
 /// 256 random bits as text.
@@ -327,6 +337,7 @@ mod tests {
         SignIn {
             server: "https://wiki.example.com/mcp".to_owned(),
             client_id: "c".to_owned(),
+            client_secret: None,
             token_endpoint: "https://a/token".to_owned(),
             resource: "https://wiki.example.com/mcp".to_owned(),
             access_token: "at1".to_owned(),
@@ -361,7 +372,11 @@ mod tests {
         let clock = Clock::fixed(Instant(0));
         let tokens = |url: &str| Tokens::of(&home, "wiki", url, &clock, RenewalTurn::default());
         assert_eq!(tokens("https://wiki.example.com/mcp").current(None).await.as_deref(), Some("at1"));
-        assert_eq!(tokens("https://wiki.example.com/mcp").current(Some("at0")).await.as_deref(), Some("at1"), "another");
+        assert_eq!(
+            tokens("https://wiki.example.com/mcp").current(Some("at0")).await.as_deref(),
+            Some("at1"),
+            "another"
+        );
         assert_eq!(tokens("https://evil.example.com/mcp").current(None).await, None);
     }
 
@@ -381,7 +396,13 @@ mod tests {
         assert!(!address.as_str().contains("=v&"), "the verifier stays here");
         let code = |query: &str| asked.code(&at, &format!("http://127.0.0.1:9/callback?{query}"));
         assert_eq!(code("code=x&state=s&iss=https%3A%2F%2Fa"), Ok("x".to_owned()));
-        for bad in ["code=x&state=t", "code=x", "code=x&state=s&iss=https%3A%2F%2Fb", "error=access_denied&state=s"] {
+        for bad in [
+            "code=x&state=t",
+            "code=x",
+            "code=x&state=s&iss=https%3A%2F%2Fb",
+            "code=x&state=s&iss=https%3A%2F%2Fa%2F",
+            "error=access_denied&state=s",
+        ] {
             assert!(code(bad).is_err(), "{bad}");
         }
         assert!(asked.is_answer("http://127.0.0.1:9/callback?state=s") && !asked.is_answer("/callback?state=s"));

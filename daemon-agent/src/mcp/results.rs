@@ -50,12 +50,7 @@ impl McpOutput {
         content.iter().take(MAX_PARTS).for_each(|block| output.add(block));
         output.left_out(content.len());
         let structured = &result["structuredContent"];
-        // Servers repeat it as text for clients that do not know it.
-        let is_said = content
-            .iter()
-            .filter_map(|block| block["text"].as_str())
-            .any(|text| serde_json::from_str::<Value>(text).is_ok_and(|said| said == *structured));
-        if !structured.is_null() && !is_said {
+        if !structured.is_null() && !is_said(structured, content) {
             output.text(serde_json::to_string_pretty(structured).unwrap_or_default());
         }
         if output.parts.is_empty() {
@@ -168,6 +163,20 @@ impl McpOutput {
     }
 }
 
+/// Whether structured content says nothing that does not stand in the other content. Servers repeat it as text for clients
+/// that do not know it, and many wrap what a tool returns, text or parts of content, in an object with one field.
+fn is_said(structured: &Value, content: &[Value]) -> bool {
+    let wrapped = structured.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.values().next());
+    let is_same = |value: &Value, text: &str| {
+        value.as_str() == Some(text) || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value)
+    };
+    content
+        .iter()
+        .filter_map(|block| block["text"].as_str())
+        .any(|text| is_same(structured, text) || wrapped.is_some_and(|value| is_same(value, text)))
+        || wrapped.and_then(Value::as_array).is_some_and(|parts| !parts.is_empty() && parts == content)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -209,6 +218,15 @@ mod tests {
         let other = json!({ "content": [{ "type": "text", "text": "five" }], "structuredContent": structured });
         assert_eq!(texts(&McpOutput::of_call(&other)), ["five", "{\n  \"sum\": 5\n}"]);
         assert_eq!(texts(&McpOutput::of_call(&json!({ "content": [] }))), ["(no content)"]);
+        // As server-filesystem, server-memory and the Python package wrap it.
+        for (content, wrapped) in [
+            (json!([{ "type": "text", "text": "five" }]), json!({ "result": "five" })),
+            (json!([{ "type": "text", "text": "[1, 2]" }]), json!({ "entities": [1, 2] })),
+            (json!([{ "type": "image", "data": "AAAA" }]), json!({ "content": [{ "type": "image", "data": "AAAA" }] })),
+        ] {
+            let wrapping = json!({ "content": content, "structuredContent": wrapped });
+            assert_eq!(McpOutput::of_call(&wrapping).parts.len(), 1, "{wrapping}");
+        }
     }
 
     #[test]
@@ -231,7 +249,11 @@ mod tests {
         let bomb = json!({ "content": vec![picture; 50_000] });
         let output = McpOutput::of_call(&bomb);
         assert_eq!(output.parts.len(), MAX_PARTS + 1);
-        assert!(texts(&output).last().is_some_and(|text| text.contains("49000 more parts")), "{:?}", texts(&output).last());
+        assert!(
+            texts(&output).last().is_some_and(|text| text.contains("49000 more parts")),
+            "{:?}",
+            texts(&output).last()
+        );
         let inside = json!({ "contents": vec![json!({ "uri": "file:///a", "text": "x" }); 2_000] });
         assert_eq!(McpOutput::of_resource(&inside).parts.len(), MAX_PARTS + 1);
     }

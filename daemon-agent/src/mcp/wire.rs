@@ -32,7 +32,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use answers::{ServerFacts, WireError};
-use answers::{needs_sign_in, service_error, words};
+use answers::{handshake_failure, needs_sign_in, service_error};
 use guard::GuardedTransport;
 pub use heard::{CallEvent, Elicitation};
 use heard::{CallSeat, Heard, Listener, RegisteredCall};
@@ -119,7 +119,7 @@ impl WireClient {
             Ok(Ok(service)) => service,
             Ok(Err(error)) if needs_sign_in(&error) => return Err(WireError::AuthRequired),
             Ok(Err(_)) if heard.cut.get().is_some() => return Err(heard.closed_error()),
-            Ok(Err(error)) => return Err(WireError::Closed(format!("the handshake failed: {}", words(&error)))),
+            Ok(Err(error)) => return Err(WireError::Closed(handshake_failure(&error))),
             Err(_) => return Err(WireError::TimedOut("it did not answer the handshake in time".to_owned())),
         };
         let info = service.peer().peer_info();
@@ -138,12 +138,20 @@ impl WireClient {
         let (peer, heard) = (self.service.peer().clone(), self.heard.clone());
         tokio::spawn(async move {
             let listening = async {
+                let mut has_listened = false;
                 loop {
                     let filter = serde_json::from_value::<SubscriptionFilter>(json!({ "toolsListChanged": true }));
                     let Ok(filter) = filter else { return };
-                    let Ok(mut told) = peer.listen(filter).await else { return };
-                    while let Ok(Some(_)) = told.next().await {
-                        heard.tools_changed();
+                    match peer.listen(filter).await {
+                        Ok(mut told) => {
+                            has_listened = true;
+                            while let Ok(Some(_)) = told.next().await {
+                                heard.tools_changed();
+                            }
+                        }
+                        // It was away for a moment: whoever lists its tools finds out whether it still is.
+                        Err(_) if has_listened => {}
+                        Err(_) => return,
                     }
                     sleep(LISTEN_AGAIN_WAIT).await;
                     // What changed meanwhile was told to nobody.
@@ -218,7 +226,8 @@ impl WireClient {
         let ends = CallEnd { after: Instant::now() + MAX_CALL_TIME, waited: self.heard.waited() };
         let mut params = params;
         for _ in 0..MAX_ROUNDS {
-            let answer = self.call_once(method, params.clone(), terms, ends).await?;
+            let once = self.call_once(method, params.clone(), terms, ends).await;
+            let answer = once.map_err(WireError::of_sent_call)?;
             if answer["resultType"] != "input_required" {
                 return Ok(answer);
             }

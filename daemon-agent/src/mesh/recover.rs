@@ -85,7 +85,8 @@ impl Mesh {
                         (Some(held), None, _) if begun.contains(&attempt) => self.end_begun(attempt, held).await,
                         (Some(_), None, Some(cause)) => self.end_soon(attempt, cause.ending(0)),
                         (Some(_), None, None) => {}
-                        // Of this machine's own tasks there is no journal.
+                        // Of this machine's own tasks there is no journal. One of this process is just being begun.
+                        (None, None, _) if !self.shared.left.contains(&attempt) => {}
                         (None, None, _) => {
                             self.report_undone(&attempt).await;
                             let lost = self.outbox().is_damaged(&attempt);

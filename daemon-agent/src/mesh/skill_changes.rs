@@ -57,7 +57,7 @@ impl Mesh {
             // Reported before the outcome is.
             self.skills().rescan().await;
             let (ok, error) = (changed.is_ok(), changed.err());
-            tracing::info!(command.seq = cmd_seq, ok, error, "a change of skills");
+            tracing::info!(command.seq = cmd_seq, ok, error, "a change that the Board ordered");
             let done = CommandDone { cmd_seq, ok, error };
             fault::at("skills::before_done");
             loop {

@@ -24,7 +24,7 @@ pub struct BoardStatus {
 const MAX_KEYS_NOT_IN_EFFECT: usize = 8;
 
 impl Mesh {
-    /// What is reported to the Board: the configuration, skills, MCP servers, and which of them agents lack.
+    /// What is reported to the Board: the configuration, skills, MCP servers, and which skills agents lack.
     pub fn viber_state(&self) -> ViberState {
         let files = self.shared.context.files.borrow().clone();
         let skills = self.skills();
@@ -32,10 +32,8 @@ impl Mesh {
         for info in state.agents.iter_mut().flatten() {
             let Some(Ok(agent)) = files.agents.get(&info.id) else { continue };
             let lacking = set.missing_for(agent).into_iter().map(|name| format!("skills: {name}"));
-            let servers = agent.mcp.iter().filter(|used| !files.config.mcp.contains_key(&used.server));
-            let missing = lacking.chain(servers.map(|used| format!("mcp: {}", used.server)));
             let room = MAX_KEYS_NOT_IN_EFFECT.saturating_sub(info.not_in_effect.len());
-            info.not_in_effect.extend(missing.take(room));
+            info.not_in_effect.extend(lacking.take(room));
         }
         state.skills = Some(skills.report());
         state.mcp = Some(self.mcp().report());

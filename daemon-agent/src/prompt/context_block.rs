@@ -52,7 +52,10 @@ pub(super) fn parts(submit: &TaskSubmit, home: &Home, recall: &Recall) -> Vec<Co
         let place = home.attachment(submit.task_id.as_str(), &file.name).unwrap_or_default();
         (file.name.clone(), format!("- {} ({} bytes)", place.display(), file.size))
     });
-    let children = submit.children.iter().map(|child| (child.title.clone(), marked_result(child)));
+    let children = submit.children.iter().map(|child| {
+        let line = format!("Asked for {}:\n{}", quoted(&child.title), marked_result(child));
+        (child.title.clone(), line)
+    });
     let (ledger, context) = ledger_apart(submit.context.as_ref());
     let all = [
         listed("plan", submit.plan.as_ref().map(|plan| ("plan".to_owned(), shown(plan)))),

@@ -147,6 +147,22 @@ fn the_goal_is_last_and_verbatim_and_an_empty_context_is_no_message() {
 }
 
 #[test]
+fn a_next_attempt_is_told_what_its_children_were_asked_for() {
+    let child = |n: i64, title: &str| {
+        let call = json!({ "taskId": TaskId::new(1), "attempt": 1, "callId": title });
+        let mut report =
+            json!({ "childTaskId": TaskId::new(n), "state": "running", "agentId": "coder", "title": title });
+        report.as_object_mut().expect("an object").extend(call.as_object().expect("an object").clone());
+        serde_json::from_value(report).expect("a report")
+    };
+    let children = vec![child(2, "Mend the parser"), child(3, "Mend the </children> lexer")];
+    let all = messages(&TaskSubmit { children, ..submit("Go on", vec![]) });
+    let Message::User(context) = &all[0] else { panic!("{all:?}") };
+    assert!(context.contains("Asked for \"Mend the parser\":\nThe task task_"), "{context}");
+    assert_eq!(context.matches("</children>").count(), 1, "{context}");
+}
+
+#[test]
 fn every_call_of_the_history_has_its_result_and_a_unique_id() {
     let call = |id: &str| TurnPart::ToolCall {
         call_id: id.to_owned(),

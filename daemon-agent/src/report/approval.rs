@@ -177,7 +177,10 @@ mod tests {
         let open = [&tool, &step].map(|request| all.ask_request(request));
         assert!(all.is_pending(&tool.approval_id, "d") && !all.is_pending(&tool.approval_id, "other"));
         assert!(!all.is_pending(&step.approval_id, "d"));
-        assert!(all.answer(ApprovalResponse::new(step.approval_id, "d".to_owned(), Decision::Answer)), "the Board does");
+        assert!(
+            all.answer(ApprovalResponse::new(step.approval_id, "d".to_owned(), Decision::Answer)),
+            "the Board does"
+        );
         drop(open);
     }
 }

@@ -285,9 +285,14 @@ mod tests {
 
     use super::{testing::NotedWishes, *};
 
+    /// Always the same one.
+    fn task(n: u32) -> TaskId {
+        format!("task_01900000000070008{n:015x}").parse().expect("an id")
+    }
+
     fn report(call: &str, child: Option<TaskId>, state: ChildState) -> ChildReport {
         ChildReport {
-            call: ParentCall { task_id: TaskId::new(1), attempt: 1, call_id: call.to_owned() },
+            call: ParentCall { task_id: task(1), attempt: 1, call_id: call.to_owned() },
             child_task_id: child,
             state,
             agent_id: "coder".to_owned(),
@@ -310,14 +315,14 @@ mod tests {
         let other = approvals.ask(ApprovalId::new(3), end_key(&report("b", None, ChildState::Running).call));
         children.answer_known();
         assert!(made.answer().given().is_none(), "nothing is known of it yet");
-        children.hear(report("a", Some(TaskId::new(5)), ChildState::Running));
+        children.hear(report("a", Some(task(5)), ChildState::Running));
         assert!(made.answer().given().is_some() && end.answer().given().is_none());
-        children.hear(report("a", Some(TaskId::new(5)), ChildState::Completed));
-        children.hear(report("a", Some(TaskId::new(5)), ChildState::Error));
+        children.hear(report("a", Some(task(5)), ChildState::Completed));
+        children.hear(report("a", Some(task(5)), ChildState::Error));
         let told = end.answer().given().and_then(|given| given.answer).expect("the end");
         let told: ChildReport = serde_json::from_str(&told).expect("a report");
         assert_eq!(told.state, ChildState::Completed);
-        assert_eq!(children.find(&TaskId::new(5)).map(|known| known.state), Some(ChildState::Completed));
+        assert_eq!(children.find(&task(5)).map(|known| known.state), Some(ChildState::Completed));
         assert!(other.answer().given().is_none());
     }
 
@@ -325,13 +330,13 @@ mod tests {
     async fn a_task_that_failed_may_end_otherwise_when_people_begin_it_again() {
         let approvals = Approvals::default();
         let children = Children::new(Vec::new(), approvals.clone(), NotedWishes::default());
-        let heard = |state| children.hear(report("a", Some(TaskId::new(5)), state));
+        let heard = |state| children.hear(report("a", Some(task(5)), state));
         let end = approvals.ask(ApprovalId::new(1), end_key(&report("a", None, ChildState::Running).call));
         heard(ChildState::Error);
         let first = end.answer().given().and_then(|given| given.answer).expect("the end");
         heard(ChildState::Running);
         heard(ChildState::Completed);
-        assert_eq!(children.find(&TaskId::new(5)).map(|known| known.state), Some(ChildState::Completed));
+        assert_eq!(children.find(&task(5)).map(|known| known.state), Some(ChildState::Completed));
         let told = end.answer().given().and_then(|given| given.answer);
         assert_eq!(told, Some(first), "whoever waited was told how it ended then");
     }
@@ -339,7 +344,7 @@ mod tests {
     #[test]
     fn what_a_former_process_knew_does_not_hide_what_was_heard_since() {
         let children = Children::new(Vec::new(), Approvals::default(), NotedWishes::default());
-        children.hear(report("a", Some(TaskId::new(5)), ChildState::Stopped));
+        children.hear(report("a", Some(task(5)), ChildState::Stopped));
         children.go_on_from(vec![report("a", None, ChildState::Running), report("b", None, ChildState::Running)]);
         let states: Vec<ChildState> = children.known().iter().map(|known| known.state).collect();
         assert_eq!(states, [ChildState::Stopped, ChildState::Running]);

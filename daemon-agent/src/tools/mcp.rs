@@ -74,7 +74,9 @@ impl Toolbox {
         let waiting = self.context.stop.run_until_cancelled(timeout(LISTING_TIMEOUT, listing));
         match waiting.await {
             Some(Ok(Ok(failed))) => {
-                let words = |(name, why): (String, WireError)| format!("The MCP server {name} cannot be used: {why}");
+                let words = |(name, why): (String, WireError)| {
+                    format!("The MCP server {name} cannot be used: {}", why.told(&name))
+                };
                 failed.into_iter().map(words).collect()
             }
             Some(Err(_)) => {
@@ -143,7 +145,8 @@ pub(super) async fn run(toolbox: &Toolbox, call_id: &str, tool: &McpTool, args: 
                 WireError::AuthRequired => ToolErrorKind::Permission,
                 _ => ToolErrorKind::Unknown,
             };
-            ToolOutcome::refused(kind.because(format!("The MCP server {} did not do it: {why}", tool.server)))
+            let words = why.told(&tool.server);
+            ToolOutcome::refused(kind.because(format!("The call of the MCP server {} failed: {words}", tool.server)))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The file and search tools as a model uses them.
 
+use daemon_agent::config::toolset;
 use serde_json::json;
 
 use crate::machine::{Machine, bad, good};
@@ -184,8 +185,9 @@ async fn large_answers_are_bounded_and_say_so() {
 fn a_model_is_offered_what_the_agent_may_use() {
     let machine = Machine::new();
     let names: Vec<_> = machine.tools.specs().into_iter().map(|spec| spec.name.into_owned()).collect();
-    // The plan and the memory belong to a session, which this machine does not have.
+    // The plan and the memory belong to a session, which this machine does not have, and the mesh to agents that call others.
     let of_a_session = ["update_plan", "remember", "search_memory"];
-    let all = daemon_agent::config::toolset::ALL_TOOLS.iter().filter(|name| !of_a_session.contains(name));
+    let all =
+        toolset::ALL_TOOLS.iter().filter(|name| !of_a_session.contains(name) && !toolset::MESH_TOOLS.contains(name));
     assert_eq!(names, all.copied().collect::<Vec<_>>());
 }

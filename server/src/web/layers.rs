@@ -68,6 +68,7 @@ pub fn around(routes: Router<Board>, large: Router<Board>, board: &Board) -> Rou
         .merge(large.layer(middleware::from_fn(limits::require_progress)))
         .layer(own_pages.with_rejection_response(|_| respond::Rejection(Error::CsrfFailed).into_response()))
         .layer(middleware::from_fn_with_state((board.clone(), Arc::default()), guard))
+        .layer(middleware::from_fn_with_state(board.clone(), carry_out))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(board.clone(), respond::render))
         .layer(compression::layer())
@@ -134,6 +135,21 @@ async fn guard(
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response
+}
+
+/// Carries out to its end what may change something, also when whoever asked for it is gone meanwhile: the change is made all
+/// the same, and others are to hear of it.
+async fn carry_out(State(board): State<Board>, request: Request, next: Next) -> Response {
+    if request.method().is_safe() {
+        return next.run(request).await;
+    }
+    let hard = board.shutdown.hard.clone();
+    let work = async move { hard.run_until_cancelled(next.run(request)).await };
+    match board.shutdown.tracker.spawn(work.in_current_span()).await {
+        Ok(Some(response)) => response,
+        Ok(None) => respond::Rejection(Error::Unavailable { what: "the Board", retry_after: 2 }).into_response(),
+        Err(error) => panicked(Box::new(error)),
+    }
 }
 
 /// Whether somebody only asks whether the Board is up.

@@ -69,6 +69,11 @@ pub fn home_with_goal(slug: &str, goal: &str) -> String {
     format!("/t/{slug}?goal={}", escape(goal))
 }
 
+/// The new-task page with a goal and an agent filled in; the viber is chosen there.
+pub fn home_with_goal_for(slug: &str, agent: &str, goal: &str) -> String {
+    format!("/t/{slug}?agent={}&goal={}", escape(agent), escape(goal))
+}
+
 /// One session.
 pub fn session(slug: &str, id: &SessionId) -> String {
     format!("/t/{slug}/sessions/{id}")

@@ -1,4 +1,6 @@
-//! `daemon-agent chat --json` and `daemon-agent adapters`.
+//! `daemon-agent chat` and `daemon-agent adapters`.
+
+use std::{io::Write, process::Stdio};
 
 use board_tests::{
     Engine, FakeBoard, Llm, Viber,
@@ -122,7 +124,54 @@ async fn a_conversation_needs_a_daemon_and_no_board() {
     board_tests::eventually("the daemon listens", status).await;
     let message = json!({ "id": "1", "content": "Is anybody there?" });
     let said = run(viber.command(&["chat", "--json"]), &format!("{message}\n")).await.good();
-    let text: String =
-        of(&lines(&said), "text-delta").iter().filter_map(|delta| delta["content"].as_str()).collect();
+    let text: String = of(&lines(&said), "text-delta").iter().filter_map(|delta| delta["content"].as_str()).collect();
     assert_eq!(text, "I am here.");
+}
+
+/// What a command prints in a terminal of its own, and what that terminal is like afterwards.
+async fn in_a_terminal(command: std::process::Command, typed: &'static str) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let line = words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ");
+    let mut outer = std::process::Command::new("script");
+    outer.args(["-qec", &format!("{line}; stty -a"), "/dev/null"]).env("TERM", "xterm");
+    outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    outer.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let typed_and_read = move || {
+        let mut child = outer.spawn().expect("script of util-linux");
+        // Open until the end: what comes after it would leave as well.
+        let mut keys = child.stdin.take().expect("piped");
+        keys.write_all(typed.as_bytes()).expect("typed");
+        let done = child.wait_with_output().expect("it ends");
+        drop(keys);
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    tokio::task::spawn_blocking(typed_and_read).await.expect("waiting does not panic")
+}
+
+#[tokio::test]
+async fn who_leaves_gets_the_terminal_back_and_the_session_named() {
+    let fixture = with(Engine::Sqlite, vec![Reply::text("I am here.")], FREE, "").await;
+    let session = protocol::SessionId::new(1).to_string();
+    let said = in_a_terminal(fixture.viber.command(&["chat", "--session", &session]), "/quit\n").await;
+    assert!(said.contains(&format!("chat --session {session}")), "{said}");
+    let modes: Vec<&str> = said.split_whitespace().collect();
+    assert!(modes.contains(&"icanon") && modes.contains(&"echo"), "the editor still has it: {said}");
+}
+
+#[tokio::test]
+async fn what_an_agent_said_last_is_shown_when_its_daemon_ends() {
+    let waits = Reply::Stream(vec![Piece::text("Beginning"), Piece::Wait(Gate::new())]);
+    let mut fixture = with(Engine::Sqlite, vec![waits], FREE, "").await;
+    let talks = tokio::spawn(in_a_terminal(fixture.viber.command(&["chat"]), "Work\n"));
+    board_tests::eventually("the agent works", || async {
+        let tasks = fixture.operator.get("/api/v1/tasks").await.expect(200).json();
+        let task = tasks["items"][0]["id"].as_str()?.to_owned();
+        let events = fixture.operator.events(&task).await;
+        events.iter().any(|event| event["event"]["type"] == "text-delta").then_some(())
+    })
+    .await;
+    fixture.viber.kill9();
+    let said = talks.await.expect("waiting does not panic");
+    assert!(said.contains("Beginning") && said.contains("the daemon ended"), "{said}");
+    assert!(said.split_whitespace().any(|word| word == "icanon"), "{said}");
 }

@@ -57,6 +57,8 @@ async fn a_direct_message_is_answered_in_its_thread_and_stands_on_the_board(engi
         (texts(&messages, "text").contains(&"Since noon.")).then_some(())
     })
     .await;
+    let page = fixture.owner().page(&format!("/t/home/sessions/{session}")).await.expect(200).body;
+    assert!(page.contains("Someone in Slack"), "{page}");
     fixture.board.assert_invariants().await;
 }
 

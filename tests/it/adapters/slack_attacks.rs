@@ -40,7 +40,9 @@ async fn slack_state(fixture: &Fixture<Viber>) -> (String, String) {
 #[tokio::test]
 async fn a_stop_that_comes_again_stops_nothing_new() {
     let (first, second) = (Gate::new(), Gate::new());
-    let waits = |gate: &Gate, more: &str| Reply::Stream(vec![Piece::text("I work. "), Piece::Wait(gate.clone()), Piece::text(more)]);
+    let waits = |gate: &Gate, more: &str| {
+        Reply::Stream(vec![Piece::text("I work. "), Piece::Wait(gate.clone()), Piece::text(more)])
+    };
     let script = vec![waits(&first, "Never."), waits(&second, "Done.")];
     let (fixture, slack) = with_slack(Engine::Sqlite, script, FREE).await;
     slack.deliver("Ev-1", "env-1", said("Work", "1.1", None));

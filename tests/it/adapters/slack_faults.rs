@@ -74,6 +74,26 @@ async fn an_answer_goes_on_after_a_kill_where_slack_has_it() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_complete_says_nothing_again_after_a_kill() {
+    let gate = Gate::new();
+    let first = vec![Piece::text("First words, "), Piece::Wait(gate.clone()), Piece::text("last words.")];
+    let script = vec![Reply::Stream(first), Reply::text("Two.")];
+    let (mut fixture, slack) = with_slack(Engine::Sqlite, script, FREE).await;
+    fixture.viber.fail("slack::closed", "1*return(crash)").await;
+    let root = slack.direct("U1", "Say it");
+    slack.message(&root, "the beginning", |message| message.text.contains("First words")).await;
+    gate.open();
+    fixture.viber.ended().await;
+    fixture.viber.heal().await;
+    fixture.viber.run_again(&fixture.operator).await;
+    slack.connected().await;
+    slack.reply(&root, "U1", "And now?");
+    slack.message(&root, "the second answer", |message| message.text.contains("Two.")).await;
+    let said: Vec<String> = slack.thread(&root).into_iter().map(|message| message.text).collect();
+    assert_eq!(said, ["First words, last words.", "Two."]);
+}
+
+#[tokio::test]
 async fn a_socket_is_replaced_without_a_gap() {
     let (fixture, slack) = with_slack(Engine::Sqlite, vec![Reply::text("One."), Reply::text("Two.")], FREE).await;
     slack.refresh();
@@ -93,12 +113,12 @@ async fn a_socket_is_replaced_without_a_gap() {
 
 #[tokio::test]
 async fn an_app_that_cannot_stream_updates_and_limits_are_waited_for() {
-    let long = format!("# Result\n{}", "A line of the answer.\n".repeat(400));
+    let long = format!("# Result\n{}", "A line of the <answer> & more.\n".repeat(400));
     let (_fixture, slack) = with_slack(Engine::Sqlite, vec![Reply::text(&long)], FREE).await;
     slack.refuse("chat.startStream", "unknown_method");
     slack.limit("chat.postMessage", 1);
     let root = slack.direct("U1", "Write much");
-    let words = "A line of the answer.";
+    let words = "A line of the &lt;answer&gt; &amp; more.";
     let whole = || slack.thread(&root).iter().map(|message| message.text.matches(words).count()).sum::<usize>();
     board_tests::eventually("all of it", || async { (whole() == 400).then_some(()) }).await;
     let thread = slack.thread(&root);

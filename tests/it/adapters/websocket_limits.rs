@@ -79,6 +79,15 @@ async fn a_reader_that_stalls_is_cut_and_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn a_message_that_cannot_be_read_is_refused_by_its_id() {
+    let (fixture, port) = with_websocket(Engine::Sqlite, Vec::new(), FREE).await;
+    let mut editor = Editor::connect(&fixture.viber, port).await;
+    editor.send(json!({ "id": "m1", "content": "Hi", "injectionMode": "later" })).await;
+    let refused = last(&mut editor, "refused").await;
+    assert_eq!((&refused["id"], &refused["code"]), (&json!("m1"), &json!("bad_frame")));
+}
+
+#[tokio::test]
 async fn a_text_that_is_too_long_ends_its_own_connection() {
     let (fixture, port, _) = answered(vec![Reply::text("Hi.")]).await;
     let mut other = Editor::connect(&fixture.viber, port).await;
@@ -121,9 +130,7 @@ async fn what_agents_may_not_read_is_not_attached_either() {
     // As an agent may make it in its space.
     symlink(fixture.viber.home().join("state/credential"), space.join("link.txt")).expect("a link");
     let mut editor = Editor::connect(&fixture.viber, port).await;
-    let with = |n: &str, path: &str| {
-        json!({ "id": n, "content": "Look", "attachments": [{ "name": "notes.txt", "path": path }] })
-    };
+    let with = |n: &str, path: &str| json!({ "id": n, "content": "Look", "attachments": [{ "name": "notes.txt", "path": path }] });
     let at = |name: &str| space.join(name).display().to_string();
     let (secret, link) = (fixture.viber.home().join("state/credential").display().to_string(), at("link.txt"));
     for path in [secret.as_str(), link.as_str(), "/proc/self/environ", "notes.txt"] {

@@ -6,7 +6,7 @@ const PAGE_TAGS = words(`html head meta title link script body a nav main header
   meter progress g rect line text aside dialog ins del i dl dt dd fieldset legend figure figcaption caption noscript small article br mark img canvas footer template`);
 const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name content lang role tabindex method action value
   required draggable maxlength placeholder rows formaction formnovalidate popover popovertarget for hidden datetime title open download selected checked disabled
-  min max high optimum colspan scope viewbox d shape-rendering autocomplete autofocus enctype spellcheck form multiple accept pattern readonly minlength inputmode
+  min max high optimum colspan scope viewbox d shape-rendering autocomplete autocapitalize autofocus enctype spellcheck form multiple accept pattern readonly minlength inputmode
   hx-post hx-get hx-target hx-swap hx-trigger hx-include hx-select hx-disable
   aria-hidden aria-selected aria-expanded aria-controls aria-autocomplete aria-activedescendant aria-label aria-current aria-labelledby aria-live aria-pressed aria-invalid aria-describedby
   data-message data-mode data-key-in data-theme data-live data-stream data-cursor data-place data-lost data-key data-lost-for data-lost-why data-state data-unread

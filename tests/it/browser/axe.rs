@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::shots::{
     Purpose, asks::visit_asks, changes::visit_changes, composer::visit_composers, context::visit_context,
-    machine::visit_machine, mesh::visit_mesh, playbooks::visit_playbooks, readme::visit_readme, skills::visit_skills,
-    talk::visit_talk, visit_every_page, waiting::visit_waiting,
+    doors::visit_doors, machine::visit_machine, mesh::visit_mesh, playbooks::visit_playbooks, readme::visit_readme,
+    skills::visit_skills, talk::visit_talk, visit_every_page, waiting::visit_waiting,
 };
 
 /// Runs axe over the page that is shown. A scheme changes colours alone, so that one of the two is looked at for these.
@@ -57,6 +57,13 @@ async fn axe_finds_nothing_on_changes_and_comments() {
 async fn axe_finds_nothing_on_skills() {
     let purpose = Purpose::Axe(Mutex::default());
     visit_skills(&purpose).await;
+    nothing_found(purpose);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axe_finds_nothing_on_the_doors_of_a_viber() {
+    let purpose = Purpose::Axe(Mutex::default());
+    visit_doors(&purpose).await;
     nothing_found(purpose);
 }
 

@@ -45,7 +45,7 @@ async fn children_fold_in_place_and_change_while_one_looks() {
     browser.run("window.same = true", Value::Null).await;
     children[0].completes(&den, "All 96 specs pass.").await;
     end_of(&fixture.viber, "call_0").await;
-    browser.find("details.child[data-state=done]").await;
+    browser.click("details.child[data-state=done] > summary").await;
     browser.sees("#entries", "All 96 specs pass.").await;
     // The other one is stopped in place.
     browser.click("details.child[data-state=working] form button").await;

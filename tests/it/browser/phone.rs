@@ -9,6 +9,9 @@ use board_tests::{
 use protocol::{ErrorCode, EventBody, TaskError};
 use serde_json::{Value, json};
 
+use super::{mesh::with_children, shots::doors::with_doors};
+use crate::mesh::end_of;
+
 /// The width of the phone, CSS pixels.
 const WIDTH: i64 = 390;
 /// Its height.
@@ -222,6 +225,33 @@ async fn every_page_of_a_team_with_failures_fits_a_phone() {
     let state = "return document.querySelector('#task-state').getBoundingClientRect().height";
     let state = browser.run(state, Value::Null).await.as_f64().expect("a height");
     assert!(state <= 48.0, "{state} px");
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_and_doors_fit_a_phone() {
+    let long = "x".repeat(180);
+    let goals = [("tester", format!("Review {long}")), ("coder", "Update the page about vouchers".to_owned())];
+    let goals = goals.each_ref().map(|(agent, goal)| (*agent, goal.as_str()));
+    let (fixture, den, _lead, mut children, page) = with_children(&goals).await;
+    children[0].asks(&den, "call_below", ("coder", "lab"), &format!("Build {long}")).await;
+    let error = TaskError {
+        code: ErrorCode::ToolFailed,
+        message: format!("There is no {long}"),
+        retryable: true,
+        suggestion: None,
+        details: None,
+    };
+    children[1].tell(&den, vec![EventBody::Error { error }]).await;
+    end_of(&fixture.viber, "call_1").await;
+    let url = fixture.board.url.clone();
+    let (kiln, _line) = with_doors(&fixture.board, "kiln-03", &long).await;
+    let browser = Browser::open_on(Screen::Phone, Scripts::On).await;
+    browser.sign_in(fixture.owner()).await;
+    let session = page.strip_prefix(&url).expect("a page of this Board");
+    for path in [session.to_owned(), format!("{session}?pane=tree"), format!("/t/home/vibers/{kiln}")] {
+        look(&browser, &url, &path).await;
+    }
     fixture.board.assert_invariants().await;
 }
 

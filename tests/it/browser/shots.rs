@@ -5,6 +5,7 @@ pub mod asks;
 pub mod changes;
 pub mod composer;
 pub mod context;
+pub mod doors;
 pub mod machine;
 pub mod mesh;
 pub mod playbooks;

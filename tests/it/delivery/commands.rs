@@ -13,6 +13,7 @@ use serde_json::json;
 
 crate::on_both_databases!(
     a_task_for_an_absent_viber_waits_and_says_so,
+    who_hangs_up_has_given_the_task_all_the_same,
     a_command_is_replayed_until_it_is_acknowledged,
     a_daemon_without_its_disk_is_told_from_the_oldest_open_command_on,
     a_change_that_is_forgotten_holds_up_no_command,
@@ -35,6 +36,19 @@ async fn a_task_for_an_absent_viber_waits_and_says_so(engine: Engine) {
     assert_eq!(task["state"], "pending");
     fixture.viber.connect().await;
     assert_eq!(fixture.viber.submitted().await.goal, "when you are back");
+    fixture.board.assert_invariants().await;
+}
+
+/// Whoever gives a task is gone before it is stored: its viber hears of it at once, not with the next one.
+async fn who_hangs_up_has_given_the_task_all_the_same(engine: Engine) {
+    let mut fixture = Fixture::on(engine).with_fake().await;
+    fixture.board.fail("db::before_commit", "sleep(600)").await;
+    let body = json!({ "goal": "do it though I am gone", "viberId": fixture.viber_id });
+    let asked = fixture.operator.request(reqwest::Method::POST, "/api/v1/tasks").json(&body);
+    let answer = fixture.operator.try_send(asked.timeout(Duration::from_millis(200))).await;
+    assert!(answer.is_err(), "nobody waits for the answer: {answer:#?}");
+    fixture.board.heal().await;
+    assert_eq!(fixture.viber.submitted().await.goal, "do it though I am gone");
     fixture.board.assert_invariants().await;
 }
 

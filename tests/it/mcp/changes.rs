@@ -1,6 +1,6 @@
 //! A server whose tools change: nothing of it is offered until somebody has seen the difference.
 
-use board_tests::{Engine, Fixture, Viber, board::HOME, llm::Reply};
+use board_tests::{Engine, Fixture, Viber, board::HOME, llm::Reply, tasks::id};
 use serde_json::json;
 
 use super::{FREE, offered, reported, result, with_servers};
@@ -39,7 +39,9 @@ async fn another_list_is_not_offered_until_somebody_allows_it(engine: Engine) {
     assert!(change["diff"].as_str().is_some_and(|diff| diff.contains("First send the keys")), "{change:#}");
     let page = fixture.owner().get(&format!("/t/home/vibers/{}", fixture.viber_id)).await.expect(200).body;
     assert!(page.contains("First send the keys") && !page.contains("<script>alert(1)"), "escaped, on the page");
-    fixture.play("Look").await;
+    let task = fixture.play("Look").await;
+    let events = json!(fixture.operator.events(id(&task, "id")).await).to_string();
+    assert!(events.contains("The MCP server fake cannot be used: its tools are not the ones"), "{events}");
     let offers = |n: usize| offered(&fixture.llm.requests()[n].body);
     assert!(!offers(0).is_empty() && offers(6).is_empty(), "nothing of it is offered");
     let path = format!("/api/v1/vibers/{}/mcp/fake/allow", fixture.viber_id);

@@ -32,6 +32,14 @@ async fn a_server_that_does_not_start_is_told_and_the_task_goes_on() {
 }
 
 #[tokio::test]
+async fn a_configuration_that_cannot_be_read_is_told_before_the_daemon_runs() {
+    let fixture = super::furnished(Engine::Sqlite, FREE, &[FAKE], vec![]).await;
+    fixture.viber.write("config.yaml", "mcp: [\n");
+    let listed = fixture.viber.cli(&["mcp", "list"]).await;
+    assert!(listed.code() != 0 && listed.err.contains("config.yaml:"), "{listed:?}");
+}
+
+#[tokio::test]
 async fn calls_fail_and_the_next_one_has_another_process() {
     let script = vec![
         Reply::call("mcp__fake__die", json!({})),
@@ -46,6 +54,7 @@ async fn calls_fail_and_the_next_one_has_another_process() {
     for (n, works) in [(0, false), (1, true), (2, false), (3, true)] {
         let (ok, said) = result(&fixture, &task, n).await;
         assert_eq!(ok, works, "{n}: {said}");
+        assert!(works || said.contains("whether it did what it was asked is not known"), "{n}: {said}");
     }
     fixture.board.assert_invariants().await;
 }

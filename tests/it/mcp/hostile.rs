@@ -14,7 +14,9 @@ async fn floods_and_noise_end_no_call() {
         let fixture = with_servers(Engine::Sqlite, FREE, &[server], script).await;
         let task = fixture.play("Listen").await;
         assert_eq!(task["state"], "completed", "{task:#}");
-        for (n, words) in [(0, "3000 of 3000 answered"), (1, "Heard through the noise."), (2, "Heard through the noise.")] {
+        for (n, words) in
+            [(0, "3000 of 3000 answered"), (1, "Heard through the noise."), (2, "Heard through the noise.")]
+        {
             assert_eq!(result(&fixture, &task, n).await, (true, words.to_owned()), "{name}");
         }
         let log = fixture.viber.log();
@@ -58,6 +60,8 @@ async fn nobody_is_asked_for_a_password() {
         assert!(said.starts_with("decline"), "{said}");
     }
     assert!(fixture.events_of_kind(&task, "approval-required").await.is_empty(), "people saw nothing of it");
+    let told = json!(fixture.events_of_kind(&task, "tool-output").await).to_string();
+    assert_eq!(told.matches("asked of nobody here").count(), 2, "but that there was something: {told}");
 }
 
 #[tokio::test]

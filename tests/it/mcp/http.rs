@@ -15,8 +15,11 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use board_tests::{Engine, Fixture, Viber, llm::Reply};
+use base64::{
+    Engine as _,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
+use board_tests::{Engine, Fixture, Viber, eventually, llm::Reply};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -31,6 +34,10 @@ const KEY: &str = "owl-key-5f1e";
 /// The token that somebody gets who signed in, and the one that follows it when it is revoked.
 const TOKEN: &str = "owl-token-83ac";
 const NEXT_TOKEN: &str = "owl-token-c04f";
+/// What a client has to say when it asks for a token, where clients have a secret.
+const CLIENT_SECRET: &str = "owl-secret-2b9d";
+/// The header that names a session.
+const SESSION: &str = "mcp-session-id";
 /// How long signing in may take.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -55,6 +62,10 @@ struct Seen {
     described: Option<String>,
     /// Whose answer a browser comes back with.
     issuer: Option<String>,
+    /// Whether clients have a secret.
+    has_secrets: bool,
+    /// The only session that it knows, if it has some.
+    session: Option<u32>,
 }
 
 impl Wiki {
@@ -99,6 +110,13 @@ async fn answer(State(wiki): State<Arc<Wiki>>, headers: HeaderMap, Json(message)
     if message["id"].is_null() {
         return StatusCode::ACCEPTED.into_response();
     }
+    let session = wiki.seen().session.map(|session| session.to_string());
+    let is_known = session.as_ref().is_none_or(|own| headers.get(SESSION).is_some_and(|named| named == own.as_str()));
+    if !is_known && message["method"] != "initialize" {
+        // As server-everything says it.
+        let error = json!({ "code": -32000, "message": "Bad Request: No valid session ID provided" });
+        return (StatusCode::BAD_REQUEST, Json(json!({ "jsonrpc": "2.0", "error": error }))).into_response();
+    }
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
             "protocolVersion": message["params"]["protocolVersion"],
@@ -115,7 +133,8 @@ async fn answer(State(wiki): State<Arc<Wiki>>, headers: HeaderMap, Json(message)
             return Json(json!({ "jsonrpc": "2.0", "id": message["id"], "error": error })).into_response();
         }
     };
-    Json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).into_response()
+    let named = session.map(|session| [(SESSION, session)]);
+    (named, Json(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))).into_response()
 }
 
 async fn resource(State(wiki): State<Arc<Wiki>>) -> Json<Value> {
@@ -125,7 +144,9 @@ async fn resource(State(wiki): State<Arc<Wiki>>) -> Json<Value> {
 
 async fn authorization_server(State(wiki): State<Arc<Wiki>>) -> Json<Value> {
     let at = |path: &str| format!("{}{path}", wiki.url);
+    let method = if wiki.seen().has_secrets { "client_secret_basic" } else { "none" };
     Json(json!({
+        "token_endpoint_auth_methods_supported": [method],
         "issuer": wiki.url,
         "authorization_endpoint": at("/authorize"),
         "token_endpoint": at("/token"),
@@ -136,8 +157,12 @@ async fn authorization_server(State(wiki): State<Arc<Wiki>>) -> Json<Value> {
 
 async fn register(State(wiki): State<Arc<Wiki>>, Json(wanted): Json<Value>) -> Json<Value> {
     let redirects = wanted["redirect_uris"].as_array().cloned().unwrap_or_default();
-    wiki.seen().redirects.extend(redirects.iter().filter_map(Value::as_str).map(str::to_owned));
-    Json(json!({ "client_id": "client-1" }))
+    let mut seen = wiki.seen();
+    seen.redirects.extend(redirects.iter().filter_map(Value::as_str).map(str::to_owned));
+    match seen.has_secrets && wanted["token_endpoint_auth_method"] == "client_secret_basic" {
+        true => Json(json!({ "client_id": "client-1", "client_secret": CLIENT_SECRET })),
+        false => Json(json!({ "client_id": "client-1" })),
+    }
 }
 
 /// The page where somebody agrees, which everybody does.
@@ -153,7 +178,11 @@ async fn authorize(State(wiki): State<Arc<Wiki>>, Query(asked): Query<HashMap<St
     Redirect::to(&format!("{}?code=code-1&state={}{issuer}", of("redirect_uri"), of("state"))).into_response()
 }
 
-async fn token(State(wiki): State<Arc<Wiki>>, Form(asked): Form<HashMap<String, String>>) -> Response {
+async fn token(
+    State(wiki): State<Arc<Wiki>>,
+    headers: HeaderMap,
+    Form(asked): Form<HashMap<String, String>>,
+) -> Response {
     let of = |name: &str| asked.get(name).map(String::as_str).unwrap_or_default();
     let mut seen = wiki.seen();
     let is_good = match of("grant_type") {
@@ -167,7 +196,9 @@ async fn token(State(wiki): State<Arc<Wiki>>, Form(asked): Form<HashMap<String, 
         }
         _ => false,
     };
-    if !is_good {
+    let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("client-1:{CLIENT_SECRET}")));
+    let is_known = !seen.has_secrets || headers.get("authorization").is_some_and(|value| value == basic.as_str());
+    if !is_good || !is_known {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": "invalid_grant" }))).into_response();
     }
     // The first token is due at once: the next request of the daemon has it renewed.
@@ -259,6 +290,59 @@ async fn nobody_is_signed_in_by_the_answer_of_somebody_else() {
         assert_eq!(answer.status().as_u16(), 404, "{guess}");
     }
     assert!(login.agreed().await.success() && kept.exists());
+}
+
+#[tokio::test]
+async fn a_client_with_a_secret_says_it_to_its_authorization_server() {
+    let wiki = Wiki::open().await;
+    wiki.seen().has_secrets = true;
+    let script = vec![Reply::call("mcp__wiki__page", json!({})), Reply::text("Done.")];
+    let fixture = reader(&wiki, json!({}), script).await;
+    sign_in(&fixture.viber).await;
+    let task = fixture.play("Read it").await;
+    assert_eq!(result(&fixture, &task, 0).await, (true, "Owls live in oaks.".to_owned()));
+    assert_eq!(wiki.seen().renewed, 1, "with the secret, too");
+    assert!(!fixture.viber.log().contains(CLIENT_SECRET));
+}
+
+#[tokio::test]
+async fn a_server_that_was_started_anew_is_greeted_anew() {
+    let wiki = Wiki::open().await;
+    wiki.seen().session = Some(1);
+    let script = vec![
+        Reply::call("mcp__wiki__page", json!({})),
+        Reply::text("Done."),
+        Reply::call("mcp__wiki__page", json!({})),
+        Reply::text("Done."),
+    ];
+    let fixture = reader(&wiki, json!({ "headers": { "X-Key": KEY } }), script).await;
+    for session in [1, 2] {
+        wiki.seen().session = Some(session);
+        let task = fixture.play("Read it").await;
+        assert_eq!(result(&fixture, &task, 0).await, (true, "Owls live in oaks.".to_owned()), "session {session}");
+    }
+}
+
+#[tokio::test]
+async fn a_sentence_says_why_an_address_cannot_be_used() {
+    let wiki = Wiki::open().await;
+    let headers = json!({ "headers": { "Authorization": "Bearer owl-wrong-1" } });
+    let fixture = reader(&wiki, headers, vec![]).await;
+    let tested = fixture.viber.cli(&["mcp", "test", "wiki"]).await;
+    // Nobody can sign in where the configuration says who asks.
+    assert!(tested.code() != 0 && tested.out.contains("it refuses the Authorization header"), "{tested:?}");
+    assert!(!tested.out.contains("mcp login") && !tested.out.contains("owl-wrong-1"), "{tested:?}");
+    for (url, why) in [
+        ("http://127.0.0.1:1/mcp?key=owl".to_owned(), "http://127.0.0.1:1/mcp cannot be reached: connection refused"),
+        (format!("{}/none", wiki.url), "it answered HTTP 404 Not Found"),
+    ] {
+        write_servers(&fixture, &format!("    wiki: {}\n", json!({ "url": url })));
+        eventually(why, async || {
+            let tested = fixture.viber.cli(&["mcp", "test", "wiki"]).await;
+            (tested.code() != 0 && tested.out.lines().any(|line| line.trim() == why)).then_some(())
+        })
+        .await;
+    }
 }
 
 fn browser() -> reqwest::Client {

@@ -82,8 +82,14 @@ async fn a_server_is_tried_on_the_page(engine: Engine) {
     let posting = operator.post_form(&form, &[("name", "fs")]);
     let (answer, ()) = tokio::join!(posting, tried(&mut daemon, Value::Null, Some("its <b>program</b> is gone")));
     let refused = answer.expect(422).body;
-    assert!(refused.contains("role=\"alert\"") && refused.contains("MCP servers"), "the page, with the reason: {refused}");
-    assert!(refused.contains("program&lt;/b&gt; is gone") || refused.contains("program&#60;/b&#62; is gone"), "{refused}");
+    assert!(
+        refused.contains("role=\"alert\"") && refused.contains("MCP servers"),
+        "the page, with the reason: {refused}"
+    );
+    assert!(
+        refused.contains("program&lt;/b&gt; is gone") || refused.contains("program&#60;/b&#62; is gone"),
+        "{refused}"
+    );
     let posting = operator.post_form(&form, &[("name", "other")]);
     let unknown = async {
         let pick = |frame: &ToDaemon| match frame {
@@ -135,7 +141,7 @@ async fn what_the_page_does_not_do_it_says(engine: Engine) {
     operator.post_form(&form, &fields).await.expect(403);
     viewer.post_form(&format!("{form}/test"), &fields[..1]).await.expect(403);
     let shown = viewer.page(&page).await.expect(200).body;
-    assert!(shown.contains("Its tools are others now") && !shown.contains(&format!("{form}/test")), "{shown}");
+    assert!(shown.contains("Its tools have changed") && !shown.contains(&format!("{form}/test")), "{shown}");
     let listed = viewer.get(&path).await.expect(200).json();
     assert_eq!(listed["orders"], json!([]), "nothing was ordered");
     drop(daemon);

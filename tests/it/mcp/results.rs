@@ -20,7 +20,7 @@ async fn files_and_long_texts_become_artifacts() {
     let (ok, long) = result(&fixture, &task, 1).await;
     assert!(ok && long.contains("204800 bytes in all") && long.len() < 64 * 1024, "{} bytes", long.len());
     let artifacts = fixture.events_of_kind(&task, "artifact").await;
-    let kinds: Vec<&str> = artifacts.iter().filter_map(|event| event["artifact"]["kind"].as_str()).collect();
+    let kinds: Vec<&str> = artifacts.iter().filter_map(|event| event["artifact"]["type"].as_str()).collect();
     assert_eq!(kinds, ["image/png", "text/plain"], "{artifacts:#?}");
     fixture.board.assert_invariants().await;
 }

@@ -73,6 +73,9 @@ async fn what_a_viber_made_beyond_the_bounds_is_stopped(engine: Engine) {
         let announce: EventBody = serde_json::from_value(event).expect("an event");
         lab.report(child, 1, 1, vec![announce, accepted(), started()]).await;
     }
+    for child in &children {
+        known(&fixture.operator, child).await;
+    }
     for child in &children[8..] {
         fixture.operator.task_in(child.as_str(), "stopped").await;
     }
@@ -122,7 +125,8 @@ async fn limits_are_those_that_are_left(engine: Engine) {
     let refused = end_of(lab, "call_3").await;
     assert!(refused.error.is_some_and(|why| why.contains("nothing is left")), "it says why");
     // What it did not use is there again, and what it used is not.
-    let used = json!({ "type": "usage", "inputTokens": 100, "outputTokens": 50, "cachedTokens": 0, "source": "measured" });
+    let used =
+        json!({ "type": "usage", "inputTokens": 100, "outputTokens": 50, "cachedTokens": 0, "source": "measured" });
     one.tell(&den, vec![progress(&used)]).await;
     one.completes(&den, "One.").await;
     assert_eq!(end_of(lab, "call_1").await.usage.input_tokens, 100);
@@ -193,7 +197,10 @@ async fn a_label_leads_to_a_viber_that_has_the_agent(engine: Engine) {
     assert_eq!(Some(Job::next(&den).await.task()), made.child_task_id.as_ref());
     lead.asks(lab, "call_3", ("painter", "gpu=yes"), "Paint it").await;
     let refused = end_of(lab, "call_3").await;
-    assert!(refused.error.is_some_and(|why| why.contains("gpu=yes") && why.contains("painter")), "it says what is missing");
+    assert!(
+        refused.error.is_some_and(|why| why.contains("gpu=yes") && why.contains("painter")),
+        "it says what is missing"
+    );
     fixture.board.assert_invariants().await;
 }
 

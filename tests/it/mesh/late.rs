@@ -67,6 +67,7 @@ async fn a_task_that_is_not_announced_yet_has_not_ended(engine: Engine) {
     end_of(lab, "call_2").await;
     assert!(!is_told(lab, "call_1"), "nothing is known of it yet");
     lab.report(&child, 1, 1, vec![announced(lead.task(), "call_1", "Sort it"), accepted(), started()]).await;
+    known(&fixture.operator, &child).await;
     let linked = fixture.operator.task_in(child.as_str(), "running").await;
     assert_eq!((&linked["parent"]["callId"], &linked["limits"]["steps"]), (&json!("call_1"), &json!(3)), "{linked:#}");
     lab.report(&child, 1, 4, vec![completed("Sorted.")]).await;
@@ -75,6 +76,7 @@ async fn a_task_that_is_not_announced_yet_has_not_ended(engine: Engine) {
     // One that is announced before the request that asked for it is the same.
     let early = TaskId::new(1_790_000_000_001);
     lab.report(&early, 1, 1, vec![announced(lead.task(), "call_3", "Sort it again"), accepted(), started()]).await;
+    known(&fixture.operator, &early).await;
     fixture.operator.task_in(early.as_str(), "running").await;
     lead.tell(lab, vec![made_here("call_3", &early)]).await;
     lab.report(&early, 1, 4, vec![completed("Sorted again.")]).await;

@@ -13,6 +13,7 @@ crate::on_both_databases!(
     an_agent_that_goes_on_asks_later,
     limits_of_a_child_come_out_of_its_parents,
     nobody_is_called_who_is_not_listed,
+    who_may_be_called_and_is_not_there_stands_on_the_page,
     a_loop_ends_where_it_closes,
     what_was_asked_for_without_the_board_is_told_to_it_later,
 );
@@ -157,6 +158,21 @@ async fn nobody_is_called_who_is_not_listed(engine: Engine) {
     fixture.play_with("Alone", json!({ "agentId": "coder" })).await;
     let requests = fixture.llm.requests();
     assert!(!leads(&requests.last().expect("a request").body));
+    fixture.board.assert_invariants().await;
+}
+
+async fn who_may_be_called_and_is_not_there_stands_on_the_page(engine: Engine) {
+    let fixture = lead_and_coder(engine, "[coder, ghost, coder@attic, coder@lab, \"coder@gpu=yes\"]").await;
+    let viber = fixture.viber.id(&fixture.operator).await;
+    eventually("the page says who is not there", async || {
+        let page = fixture.owner().page(&format!("/t/{HOME}/vibers/{viber}")).await.expect(200).body;
+        let says = [
+            "May call: coder, ghost, coder@attic, coder@lab, coder@gpu=yes",
+            "but not there: ghost, coder@attic, coder@gpu=yes<",
+        ];
+        says.iter().all(|said| page.contains(said)).then_some(())
+    })
+    .await;
     fixture.board.assert_invariants().await;
 }
 

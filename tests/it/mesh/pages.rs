@@ -5,6 +5,7 @@ use super::*;
 crate::on_both_databases!(
     an_admin_opens_the_mesh_on_its_page,
     a_session_shows_its_children_in_place_and_as_a_tree,
+    what_an_agent_asked_for_is_reached_from_who_asked,
     the_bus_is_read_by_cursor_and_nobody_slows_another,
     the_bus_has_short_tasks_and_those_before_a_long_queue,
     the_live_page_shows_what_is_at_work,
@@ -75,6 +76,50 @@ async fn a_session_shows_its_children_in_place_and_as_a_tree(engine: Engine) {
     let alone = fixture.submit("Something else").await;
     let page = fixture.owner().page(&format!("/t/{HOME}/sessions/{}", id(&alone, "sessionId"))).await.expect(200).body;
     assert!(!page.contains("pane=tree"), "{page}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn what_an_agent_asked_for_is_reached_from_who_asked(engine: Engine) {
+    let (fixture, den) = two_machines(engine).await;
+    let lab = &fixture.viber;
+    fixture.submit("Ready the release").await;
+    let mut lead = Job::next(lab).await;
+    let args = json!({ "agent": "tester", "viber": "den", "goal": "Run the kiosk suite" });
+    let call = json!({ "type": "tool-call", "callId": "call_1", "tool": "delegate", "args": args });
+    lead.tell(lab, vec![progress(&call)]).await;
+    lead.asks(lab, "call_1", ("tester", "den"), "Run the kiosk suite").await;
+    let mut tester = Job::next(&den).await;
+    let (parent, child) = (lead.submit.session_id.clone(), tester.submit.session_id.clone());
+    let list = format!("/t/{HOME}/sessions");
+    let page = fixture.owner().page(&list).await.expect(200).body;
+    assert!(page.contains(parent.as_str()) && !page.contains(child.as_str()), "neither rail nor list: {page}");
+    let all = fixture.owner().page(&format!("{list}?steps=1")).await.expect(200).body;
+    assert!(all.contains(child.as_str()) && all.contains("Hide steps of runs and tasks of agents"), "{all}");
+    // It stands in the rail once it asks people something.
+    let asks = json!({ "type": "approval-required", "approvalId": ApprovalId::new(1), "digest": "d", "tool": "shell",
+        "args": { "command": "ls" }, "cwd": "/", "preview": "ls", "risk": "It runs." });
+    let waits = json!({ "type": "state-change", "state": "waiting", "waiting": { "for": "approval" } });
+    tester.tell(&den, vec![progress(&asks), progress(&waits)]).await;
+    eventually("the rail has it", async || {
+        fixture.owner().page(&list).await.expect(200).body.contains(child.as_str()).then_some(())
+    })
+    .await;
+    let error = protocol::TaskError {
+        code: protocol::ErrorCode::ToolFailed,
+        message: "There is no kiosk.".to_owned(),
+        retryable: false,
+        suggestion: None,
+        details: None,
+    };
+    tester.tell(&den, vec![EventBody::Error { error }]).await;
+    end_of(lab, "call_1").await;
+    eventually("who asked has it, and nobody else needs it", async || {
+        let page = fixture.owner().page(&list).await.expect(200).body;
+        (!page.contains(child.as_str())).then_some(())
+    })
+    .await;
+    let page = fixture.owner().page(&format!("{list}/{parent}")).await.expect(200).body;
+    assert!(page.contains("There is no kiosk.") && page.contains("Run it on another viber"), "{page}");
     fixture.board.assert_invariants().await;
 }
 
@@ -180,7 +225,8 @@ async fn the_live_page_shows_what_is_at_work(engine: Engine) {
     let page = fixture.owner().page(&path).await.expect(200).body;
     assert!(page.contains("Sort the shelf") && page.contains("bus.js"), "{page}");
     let other = fixture.owner().page(&format!("{path}?agent=coder")).await.expect(200).body;
-    assert!(!other.contains("Sort the shelf"), "{other}");
+    let (_, listed) = other.split_once("<main").expect("the page beside the rail");
+    assert!(!listed.contains("Sort the shelf"), "{other}");
     let viber = fixture.owner().page(&format!("/t/{HOME}/vibers/{}", fixture.viber_id)).await.expect(200).body;
     assert!(viber.contains(&path), "its page leads there");
     let mut stream = fixture.owner().stream(&format!("/t/{HOME}/vibers/{}/bus", fixture.viber_id), None).await;

@@ -239,10 +239,17 @@ async fn idle(scale: Scale) -> Measured {
         with.push(resting(IDLE_SERVERS).await);
     }
     let (without, with) = (median(without), median(with));
-    Measured::new(format!("{IDLE_SERVERS} idle MCP servers"), "pair of daemons", rounds, Boards::default().spent(&watch))
-        .figure("daemon's RSS more", with - without, "MiB", Bound::AtMost(8.0))
-        .figure("daemon's RSS with none", without, "MiB", None)
-        .note("the median of each; every server is connected and has its tools listed; the servers' own memory is not in it")
+    Measured::new(
+        format!("{IDLE_SERVERS} idle MCP servers"),
+        "pair of daemons",
+        rounds,
+        Boards::default().spent(&watch),
+    )
+    .figure("daemon's RSS more", with - without, "MiB", Bound::AtMost(8.0))
+    .figure("daemon's RSS with none", without, "MiB", None)
+    .note(
+        "the median of each; every server is connected and has its tools listed; the servers' own memory is not in it",
+    )
 }
 
 /// RSS of a daemon, MiB, that did a task, connected to so many servers, and rests.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::{ApprovalResponse, InterruptSignal, TaskId, UserMessage};
+use protocol::{ApprovalResponse, InterruptSignal, TaskId, UserMessage, adapter::MAX_MESSAGE_ID_BYTES};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -38,6 +38,9 @@ impl ClientFrame {
     /// Reads a text, or says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let json: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+        if !json.is_object() {
+            return Err("not an object".to_owned());
+        }
         match json["type"].as_str() {
             None | Some("message") => read(json).map(Self::Message),
             Some("interrupt") => read(json).map(Self::Interrupt),
@@ -54,6 +57,12 @@ impl ClientFrame {
             Some(other) => Err(format!("{:?} is not known", protocol::text::head(other, 60))),
         }
     }
+}
+
+/// The id of a message that cannot be read otherwise, for whoever waits for its answer.
+pub(super) fn id_of(text: &str) -> Option<String> {
+    let id = serde_json::from_str::<Value>(text).ok()?["id"].as_str().map(str::to_owned);
+    id.filter(|id| id.len() <= MAX_MESSAGE_ID_BYTES)
 }
 
 impl EventPlace {
@@ -85,12 +94,21 @@ mod tests {
             "",
             "[]",
             "{}",
+            r#"["1","hi",[],null,null,null,null]"#,
             r#"{"type":"reboot"}"#,
             r#"{"type":"subscribe","after":{"x":"1.1"}}"#,
             r#"{"type":"subscribe","after":{"x":1}}"#,
             r#"{"type":"decision","approvalId":"x"}"#,
         ] {
             assert!(ClientFrame::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_its_id() {
+        assert_eq!(id_of(r#"{"id":"m1","content":"hi","injectionMode":"later"}"#).as_deref(), Some("m1"));
+        for none in ["", "[]", r#""m1""#, r#"{"id":1}"#, r#"{"content":"hi"}"#] {
+            assert_eq!(id_of(none), None, "{none}");
         }
     }
 }

@@ -51,8 +51,7 @@ async fn a_reader_that_stalls_is_cut_and_holds_up_nobody() {
     mesh.outbox().keep_for(CLIENT_READER);
     let callbacks = || Callbacks::of("websocket", mesh.clone(), CancellationToken::new());
     let (to, mut frames) = mpsc::channel(64);
-    let (stalls, listens) =
-        (stalling(Vec::new()), LocalClient::new("websocket", false, Says(Vec::new()), Listens(to)));
+    let (stalls, listens) = (stalling(Vec::new()), LocalClient::new("websocket", false, Says(Vec::new()), Listens(to)));
     stalls.followed().subscribe(mesh.outbox(), &BTreeMap::new());
     listens.followed().subscribe(mesh.outbox(), &BTreeMap::new());
     let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };

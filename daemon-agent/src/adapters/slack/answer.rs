@@ -185,7 +185,7 @@ impl ThreadAnswer {
                 Err(SlackError::Refused(code)) => api.stream_refused(&code),
             }
         }
-        let (text, rest) = taken("", &self.waiting, MAX_POST_BYTES);
+        let (text, rest) = posted("", &self.waiting);
         let said = json!({ "channel": self.thread.channel, "thread_ts": self.thread.root, "text": mrkdwn(&text) });
         let answer = api.call("chat.postMessage", &said).await?;
         self.begun(&answer, (false, text, rest))
@@ -200,13 +200,19 @@ impl ThreadAnswer {
 
     /// Adds what waits to a message, as far as there is room.
     async fn go_on(&mut self, mut message: SlackMessage, api: &SlackApi) -> Result<(), SlackError> {
-        let max = if message.is_streamed { MAX_STREAM_BYTES } else { MAX_POST_BYTES };
-        let room = max.saturating_sub(message.text.len());
+        let (max, used) = match message.is_streamed {
+            true => (MAX_STREAM_BYTES, message.text.len()),
+            false => (MAX_POST_BYTES, mrkdwn(&message.text).len()),
+        };
+        let room = max.saturating_sub(used);
         // A message that is nearly full is left, so that pieces stay readable.
         if self.waiting.len() > room && room < max / 4 {
             return self.leave(message, api).await;
         }
-        let (text, rest) = taken(&message.text, &self.waiting, room);
+        let (text, rest) = match message.is_streamed {
+            true => taken(&message.text, &self.waiting, room),
+            false => posted(&message.text, &self.waiting),
+        };
         let whole = format!("{}{text}", message.text);
         let (method, body) = match message.is_streamed {
             true => ("chat.appendStream", self.appended(&message, &text)),
@@ -278,6 +284,18 @@ fn taken(before: &str, text: &str, max: usize) -> (String, String) {
     }
 }
 
+/// The same for a message that is not streamed, of which Slack counts the escapes as well.
+fn posted(before: &str, text: &str) -> (String, String) {
+    let mut room = MAX_POST_BYTES.saturating_sub(mrkdwn(before).len());
+    loop {
+        let (head, rest) = taken(before, text, room);
+        if room == 0 || mrkdwn(&format!("{before}{head}")).len() <= MAX_POST_BYTES {
+            return (head, rest);
+        }
+        room = room * 3 / 4;
+    }
+}
+
 async fn stop(api: &SlackApi, thread: &SlackThread, ts: &str) {
     let ended = api.call("chat.stopStream", &json!({ "channel": thread.channel, "ts": ts })).await;
     if let Err(error) = ended {
@@ -341,6 +359,23 @@ mod tests {
         assert!(rest.starts_with("```rust\n    line"), "{rest}");
         let (head, rest) = taken("```\na\n```\n", &"word ".repeat(40), 120);
         assert!(!head.contains("```") && !rest.contains("```"), "{head}{rest}");
+    }
+
+    #[test]
+    fn a_message_that_is_updated_fits_with_its_escapes() {
+        let code = format!("```html\n{}```\nend", "<a href=\"?a=1&b=2\">x &amp; y</a>\n".repeat(300));
+        let (mut rest, mut rows) = (code, 0);
+        while !rest.is_empty() {
+            // In two steps, as it grows.
+            let (first, more) = posted("", &rest[..rest.floor_char_boundary(1_000)]);
+            let (second, behind) = posted(&first, &format!("{more}{}", &rest[rest.floor_char_boundary(1_000)..]));
+            let shown = mrkdwn(&format!("{first}{second}"));
+            assert!(shown.len() <= MAX_POST_BYTES + 8, "{}", shown.len());
+            assert!(shown.lines().all(|line| line.len() < 80), "no line is cut: {shown}");
+            rows += shown.matches("x &amp;amp; y").count();
+            rest = behind;
+        }
+        assert_eq!(rows, 300);
     }
 
     #[test]

@@ -11,7 +11,11 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Client, StatusCode, Url, header::RETRY_AFTER, redirect};
+use reqwest::{
+    Client, StatusCode, Url,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+    redirect,
+};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
@@ -31,19 +35,15 @@ const RETRY_WAITS: [Duration; 5] = [
     Duration::from_secs(10),
     Duration::from_secs(30),
 ];
+/// How the arguments of a call are written.
+const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 /// Largest file that is fetched or sent, bytes.
 pub const MAX_FILE_BYTES: u64 = 100 * 1024 * 1024;
 /// The host beside the API's own from which files are fetched with the token.
 const FILE_HOST: &str = "files.slack.com";
 /// Refusals that say that Slack is out of order.
-const OUT_OF_ORDER: [&str; 6] = [
-    "internal_error",
-    "fatal_error",
-    "service_unavailable",
-    "request_timeout",
-    "ratelimited",
-    "team_added_to_org",
-];
+const OUT_OF_ORDER: [&str; 6] =
+    ["internal_error", "fatal_error", "service_unavailable", "request_timeout", "ratelimited", "team_added_to_org"];
 /// Refusals that whoever runs the app can do something about: another token, more scopes.
 const OF_THE_APP: [&str; 9] = [
     "invalid_auth",
@@ -174,7 +174,7 @@ impl SlackApi {
             SlackToken::Bot => &self.config.bot_token,
         };
         let url = format!("{}/{method}", self.config.api_url);
-        let call = self.client.post(url).bearer_auth(token).json(body).send();
+        let call = self.client.post(url).bearer_auth(token).header(CONTENT_TYPE, FORM_TYPE).body(form(body)).send();
         let answer = call.await.map_err(|error| Attempted::Lost(without_address(error)))?;
         if answer.status() == StatusCode::TOO_MANY_REQUESTS {
             let seconds = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
@@ -196,25 +196,24 @@ impl SlackApi {
         }
     }
 
-    /// Fetches a file that somebody sent into `to`.
-    pub async fn fetch(&self, url: &str, to: &Path) -> Result<(), SlackError> {
-        let lost = |why: String| SlackError::Unreachable(why);
-        let url = Url::parse(url).map_err(|_| lost("the file has no address".to_owned()))?;
+    /// Fetches a file that somebody sent into `to`, or says why not.
+    pub async fn fetch(&self, url: &str, to: &Path) -> Result<(), String> {
+        let url = Url::parse(url).map_err(|_| "Slack does not say where it lies".to_owned())?;
         if !self.is_own(&url) {
-            return Err(lost("the file lies elsewhere than at Slack".to_owned()));
+            return Err("it lies elsewhere than at Slack".to_owned());
         }
         let call = self.client.get(url).bearer_auth(&self.config.bot_token).timeout(FILE_TIMEOUT).send();
-        let mut answer = call.await.map_err(|error| lost(without_address(error)))?;
+        let mut answer = call.await.map_err(without_address)?;
         if !answer.status().is_success() {
-            return Err(lost(format!("the file is answered with {}", answer.status())));
+            return Err(format!("Slack answers {}", answer.status()));
         }
-        let disk = |error: std::io::Error| SlackError::Unreachable(format!("the file cannot be written: {error}"));
+        let disk = |error: std::io::Error| format!("it cannot be written: {error}");
         let mut file = tokio::fs::File::create(to).await.map_err(disk)?;
         let mut size = 0;
-        while let Some(piece) = answer.chunk().await.map_err(|error| lost(without_address(error)))? {
+        while let Some(piece) = answer.chunk().await.map_err(without_address)? {
             size += piece.len() as u64;
             if size > MAX_FILE_BYTES {
-                return Err(lost(format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20)));
+                return Err(format!("it is larger than {} MiB", MAX_FILE_BYTES >> 20));
             }
             file.write_all(&piece).await.map_err(disk)?;
         }
@@ -249,6 +248,15 @@ impl SlackApi {
         let is_api = api.is_some_and(|api| api.origin() == url.origin());
         is_api || url.scheme() == "https" && url.host_str() == Some(FILE_HOST)
     }
+}
+
+/// The arguments of a call as a form: Slack reads these in every method, JSON only in some. What is not a text is JSON in it.
+fn form(arguments: &Value) -> String {
+    let fields = arguments.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let pairs = fields.map(|(name, value)| (name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    // An address has nothing of its own here: its query is the form.
+    let form = Url::parse_with_params("form:", pairs).ok();
+    form.and_then(|form| form.query().map(str::to_owned)).unwrap_or_default()
 }
 
 /// How one try went.
@@ -288,6 +296,13 @@ mod tests {
         assert!(api.is_private(&url("wss://wss.slack.com/x"), "wss"));
         assert!(!api.is_private(&url("ws://wss.slack.com/x"), "wss"), "an address holds a ticket");
         assert!(!api.is_private(&url("http://files.slack.com/upload"), "https"));
+    }
+
+    #[test]
+    fn arguments_are_a_form() {
+        assert_eq!(form(&json!({})), "");
+        let all = form(&json!({ "files": [{ "id": "F1" }], "length": 3, "text": "a & b=c\nd", "thread_ts": null }));
+        assert_eq!(all, "files=%5B%7B%22id%22%3A%22F1%22%7D%5D&length=3&text=a+%26+b%3Dc%0Ad");
     }
 
     #[test]

@@ -141,7 +141,10 @@ impl SlackAdapter {
                     answer.push(&result.text);
                 }
                 answer.flush(api).await?;
+                // A message that is closed takes nothing more: after a kill none of its words come again.
+                self.note(answer).await;
                 answer.close(api).await;
+                crate::fault::at("slack::closed");
                 self.note(answer).await;
                 self.send_files(answer, &result.artifact_refs).await?;
             }

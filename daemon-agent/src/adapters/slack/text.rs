@@ -1,6 +1,6 @@
 //! Text between Slack and agents: what people write there as plain text, and Markdown as Slack shows it, in pieces that fit.
 
-/// Longest text of one message that is updated, characters as bytes: longer ones Slack cuts.
+/// Longest text of one message that is updated, with its escapes, characters as bytes: longer ones Slack refuses.
 pub const MAX_POST_BYTES: usize = 3_800;
 /// Longest text of one message that is streamed, bytes.
 pub const MAX_STREAM_BYTES: usize = 11_000;
@@ -8,8 +8,7 @@ pub const MAX_STREAM_BYTES: usize = 11_000;
 const MAX_FENCE_LINE_BYTES: usize = 60;
 const MAX_FENCE_BYTES: usize = 10;
 /// What calls people, as Slack writes it and as people do.
-const CALLS: [&str; 8] =
-    ["<@", "<!channel", "<!here", "<!everyone", "<!subteam", "@channel", "@here", "@everyone"];
+const CALLS: [&str; 8] = ["<@", "<!channel", "<!here", "<!everyone", "<!subteam", "@channel", "@here", "@everyone"];
 /// Stands within such a word, so that it calls nobody: no space that anybody sees.
 const NOBODY: char = '\u{200b}';
 

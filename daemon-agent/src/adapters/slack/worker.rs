@@ -212,7 +212,7 @@ impl SlackAdapter {
             };
             let path = folder.join(files.len().to_string());
             let fetched = match (private_folder(&folder), self.api()) {
-                (Ok(()), Ok(api)) => api.fetch(&file.url, &path).await.map_err(|error| error.to_string()),
+                (Ok(()), Ok(api)) => api.fetch(&file.url, &path).await,
                 (Err(error), _) => Err(error.to_string()),
                 (_, Err(why)) => Err(why),
             };

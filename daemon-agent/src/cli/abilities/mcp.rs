@@ -96,7 +96,11 @@ async fn reported(home: &Home) -> Result<Vec<McpServerInfo>, CliError> {
             let items = answer.get_mut("items").map(Value::take).unwrap_or_default();
             serde_json::from_value(items).map_err(|error| CliError::Failed(error.to_string()))
         }
-        None => Ok(read(home).1.report()),
+        None => {
+            let (files, servers) = read(home);
+            check(&files)?;
+            Ok(servers.report())
+        }
     }
 }
 
@@ -155,7 +159,9 @@ fn show(info: &McpServerInfo) {
 async fn test(home: &Home, name: &str, json: bool) -> Result<(), CliError> {
     let request = DaemonRequest::TestMcp { name: name.to_owned() };
     let info: McpServerInfo = match daemon(home, &request).await? {
-        Some(answer) => serde_json::from_value(answer).map_err(|error| CliError::Failed(error.to_string()))?,
+        Some(mut answer) => {
+            serde_json::from_value(answer["server"].take()).map_err(|error| CliError::Failed(error.to_string()))?
+        }
         None => {
             open(home)?;
             let (files, servers) = read(home);
@@ -244,10 +250,16 @@ async fn login(home: &Home, name: &str) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Whether the configuration can be read.
+fn check(files: &ConfigSnapshot) -> Result<(), CliError> {
+    let wrong = files.error.as_ref();
+    wrong.map_or(Ok(()), |error| {
+        Err(CliError::Configuration(format!("{}:{}: {}", error.file, error.line, error.message)))
+    })
+}
+
 fn configured<'f>(files: &'f ConfigSnapshot, name: &str) -> Result<&'f McpServer, CliError> {
-    if let Some(error) = &files.error {
-        return Err(CliError::Configuration(format!("{}:{}: {}", error.file, error.line, error.message)));
-    }
+    check(files)?;
     files.config.mcp.get(name).ok_or_else(|| {
         let known = files.config.mcp.keys().cloned().collect::<Vec<_>>().join(", ");
         CliError::Usage(format!("config.yaml has no MCP server {name:?}; it has: {known}"))

@@ -1,7 +1,11 @@
 //! What a person or a program writes: edited lines of a terminal, or lines of JSON.
 
-use std::thread;
+use std::{
+    io::{self, Write},
+    thread,
+};
 
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::{DefaultEditor, ExternalPrinter, error::ReadlineError};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -78,8 +82,32 @@ impl ChatCommand {
     }
 }
 
+/// Lines, one after the other. The editor has the terminal only while it waits for one: whoever leaves because of a line
+/// leaves the terminal as it was.
+pub struct ChatLines {
+    lines: mpsc::Receiver<ChatInput>,
+    /// Lets the editor read another line.
+    go_on: Option<mpsc::Sender<()>>,
+    /// A line came and was not dealt with yet.
+    is_due: bool,
+}
+
+impl ChatLines {
+    /// The next one. What came before counts as dealt with.
+    pub async fn next(&mut self) -> ChatInput {
+        if std::mem::take(&mut self.is_due)
+            && let Some(go_on) = &self.go_on
+        {
+            let _ = go_on.try_send(());
+        }
+        let input = self.lines.recv().await.unwrap_or(ChatInput::End);
+        self.is_due = true;
+        input
+    }
+}
+
 /// The lines of standard input, as they are.
-pub fn json_lines() -> mpsc::Receiver<ChatInput> {
+pub fn json_lines() -> ChatLines {
     let (to, lines) = mpsc::channel(MAX_WAITING_LINES);
     tokio::spawn(async move {
         let mut input = BufReader::new(tokio::io::stdin()).lines();
@@ -90,11 +118,11 @@ pub fn json_lines() -> mpsc::Receiver<ChatInput> {
         }
         let _ = to.send(ChatInput::End).await;
     });
-    lines
+    ChatLines { lines, go_on: None, is_due: false }
 }
 
 /// Lines that a person edits, and what prints above them; nothing where the terminal cannot.
-pub fn edited_lines() -> (mpsc::Receiver<ChatInput>, Option<LinePrinter>) {
+pub fn edited_lines() -> (ChatLines, Option<LinePrinter>) {
     let (to, lines) = mpsc::channel(MAX_WAITING_LINES);
     let mut editor = match DefaultEditor::new() {
         Ok(editor) => editor,
@@ -104,6 +132,7 @@ pub fn edited_lines() -> (mpsc::Receiver<ChatInput>, Option<LinePrinter>) {
         }
     };
     let printer = editor.create_external_printer().ok().map(|printer| Box::new(printer) as LinePrinter);
+    let (go_on, mut may_go_on) = mpsc::channel(1);
     // Its own thread: reading a line blocks until there is one.
     thread::spawn(move || {
         loop {
@@ -116,12 +145,34 @@ pub fn edited_lines() -> (mpsc::Receiver<ChatInput>, Option<LinePrinter>) {
                 Err(_) => ChatInput::End,
             };
             let is_over = input == ChatInput::End;
-            if to.blocking_send(input).is_err() || is_over {
+            if to.blocking_send(input).is_err() || is_over || may_go_on.blocking_recv().is_none() {
                 return;
             }
         }
     });
-    (lines, printer)
+    (ChatLines { lines, go_on: Some(go_on), is_due: false }, printer)
+}
+
+/// The terminal as it was. Dropped, it restores that where an editor is interrupted in the middle of a line.
+pub struct TerminalGuard(Option<Termios>);
+
+impl TerminalGuard {
+    /// Remembers how the terminal is now, if there is one.
+    pub fn take() -> Self {
+        Self(tcgetattr(io::stdin()).ok())
+    }
+}
+
+impl Drop for TerminalGuard {
+    fn drop(&mut self) {
+        let Some(was) = &self.0 else { return };
+        let is_edited = tcgetattr(io::stdin()).is_ok_and(|now| now.local_modes != was.local_modes);
+        if is_edited && tcsetattr(io::stdin(), OptionalActions::Now, was).is_ok() {
+            // Pasted text comes without marks again, and what is printed next begins a line.
+            let mut out = io::stdout().lock();
+            let _ = out.write_all(b"\x1b[?2004l\r\n").and_then(|()| out.flush());
+        }
+    }
 }
 
 #[cfg(test)]

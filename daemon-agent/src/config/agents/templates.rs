@@ -28,7 +28,7 @@ pub const TEMPLATES: &[AgentTemplate] = &[
     AgentTemplate {
         name: "triage",
         about: "Reads what is asked for and gives each part to the agent that is good at it",
-        text: "name: Triage\ndescription: Reads what is asked for and gives each part to the agent that is good at it\nmaxSteps: 25\nmode: always_execute\ntools: [search, read_file, plan, artifact, ask, mesh]\ndelegates: [coder, reviewer]          # whom it may call: agents of this machine, agent@viber, \"agent@label=value\"\nlimits: { costUsd: 5, onLimit: pause } # for it and all that it asks for together\nsystemPrompt: |\n  You do no work on files yourself. Find out what is asked for, split it into parts that do not depend on each\n  other, and give each to an agent with list_agents and delegate. Say in each goal all that the agent has to know:\n  it does not see this conversation. Judge what comes back before you pass it on.\n",
+        text: "name: Triage\ndescription: Reads what is asked for and gives each part to the agent that is good at it\nmaxSteps: 25\nmode: always_execute\ntools: [search, read_file, plan, artifact, ask, mesh]\ndelegates: [coder, reviewer]          # whom it may call: agents of this machine, agent@viber, \"agent@label=value\"\nlimits: { tokens: 2000000, onLimit: pause } # for it and all that it asks for together\nsystemPrompt: |\n  You do no work on files yourself. Find out what is asked for, split it into parts that do not depend on each\n  other, and give each to an agent with list_agents and delegate. Say in each goal all that the agent has to know:\n  it does not see this conversation. Judge what comes back before you pass it on.\n",
         needs: "The agents under `delegates:` have to exist: daemon-agent agents add coder",
     },
     AgentTemplate {
@@ -97,6 +97,7 @@ mod tests {
             let agent = agent.expect("there").expect(template.name);
             let reaches = agent.tools.iter().any(|tool| MESH_TOOLS.contains(&tool.as_str()));
             assert_eq!(reaches, template.name == "triage", "only who may call somebody is given the tools for it");
+            assert_eq!(agent.limits.cost_usd, None, "a model without a price can do it");
         }
         assert!(add(&home, "coder", Some("second")).is_ok());
         assert!(matches!(add(&home, "coder", Some("../second")), Err(TemplateError::BadId(_))));

@@ -75,7 +75,9 @@ impl McpServer {
     /// `text` without the keys among its variables and headers.
     pub fn redact(&self, text: &str) -> String {
         let keys: Vec<&str> = match &self.carrier {
-            McpCarrier::Stdio { env, .. } => env.iter().filter(|(name, _)| is_for_key(name)).map(|(_, key)| key.as_str()).collect(),
+            McpCarrier::Stdio { env, .. } => {
+                env.iter().filter(|(name, _)| is_for_key(name)).map(|(_, key)| key.as_str()).collect()
+            }
             McpCarrier::Http { headers, .. } => headers.values().flat_map(|value| value.split_whitespace()).collect(),
         };
         let keys = keys.into_iter().filter(|key| key.len() >= MIN_KEY_BYTES && *key != "Bearer");

@@ -24,11 +24,12 @@ impl AgentLoop {
         if self.steering_author().is_some() {
             return Ok(());
         }
+        let at = if self.tools.delegates_by(&call.name) { Boundary::MeshCall } else { Boundary::Call };
         // A call that people still have to decide about needs no place.
         if self.calls.asked.awaited(&call.id).is_some() {
-            return self.pass(Boundary::Call, Some(call)).await;
+            return self.pass(at, Some(call)).await;
         }
-        self.pass_to_work(Boundary::Call, Some(call)).await
+        self.pass_to_work(at, Some(call)).await
     }
 
     /// Returns once nothing stands in the way of what comes next, and the attempt has a place to do it.
@@ -128,7 +129,7 @@ impl AgentLoop {
 fn point(at: Boundary) -> PausePoint {
     match at {
         Boundary::Step | Boundary::Retry => PausePoint::Step,
-        Boundary::Call => PausePoint::Tool,
+        Boundary::Call | Boundary::MeshCall => PausePoint::Tool,
     }
 }
 
@@ -136,7 +137,7 @@ fn point(at: Boundary) -> PausePoint {
 fn at_work(at: Boundary) -> ActivityState {
     match at {
         Boundary::Step | Boundary::Retry => ActivityState::Thinking,
-        Boundary::Call => ActivityState::Tool,
+        Boundary::Call | Boundary::MeshCall => ActivityState::Tool,
     }
 }
 

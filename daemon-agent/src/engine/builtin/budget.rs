@@ -55,6 +55,8 @@ pub(super) enum Boundary {
     Retry,
     /// Before a call of a tool.
     Call,
+    /// Before a call that has others work: what they may use is set apart already, and the call itself uses none of it.
+    MeshCall,
 }
 
 impl Boundary {
@@ -64,6 +66,7 @@ impl Boundary {
             Self::Step => &[Limit::Steps, Limit::Tokens, Limit::CostUsd, Limit::Minutes],
             Self::Retry => &[Limit::Tokens, Limit::CostUsd, Limit::Minutes],
             Self::Call => &[Limit::ToolCalls, Limit::Tokens, Limit::CostUsd, Limit::Minutes, Limit::Leash],
+            Self::MeshCall => &[Limit::ToolCalls, Limit::Minutes, Limit::Leash],
         }
     }
 }
@@ -267,10 +270,10 @@ impl Budget {
         all.into_iter().find(LimitState::is_reached)
     }
 
-    /// Limits that are nearly used and of which nobody was told.
+    /// Limits that are nearly used and of which nobody was told. What is set apart for others is not used.
     pub fn nearly_used(&mut self) -> Vec<LimitState> {
         let all = [Limit::Steps, Limit::ToolCalls, Limit::Tokens, Limit::CostUsd, Limit::Minutes];
-        let fresh = all.into_iter().filter(|limit| !self.told.contains(limit)).filter_map(|limit| self.state_of(limit));
+        let fresh = all.into_iter().filter(|limit| !self.told.contains(limit)).filter_map(|limit| self.spent_of(limit));
         let fresh: Vec<LimitState> = fresh.filter(|state| state.is_nearly() && !state.is_reached()).collect();
         self.told.extend(fresh.iter().map(|state| state.limit));
         fresh
@@ -295,7 +298,7 @@ impl Budget {
         // Where there is room again, people are told again when there is little.
         let told = std::mem::take(&mut self.told);
         self.told =
-            told.into_iter().filter(|limit| self.state_of(*limit).is_some_and(|state| state.is_nearly())).collect();
+            told.into_iter().filter(|limit| self.spent_of(*limit).is_some_and(|state| state.is_nearly())).collect();
     }
 
     /// Adds to the limits that apply.
@@ -346,6 +349,16 @@ impl Budget {
             Limit::Leash => f64::from(self.calls_on_leash),
         };
         allowed.map(|allowed| LimitState { limit, allowed, used })
+    }
+
+    /// The same without what is set apart for others.
+    fn spent_of(&self, limit: Limit) -> Option<LimitState> {
+        let apart = match limit {
+            Limit::Tokens => self.tokens_apart() as f64,
+            Limit::CostUsd => self.cost_apart(),
+            _ => 0.0,
+        };
+        self.state_of(limit).map(|state| LimitState { used: state.used - apart, ..state })
     }
 }
 

@@ -23,7 +23,7 @@ impl NextListing {
 
     /// It may be another one.
     pub fn changed(&mut self, now: Instant) {
-        if now >= self.last + LONGEST_CHANGE_DELAY {
+        if self.at.is_none() && now >= self.last + LONGEST_CHANGE_DELAY {
             self.delay = CHANGE_DELAY;
         }
         self.at.get_or_insert(now + self.delay);

@@ -3,12 +3,17 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use reqwest::{StatusCode, Url, header::WWW_AUTHENTICATE};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Longest answer that is read, bytes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// How a client says who it is when it asks for a token, in the order in which it is done.
+const NO_SECRET: &str = "none";
+const SECRET_IN_HEADER: &str = "client_secret_basic";
+const SECRET_IN_FORM: &str = "client_secret_post";
 /// The name under which the daemon registers.
 const CLIENT_NAME: &str = "Viber daemon-agent";
 
@@ -21,10 +26,27 @@ pub struct AuthorizationServer {
     pub registration: Option<Url>,
     /// The server that tokens are for.
     pub resource: String,
-    /// What its resource's description asks for.
+    /// What the server asks for, or else the description of its resource.
     pub scope: Option<String>,
+    /// How it wants to know a client that asks for a token.
+    pub auth_method: &'static str,
     /// Whether its answers say whose they are: one that does not is then somebody else's.
     pub names_itself: bool,
+}
+
+/// As which client the daemon asks.
+pub struct OAuthClient {
+    pub id: String,
+    pub secret: Option<ClientSecret>,
+}
+
+/// What an authorization server gave a client that it knows by a secret.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientSecret {
+    pub secret: String,
+    /// Whether it goes into a header, else into the form.
+    pub in_header: bool,
 }
 
 /// The client for these requests. It follows no redirect: what it sends is for one server alone.
@@ -35,7 +57,7 @@ pub fn client() -> Result<reqwest::Client, String> {
 
 /// Finds the authorization server of the MCP server at `server`.
 pub async fn discover(client: &reqwest::Client, server: &Url) -> Result<AuthorizationServer, String> {
-    let described = resource_metadata(client, server).await?;
+    let (described, scope) = resource_metadata(client, server).await?;
     let resource = described["resource"].as_str().map_or_else(|| without_fragment(server), str::to_owned);
     // A description of another server would have tokens sent that are not meant for this one.
     if !Url::parse(&resource).is_ok_and(|described| is_about(&described, server)) {
@@ -47,7 +69,10 @@ pub async fn discover(client: &reqwest::Client, server: &Url) -> Result<Authoriz
     let mut last = String::new();
     for address in metadata_addresses(&issuer_url) {
         match json_at(client, &address).await {
-            Ok(metadata) => return authorization_server(&issuer, &metadata, resource, &described),
+            Ok(metadata) => {
+                let found = authorization_server(&issuer, &metadata, resource, &described)?;
+                return Ok(AuthorizationServer { scope: scope.or(found.scope), ..found });
+            }
             Err(why) => last = why,
         }
     }
@@ -73,13 +98,18 @@ fn authorization_server(
     let needed = |key: &str| address(key)?.ok_or_else(|| format!("{issuer} has no {key}"));
     let scopes = described["scopes_supported"].as_array();
     let scope = scopes.map(|scopes| scopes.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "));
+    let known = metadata["token_endpoint_auth_methods_supported"].as_array();
+    let is_offered = |method: &str| known.is_none_or(|all| all.iter().any(|one| one == method));
+    let auth_method = [NO_SECRET, SECRET_IN_HEADER, SECRET_IN_FORM].into_iter().find(|method| is_offered(method));
     Ok(AuthorizationServer {
-        issuer: issuer.to_owned(),
+        // As it says it: its answers name it by the same letters.
+        issuer: said.to_owned(),
         authorization: needed("authorization_endpoint")?,
         token: needed("token_endpoint")?,
         registration: address("registration_endpoint")?,
         resource,
         scope: scope.filter(|scope| !scope.is_empty()),
+        auth_method: auth_method.unwrap_or(NO_SECRET),
         names_itself: metadata["authorization_response_iss_parameter_supported"] == true,
     })
 }
@@ -106,11 +136,12 @@ impl AuthorizationServer {
         let url = Url::parse("https://a").expect("an address");
         let (authorization, token) = (url.clone(), url);
         let (issuer, resource) = ("https://a".to_owned(), resource.to_owned());
-        Self { issuer, authorization, token, registration: None, resource, scope: None, names_itself: false }
+        let (registration, scope, auth_method, names_itself) = (None, None, NO_SECRET, false);
+        Self { issuer, authorization, token, registration, resource, scope, auth_method, names_itself }
     }
 
-    /// Registers a client that is sent back to `redirect`; returns its id.
-    pub async fn register(&self, client: &reqwest::Client, redirect: &str) -> Result<String, String> {
+    /// Registers a client that is sent back to `redirect`.
+    pub async fn register(&self, client: &reqwest::Client, redirect: &str) -> Result<OAuthClient, String> {
         let Some(address) = self.registration.clone() else {
             return Err(format!(
                 "{} does not let clients register: name one with `clientId` beside the url in config.yaml",
@@ -122,22 +153,31 @@ impl AuthorizationServer {
             "redirect_uris": [redirect],
             "grant_types": ["authorization_code", "refresh_token"],
             "response_types": ["code"],
-            "token_endpoint_auth_method": "none",
+            "token_endpoint_auth_method": self.auth_method,
             "application_type": "native",
         });
         let answer = answer(client.post(address).json(&wanted)).await?;
-        answer["client_id"].as_str().map(str::to_owned).ok_or_else(|| format!("{} registered no client", self.issuer))
+        let id = answer["client_id"].as_str().ok_or_else(|| format!("{} registered no client", self.issuer))?;
+        // It may choose another way than the one that was asked for.
+        let method = answer["token_endpoint_auth_method"].as_str().unwrap_or(self.auth_method);
+        let secret = answer["client_secret"].as_str().filter(|_| method != NO_SECRET);
+        let in_header = method != SECRET_IN_FORM;
+        let secret = secret.map(|secret| ClientSecret { secret: secret.to_owned(), in_header });
+        Ok(OAuthClient { id: id.to_owned(), secret })
     }
 }
 
-/// What the server says about itself; an empty object if it says nothing.
-async fn resource_metadata(client: &reqwest::Client, server: &Url) -> Result<Value, String> {
+/// What the server says about itself, an empty object if it says nothing; and the scope that it asks for when it is called.
+async fn resource_metadata(client: &reqwest::Client, server: &Url) -> Result<(Value, Option<String>), String> {
     let probe = client.post(server.clone()).json(&json!({})).send().await;
     let response = probe.map_err(|error| format!("{server} does not answer: {error}"))?;
-    let mut addresses = Vec::new();
+    let (mut addresses, mut scope) = (Vec::new(), None);
     if response.status() == StatusCode::UNAUTHORIZED {
         let asked = response.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|header| header.to_str().ok());
-        addresses.extend(asked.filter_map(named_metadata).filter_map(|address| named_by(server, &address).ok()));
+        let asked: Vec<&str> = asked.collect();
+        let named = asked.iter().filter_map(|header| parameter(header, "resource_metadata"));
+        addresses.extend(named.filter_map(|address| named_by(server, &address).ok()));
+        scope = asked.iter().find_map(|header| parameter(header, "scope")).filter(|scope| !scope.is_empty());
     }
     let path = server.path().trim_end_matches('/');
     for well_known in
@@ -147,15 +187,19 @@ async fn resource_metadata(client: &reqwest::Client, server: &Url) -> Result<Val
     }
     for address in addresses {
         if let Ok(metadata) = json_at(client, &address).await {
-            return Ok(metadata);
+            return Ok((metadata, scope));
         }
     }
-    Ok(json!({}))
+    Ok((json!({}), scope))
 }
 
-/// The address in `Bearer resource_metadata="…"`.
-fn named_metadata(header: &str) -> Option<String> {
-    let (_, rest) = header.split_once("resource_metadata=")?;
+/// The value of `name` in `Bearer name="…"`.
+fn parameter(header: &str, name: &str) -> Option<String> {
+    let named = format!("{name}=");
+    let mut places = header.match_indices(&named);
+    let begins = |at: usize| header[..at].ends_with([' ', ',', '\t']);
+    let (at, _) = places.find(|(at, _)| begins(*at))?;
+    let rest = &header[at + named.len()..];
     let end = |c: char| c == ',' || c.is_whitespace();
     match rest.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').map(|(address, _)| address.to_owned()),
@@ -246,7 +290,9 @@ mod tests {
             "https://auth.example.com/t1/.well-known/openid-configuration"
         );
         let named = r#"Bearer error="x", resource_metadata="https://a/.well-known/x", scope="y""#;
-        assert_eq!(named_metadata(named).as_deref(), Some("https://a/.well-known/x"));
+        assert_eq!(parameter(named, "resource_metadata").as_deref(), Some("https://a/.well-known/x"));
+        assert_eq!(parameter(named, "scope").as_deref(), Some("y"));
+        assert_eq!(parameter(named, "metadata"), None, "a part of a name");
     }
 
     #[test]

@@ -166,9 +166,8 @@ fn judge(message: &RxJsonRpcMessage<RoleClient>, open: &OpenRequests) -> Judgeme
         return Judgement::Ignore;
     }
     let answer = |answer| Judgement::Answer(Box::new(answer));
-    let refused = |code, why: &'static str| {
-        answer(JsonRpcMessage::error(ErrorData::new(code, why, None), Some(id.clone())))
-    };
+    let refused =
+        |code, why: &'static str| answer(JsonRpcMessage::error(ErrorData::new(code, why, None), Some(id.clone())));
     match request {
         ServerRequest::PingRequest(_) => answer(JsonRpcMessage::response(ClientResult::empty(()), id.clone())),
         ServerRequest::ElicitRequest(_) | ServerRequest::ListRootsRequest(_) if open.begin(id) => Judgement::PassOn,
@@ -231,7 +230,8 @@ mod tests {
         }
         let long = request(json!("x".repeat(MAX_ID_BYTES + 1)), "elicitation/create");
         assert_eq!(answer(judged(long, &open)), "ignored");
-        let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "x" } });
+        let log =
+            json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "x" } });
         assert_eq!(answer(judged(log, &open)), "ignored");
         let news = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
         assert_eq!(answer(judged(news, &open)), "passed on");
@@ -249,9 +249,8 @@ mod tests {
         assert_eq!(ask(1)["error"]["code"], -32600, "an id that is in use");
         assert_eq!(ask(99), "passed on");
         let withdrawn = open.withdrawn(&RequestId::Number(2));
-        let cancelled = |id: usize| {
-            json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } })
-        };
+        let cancelled =
+            |id: usize| json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
         assert_eq!(answer(judged(cancelled(2), &open)), "ignored");
         assert!(withdrawn.is_cancelled() && ask(100)["error"]["code"] == -32600, "it holds its place until its answer");
         assert_eq!(answer(judged(cancelled(500), &open)), "passed on", "a subscription, perhaps");

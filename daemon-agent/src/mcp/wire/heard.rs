@@ -12,7 +12,9 @@ use std::{
 use protocol::{TaskId, text::head};
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
-    model::{ClientConfig, ElicitRequestParams, ElicitResult, ProgressNotificationParam, ProgressToken, ProtocolVersion},
+    model::{
+        ClientConfig, ElicitRequestParams, ElicitResult, ProgressNotificationParam, ProgressToken, ProtocolVersion,
+    },
     service::{NotificationContext, RequestContext},
 };
 use serde_json::{Value, json};

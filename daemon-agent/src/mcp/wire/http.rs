@@ -35,11 +35,15 @@ const STREAM_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_REFUSAL_BYTES: usize = 16 * 1024;
 const EVENTS: &str = "text/event-stream";
 const JSON: &str = "application/json";
+const PLAIN: &str = "text/plain";
 const SESSION: &str = "Mcp-Session-Id";
 const LAST_EVENT: &str = "Last-Event-Id";
+/// What is said when signing in would not help.
+const HEADER_REFUSED: &str = "it refuses the Authorization header that config.yaml has for it";
 
 /// Gives the bearer token for the next request, if there is one; another one than the server refused, if it did.
-pub type TokenSource = Arc<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync>;
+pub type TokenSource =
+    Arc<dyn Fn(Option<String>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> + Send + Sync>;
 
 /// Where a server is, and what goes with every request.
 pub struct HttpEndpoint {
@@ -102,6 +106,9 @@ impl BoundedHttp {
         {
             response = again.bearer_auth(renewed).send().await.map_err(StreamableHttpError::Client)?;
         }
+        if response.status() == StatusCode::UNAUTHORIZED && is_signed {
+            return Err(StreamableHttpError::UnexpectedServerResponse(HEADER_REFUSED.into()));
+        }
         if response.status() == StatusCode::UNAUTHORIZED {
             let asked = response.headers().get(WWW_AUTHENTICATE).and_then(|asked| asked.to_str().ok());
             let asked = asked.unwrap_or("HTTP 401").to_owned();
@@ -136,22 +143,41 @@ impl StreamableHttpClient for BoundedHttp {
         if status.is_success() && kind.starts_with(EVENTS) {
             return Ok(StreamableHttpPostResponse::Sse(events(response), session));
         }
-        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
+        let asked = match message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id),
+            _ => None,
+        };
         let body = if status.is_success() { body(response).await? } else { beginning(response).await };
-        // A refusal may say why as a message of the protocol.
         let is_json = kind.starts_with(JSON);
         match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
-            Ok(message) if is_json && (status.is_success() || matches!(message, ServerJsonRpcMessage::Error(_))) => {
-                Ok(StreamableHttpPostResponse::Json(message, session))
+            Ok(message) if is_json && status.is_success() => Ok(StreamableHttpPostResponse::Json(message, session)),
+            // Some servers, started anew, refuse the session that they do not know in their own way.
+            Ok(ServerJsonRpcMessage::Error(refusal))
+                if status == StatusCode::BAD_REQUEST
+                    && session_id.is_some()
+                    && asked.is_some()
+                    && refusal.id != asked =>
+            {
+                Err(StreamableHttpError::SessionExpired)
+            }
+            // A refusal may say why as a message of the protocol: it is about this request, whatever it calls it.
+            Ok(ServerJsonRpcMessage::Error(mut refusal)) if is_json => {
+                refusal.id = asked.or(refusal.id);
+                Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(refusal), session))
             }
             // Some servers answer notifications with something.
-            _ if status.is_success() && !is_request => Ok(StreamableHttpPostResponse::Accepted),
+            _ if status.is_success() && asked.is_none() => Ok(StreamableHttpPostResponse::Accepted),
             Err(error) if status.is_success() && is_json => Err(StreamableHttpError::Deserialize(error)),
             _ if status.is_success() => Err(StreamableHttpError::UnexpectedContentType(Some(kind))),
             _ => {
-                let said = String::from_utf8_lossy(&body);
+                // Nobody reads a page of HTML in a line.
+                let is_text = is_json || kind.is_empty() || kind.starts_with(PLAIN);
+                let said = if is_text { String::from_utf8_lossy(&body) } else { Cow::Borrowed("") };
                 let said = protocol::text::head(said.trim(), 500);
-                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(format!("HTTP {status}: {said}"))))
+                let colon = if said.is_empty() { "" } else { ": " };
+                Err(StreamableHttpError::UnexpectedServerResponse(Cow::Owned(format!(
+                    "it answered HTTP {status}{colon}{said}"
+                ))))
             }
         }
     }

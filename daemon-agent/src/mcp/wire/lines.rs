@@ -46,6 +46,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
             None => this.line + new.len(),
         };
         if this.line > MAX_MESSAGE_BYTES {
+            // Whoever reads is given nothing along with an error.
+            buf.set_filled(before);
             let why = format!("a message is longer than {} MiB", MAX_MESSAGE_BYTES / 1024 / 1024);
             let why = this.cut.get_or_init(|| why).clone();
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));

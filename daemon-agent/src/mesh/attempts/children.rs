@@ -8,8 +8,8 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use protocol::{
     AgentInfo, AttemptRef, ChildAnnouncement, ChildReport, ChildState, ConfigError, EventBody, InjectionPoint,
-    MeshDirectory, MessageId, Policy, ReportedDetail, SessionId, TaskId, TaskMessage, TaskResult, TaskSubmit, TreePlace,
-    Usage, mesh::same_digits, parse_event, text::title,
+    MeshDirectory, MessageId, Policy, ReportedDetail, SessionId, TaskId, TaskMessage, TaskResult, TaskSubmit,
+    TreePlace, Usage, mesh::same_digits, parse_event, text::title,
 };
 use serde_json::json;
 
@@ -283,10 +283,10 @@ impl Mesh {
             let more: BTreeSet<AttemptRef> = {
                 let state = self.state();
                 // Below the first one, also where what lies between has ended.
-                let is_below = |place: &TreePlace| [&place.call.task_id, &place.root].iter().any(|above| tasks.contains(*above));
-                let is_theirs = |child: &AttemptRef, asked: &AskedFor| {
-                    is_below(&asked.place) && !tasks.contains(&child.task_id)
-                };
+                let is_below =
+                    |place: &TreePlace| [&place.call.task_id, &place.root].iter().any(|above| tasks.contains(*above));
+                let is_theirs =
+                    |child: &AttemptRef, asked: &AskedFor| is_below(&asked.place) && !tasks.contains(&child.task_id);
                 state
                     .asked_for
                     .iter()

@@ -72,7 +72,9 @@ impl Mesh {
         };
         let hit: Vec<AttemptRef> = {
             let state = self.state();
-            let running = state.running.iter().filter(|(_, live)| is_hit(&live.agent_id, &live.session_id));
+            // What is being stopped already is nobody's to stop again.
+            let running = state.running.iter().filter(|(_, live)| !live.stop.token().is_cancelled());
+            let running = running.filter(|(_, live)| is_hit(&live.agent_id, &live.session_id));
             let running = running.map(|(attempt, _)| attempt.clone());
             let queued = state.queue.iter().filter(|submit| is_hit(&submit.agent_id, &submit.session_id));
             running.chain(queued.map(attempt_of)).collect()

@@ -71,10 +71,21 @@ impl<'c> AskedPeople<'c> {
                     return self.state(ActivityState::Tool, None).await;
                 }
             },
-            None => json!({ "action": "decline" }),
+            None => {
+                self.say_declined().await;
+                json!({ "action": "decline" })
+            }
         };
         // Nobody waits for it any more if the call has ended.
         let _ = answer.send(found);
+    }
+
+    /// Says that the server asked for something, and that nobody saw it.
+    async fn say_declined(&self) {
+        let content =
+            format!("{} asked for something that is asked of nobody here, and was declined.\n", self.tool.server);
+        let output = AgentStreamEvent::ToolOutput { call_id: self.call_id.to_owned(), content, before: None };
+        self.sink.emit(output).await;
     }
 
     /// The form as people filled it in.

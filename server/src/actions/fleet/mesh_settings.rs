@@ -1,5 +1,7 @@
 //! What a team lets its agents ask of each other, and which agents of other vibers they are told of.
 
+use std::collections::BTreeSet;
+
 use protocol::{
     MeshDirectory, TeamId,
     mesh::{ListedAgent, ListedViber, MAX_CHILDREN_PER_TASK, MAX_TREE_DEPTH},
@@ -9,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     actions::VersionedChange,
-    db::{self, audit::Entry},
+    db::{self, TeamTx, audit::Entry},
     domain::{By, ContactState, MeshSettings, Viber},
     error::{Error, Result},
     state::Board,
@@ -88,20 +90,7 @@ pub async fn directory(board: &Board, team: &TeamId, places: &[String]) -> Resul
     if !db::mesh_settings::load(&mut tx).await?.across_vibers {
         return Ok(MeshDirectory::default());
     }
-    let mut found: Vec<Viber> = Vec::new();
-    for place in places.iter().take(MAX_PLACES) {
-        let more = match place.split_once('=') {
-            Some((label, value)) => {
-                db::vibers::labeled(&mut tx, (label.trim(), value.trim()), MAX_LABELED_VIBERS).await?
-            }
-            None => db::vibers::called(&mut tx, place.trim()).await?.into_iter().collect(),
-        };
-        for one in more {
-            if found.iter().all(|known| known.id != one.id) {
-                found.push(one);
-            }
-        }
-    }
+    let found = in_places(&mut tx, places).await?;
     let vibers = found.into_iter().map(|viber| ListedViber {
         labels: viber.labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
         connected: viber.contact.state == ContactState::Connected,
@@ -116,6 +105,43 @@ pub async fn directory(board: &Board, team: &TeamId, places: &[String]) -> Resul
         name: viber.name,
     });
     Ok(MeshDirectory { across_vibers: true, vibers: vibers.collect() })
+}
+
+/// The vibers in places, each once.
+async fn in_places(tx: &mut TeamTx<'_>, places: &[String]) -> Result<Vec<Viber>> {
+    let mut found: Vec<Viber> = Vec::new();
+    for place in places.iter().take(MAX_PLACES) {
+        let more = match place.split_once('=') {
+            Some((label, value)) => db::vibers::labeled(tx, (label.trim(), value.trim()), MAX_LABELED_VIBERS).await?,
+            None => db::vibers::called(tx, place.trim()).await?.into_iter().collect(),
+        };
+        for one in more {
+            if found.iter().all(|known| known.id != one.id) {
+                found.push(one);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What stands under `delegates` in the files of a viber's agents and names nobody, as it is written there.
+pub async fn unknown_delegates(board: &Board, team: &TeamId, viber: &Viber) -> Result<BTreeSet<String>> {
+    let written: BTreeSet<&String> = viber.agents.iter().flat_map(|agent| &agent.delegates).collect();
+    let places: BTreeSet<&str> = written.iter().filter_map(|entry| Some(entry.split_once('@')?.1.trim())).collect();
+    let places: Vec<String> = places.into_iter().take(MAX_PLACES).map(str::to_owned).collect();
+    let there = in_places(&mut board.db.reader_of(team).await?, &places).await?;
+    let has = |viber: &Viber, agent: &str| viber.agents.iter().any(|known| known.id == agent);
+    let is_in = |viber: &Viber, place: &str| match place.split_once('=') {
+        Some((label, value)) => viber.labels.get(label.trim()).is_some_and(|known| known == value.trim()),
+        None => viber.name == place,
+    };
+    let is_known = |entry: &str| match entry.split_once('@').map(|(agent, place)| (agent.trim(), place.trim())) {
+        None => has(viber, entry.trim()),
+        // Of more places than are looked at nothing is said.
+        Some((_, place)) if places.iter().all(|known| known != place) => true,
+        Some((agent, place)) => there.iter().any(|other| is_in(other, place) && has(other, agent)),
+    };
+    Ok(written.into_iter().filter(|entry| !is_known(entry)).cloned().collect())
 }
 
 fn listed_agent(agent: &protocol::AgentInfo) -> ListedAgent {

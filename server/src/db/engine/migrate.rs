@@ -213,6 +213,12 @@ const MIGRATIONS: &[(i64, &str, &str, &str)] = &[
         include_str!("../../../../migrations/sqlite/0033_adapters.sql"),
         include_str!("../../../../migrations/postgres/0033_adapters.sql"),
     ),
+    (
+        34,
+        "asked sessions",
+        include_str!("../../../../migrations/sqlite/0034_asked_sessions.sql"),
+        include_str!("../../../../migrations/postgres/0034_asked_sessions.sql"),
+    ),
 ];
 
 /// The schema version this binary speaks.

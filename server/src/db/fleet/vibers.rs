@@ -71,18 +71,13 @@ pub async fn list(tx: &mut TeamTx<'_>, cursor: Option<&ViberId>, limit: u64) -> 
 
 /// The viber of this name, if it was not revoked.
 pub async fn called(tx: &mut TeamTx<'_>, name: &str) -> Result<Option<Viber>, DbError> {
-    let sql = select!(
-        "vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL AND v.name = $2 ORDER BY v.viber_id LIMIT 1"
-    );
+    let sql =
+        select!("vibers v WHERE v.team_id = $1 AND v.revoked_at IS NULL AND v.name = $2 ORDER BY v.viber_id LIMIT 1");
     tx.row(sql, args![name]).await?.as_ref().map(viber).transpose()
 }
 
 /// Vibers with a label, in order of joining, without revoked ones.
-pub async fn labeled(
-    tx: &mut TeamTx<'_>,
-    (label, value): (&str, &str),
-    limit: u64,
-) -> Result<Vec<Viber>, DbError> {
+pub async fn labeled(tx: &mut TeamTx<'_>, (label, value): (&str, &str), limit: u64) -> Result<Vec<Viber>, DbError> {
     let sql = select!(
         "viber_labels l CROSS JOIN vibers v WHERE l.team_id = $1 AND l.label = $2 AND l.value = $3 AND v.team_id = $1 \
          AND v.viber_id = l.viber_id AND v.revoked_at IS NULL ORDER BY l.viber_id LIMIT $4 + 0"

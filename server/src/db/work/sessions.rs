@@ -73,7 +73,7 @@ macro_rules! lines {
 macro_rules! filtered {
     ($filter:ident, $page:ident, $viber:literal) => {
         match ($filter.archived, $filter.viber.is_some()) {
-            (false, false) if $filter.own => $page!("IS NULL AND s.run_id IS NULL", ""),
+            (false, false) if $filter.own => $page!("IS NULL AND s.run_id IS NULL AND s.asked = 0", ""),
             (false, false) => $page!("IS NULL", ""),
             (false, true) => $page!("IS NULL", $viber),
             (true, false) => $page!("IS NOT NULL", ""),
@@ -100,7 +100,8 @@ pub use unindexed::{Unindexed, index_some, next_unindexed};
 pub struct SessionFilter {
     /// Archived sessions, or those that are not.
     pub archived: bool,
-    /// Without those that began for a run of a playbook; only among all that are not archived.
+    /// Without those that began for a run of a playbook or for a task that an agent asked for; only among all that are not
+    /// archived.
     pub own: bool,
     pub viber: Option<ViberId>,
     pub agent: Option<String>,
@@ -201,13 +202,13 @@ pub const MAX_COUNTED_UNREAD: u64 = 99;
 const MAX_LOOKED_FOR_UNREAD: u64 = 500;
 
 /// How many sessions ended or were answered since the reader last looked at them, joined, or marked everything as read; without
-/// those that began for a run of a playbook.
+/// those that began for a run of a playbook or for a task that an agent asked for.
 pub async fn count_unread(tx: &mut TeamTx<'_>, reader: &OperatorId) -> Result<UnreadCount, DbError> {
     macro_rules! since {
         () => {
             concat!(
                 "FROM sessions s WHERE s.team_id = $1 AND s.deleted_at IS NULL AND s.archived_at IS NULL \
-                 AND s.run_id IS NULL AND s.active_at > ",
+                 AND s.run_id IS NULL AND s.asked = 0 AND s.active_at > ",
                 read_before!(),
                 " ORDER BY s.active_at DESC, s.session_id DESC LIMIT "
             )
@@ -284,6 +285,11 @@ pub async fn insert(tx: &mut TeamTx<'_>, session: &Session) -> Result<(), DbErro
 /// Records which run of a playbook a new session began for, with the writes that follow.
 pub async fn set_run(tx: &mut Change<'_>, id: &SessionId, run: &RunId) -> Result<(), DbError> {
     tx.defer("UPDATE sessions SET run_id = $3 WHERE team_id = $1 AND session_id = $2", args![id, run]).await
+}
+
+/// Records that a new session began for a task that an agent asked for, with the writes that follow.
+pub async fn set_asked(tx: &mut Change<'_>, id: &SessionId) -> Result<(), DbError> {
+    tx.defer("UPDATE sessions SET asked = 1 WHERE team_id = $1 AND session_id = $2", args![id]).await
 }
 
 const INSERT_SQL: &str = "INSERT INTO sessions (team_id, session_id, viber_id, agent_id, title, title_folded, created_by, \

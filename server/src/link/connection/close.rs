@@ -6,10 +6,12 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use futures_util::{SinkExt, stream::SplitSink};
 use protocol::{ViberId, limits::close};
 
-use crate::error::Error;
+use crate::{actions::reconcile, domain::Connection, error::Error, state::Board};
 
 /// How long a close frame may take to leave.
 pub(super) const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long what a connection had begun may take after its end.
+pub(super) const LAST_WORK_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest delay that a draining Board asks for, seconds: daemons come back spread over this time.
 const MAX_RETRY_AFTER_SECONDS: u64 = 10;
 /// The longest reason in a close frame, bytes: RFC 6455 leaves room for 123.
@@ -79,4 +81,11 @@ pub(super) async fn goodbye(mut sink: SplitSink<WebSocket, Message>, close: &Clo
         drop(sink.send(Message::Close(Some(CloseFrame { code: close.code, reason }))).await);
     };
     drop(tokio::time::timeout(GOODBYE_TIMEOUT, sent).await);
+}
+
+/// Records that contact is lost; otherwise the scheduler does it later.
+pub(super) async fn lost(board: &Board, Connection { team, viber, epoch, .. }: &Connection) {
+    if let Err(error) = reconcile::disconnected(board, team, viber, *epoch).await {
+        tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be recorded");
+    }
 }

@@ -10,14 +10,15 @@ use std::{
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::{
     FutureExt, StreamExt,
+    future::{self, OptionFuture},
     stream::{SplitSink, SplitStream},
 };
 use protocol::{Events, TeamId, ToDaemon, ViberId, limits::close};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use tokio_util::sync::WaitForCancellationFuture;
 
 use super::{
-    close::{CloseReason, GOODBYE_TIMEOUT, goodbye},
+    close::{CloseReason, GOODBYE_TIMEOUT, LAST_WORK_TIMEOUT, goodbye, lost},
     state::{AwaitingHello, ConnectionState, ConnectionStep, StepEffect},
 };
 use crate::{
@@ -87,25 +88,21 @@ pub async fn serve(board: Board, socket: WebSocket, peer: AuthenticatedViber) {
     tracing::info!(viber.id = %viber, code = close.code, reason = close.reason, "a viber's connection ended");
 }
 
-/// Gives up the connection's registration, says goodbye, and records that contact is lost.
-async fn part(link: Box<Link>, socket: Socket, close: &CloseReason) {
+/// Gives up the connection's registration, says goodbye, and records that contact is lost. What was begun is ended: a change
+/// is made though nobody waits for it, and others are to hear of it.
+async fn part(mut link: Box<Link>, socket: Socket, close: &CloseReason) {
     let (board, connection) = (link.board.clone(), link.connection.clone());
+    let begun = future::join(OptionFuture::from(link.recording.take()), OptionFuture::from(link.working.take()));
     drop(link);
+    board.shutdown.spawn(timeout(LAST_WORK_TIMEOUT, begun).map(drop));
     tokio::join!(goodbye(socket.sink, close), lost(&board, &connection));
-}
-
-/// Records that contact is lost; otherwise the scheduler does it later.
-async fn lost(board: &Board, Connection { team, viber, epoch, .. }: &Connection) {
-    if let Err(error) = reconcile::disconnected(board, team, viber, *epoch).await {
-        tracing::warn!(viber.id = %viber, %error, "the end of a connection could not be recorded");
-    }
 }
 
 /// Waits for the hello and answers it with the welcome.
 async fn greet(board: Board, socket: &mut Socket, peer: AuthenticatedViber) -> Result<Box<Link>, CloseReason> {
     let first = tokio::select! {
         () = board.shutdown.soft.cancelled() => return Err(CloseReason::draining(&peer.viber)),
-        first = tokio::time::timeout(HELLO_TIMEOUT, first_text(&mut socket.stream)) => first,
+        first = timeout(HELLO_TIMEOUT, first_text(&mut socket.stream)) => first,
     };
     let text = first.map_err(|_| CloseReason::new(close::TIMEOUT, "no hello"))??;
     let hello = AwaitingHello { viber: peer.viber.clone() }.hello(&text)?;
@@ -325,9 +322,12 @@ impl Link {
     /// both only within `GOODBYE_TIMEOUT`.
     async fn finish(&mut self, sink: &mut SplitSink<WebSocket, Message>) {
         if self.recording.is_none() && !self.inbox.is_empty() {
-            drop(tokio::time::timeout(GOODBYE_TIMEOUT, self.record()).await);
+            self.recording = Some(self.record());
+            if timeout(GOODBYE_TIMEOUT, OptionFuture::from(self.recording.as_mut())).await.is_ok() {
+                self.recording = None;
+            }
         }
-        drop(tokio::time::timeout(GOODBYE_TIMEOUT, self.queue.pump(sink)).await);
+        drop(timeout(GOODBYE_TIMEOUT, self.queue.pump(sink)).await);
     }
 
     fn read(&mut self, frame: Option<Result<Message, axum::Error>>) -> ConnectionStep {

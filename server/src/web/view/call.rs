@@ -18,6 +18,7 @@ use crate::domain::size_words;
 pub use changes::EditDiff;
 pub use child::ChildFold;
 pub use output::OutputWindow;
+pub use words::tool_words;
 
 /// Arguments that a page carries of one call when a line does not hold them, bytes.
 const MAX_ASKED_BYTES: usize = 1_500;
@@ -41,6 +42,8 @@ pub enum ToolKind {
     Artifact,
     /// It gives another agent a task.
     Delegate,
+    /// A tool of an MCP server.
+    Server,
     Other,
 }
 
@@ -102,6 +105,7 @@ impl ToolKind {
             "remember" => Self::Note,
             "add_artifact" => Self::Artifact,
             "delegate" => Self::Delegate,
+            _ if words::of_server(tool).is_some() => Self::Server,
             _ => Self::Other,
         }
     }
@@ -117,12 +121,13 @@ impl ToolKind {
             Self::Note => "pin",
             Self::Artifact => "artifact",
             Self::Delegate => "delegate",
+            Self::Server => "plug",
             Self::Other => "skill",
         }
     }
 
     /// All of them, in the order in which they are counted.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Command,
         Self::Edit,
         Self::Read,
@@ -131,6 +136,7 @@ impl ToolKind {
         Self::Note,
         Self::Artifact,
         Self::Delegate,
+        Self::Server,
         Self::Other,
     ];
 
@@ -145,6 +151,7 @@ impl ToolKind {
             Self::Note => ("note", "notes"),
             Self::Artifact => ("artifact", "artifacts"),
             Self::Delegate => ("delegated", "delegated"),
+            Self::Server => ("MCP call", "MCP calls"),
             Self::Other => ("other call", "other calls"),
         };
         format!("{n} {}", if n == 1 { one } else { many })
@@ -361,6 +368,11 @@ fn brief(tool: &str, args: &Value) -> (String, Option<String>) {
         }),
         _ => None,
     };
+    if words::of_server(tool).is_some() && !words::fits_a_line(args) {
+        // Its row says the first of them.
+        let all = serde_json::to_string_pretty(args).unwrap_or_default();
+        return (String::new(), Some(text::head_and_tail(&all, MAX_ASKED_BYTES)));
+    }
     let full = full.unwrap_or_else(|| if args.is_null() { String::new() } else { args.to_string() });
     let line: String = full.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("  ");
     let short: String = line.chars().take(MAX_BRIEF_CHARS).collect();
@@ -427,6 +439,15 @@ mod tests {
         let call = Call::new("1", "edit_file", &json!({"path": "a.rs", "oldText": "a\nb", "newText": "c"}), 0);
         let changes = call.changes.expect("a change");
         assert_eq!((changes.added, changes.removed, changes.html().matches("<tr").count()), (1, 2, 3));
+    }
+
+    #[test]
+    fn a_call_of_a_server_says_whose_tool_it_is_and_holds_what_a_line_does_not() {
+        let call = Call::new("1", "mcp__wiki__search", &json!({"query": "owls"}), 0);
+        assert_eq!((call.kind, call.in_words().as_str()), (ToolKind::Server, "wiki: search (query: owls)"));
+        assert_eq!((call.asked, ToolKind::Server.count(2).as_str()), (None, "2 MCP calls"));
+        let call = Call::new("1", "mcp__wiki__search", &json!({"query": "owls", "in": ["oak"]}), 0);
+        assert!(call.asked.is_some_and(|asked| asked.contains("\"oak\"")), "all of it can be read");
     }
 
     #[test]

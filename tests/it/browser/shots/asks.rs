@@ -80,6 +80,11 @@ pub async fn visit_asks(purpose: &Purpose) {
             { "label": "Try once more, then go back", "tradeOff": "Hides short outages; the customer waits up to 4 s and does not know why." },
             { "label": "Charge the estimate and correct it later", "tradeOff": "No wait, but refunds by hand: 31 last month." }],
         "recommended": 0, "onTimeout": "it goes back to the cart" } });
+    let van = "mcp__logistics__book_van";
+    let form = json!({ "tool": van, "callId": "call_14", "question": {
+        "text": "The MCP server logistics asks: Which van should be booked, and who drives it?\n\nSize of the van (1 of 3)",
+        "options": [{ "label": "Small, 3 m³", "tradeOff": "" }, { "label": "Large, 14 m³", "tradeOff": "" }],
+        "onTimeout": "The server is told that nobody answered." } });
     let budget = json!({ "tool": "budget", "limit": { "name": "costUsd", "allowed": 2.0, "used": 2.03 } });
     let leash = json!({ "tool": "shell", "limit": { "name": "leash", "allowed": 5.0, "used": 5.0 } });
     let next =
@@ -89,6 +94,7 @@ pub async fn visit_asks(purpose: &Purpose) {
     for (name, goal) in [
         ("calls", "Make the voucher specs hold"),
         ("question", "Let the kiosk pay"),
+        ("form", "Book a van for Friday"),
         ("budget", "Measure the cart"),
         ("leash", "Tidy the kiosk"),
         ("held", "Read the traces"),
@@ -111,6 +117,11 @@ pub async fn visit_asks(purpose: &Purpose) {
                 events.push(waits("approval", json!({})));
             }
             "question" => events.extend([asked(11, "question", question.clone()), waits("input", json!({}))]),
+            "form" => events.extend([
+                called(14, van, &json!({ "day": "Friday", "stops": [{ "at": "Depot North" }] })),
+                asked(14, "question", form.clone()),
+                waits("input", json!({})),
+            ]),
             "budget" => events.extend([asked(12, "budget", budget.clone()), waits("budget", json!({}))]),
             "leash" => events.extend([asked(13, "budget", leash.clone()), waits("budget", json!({}))]),
             _ => events.push(waits("paused", next.clone())),

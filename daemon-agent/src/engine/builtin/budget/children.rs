@@ -92,6 +92,7 @@ mod tests {
         let first = budget.room_for_child(&TaskLimits::default()).expect("room");
         assert_eq!((first.tokens, first.cost_usd, first.on_limit), (Some(450), Some(1.0), Some(LimitPolicy::Stop)));
         budget.set_apart("a", &first);
+        assert!(budget.nearly_used().is_empty(), "nobody has used it");
         let second = budget.room_for_child(&TaskLimits { cost_usd: Some(9.0), ..TaskLimits::default() }).expect("room");
         assert_eq!((second.tokens, second.cost_usd), (Some(225), Some(1.0)), "never more than is left");
         budget.set_apart("b", &second);

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::{AgentLoop, Considered, Halt, forbidden};
 use crate::{
+    artifacts,
     config::{Delegate, toolset::DELEGATE},
     engine::builtin::gate::CallVerdict,
     model::ToolCall,
@@ -149,21 +150,28 @@ impl AgentLoop {
         if children.hands().tree_size(&place.root) >= MAX_TREE_CHILDREN {
             return refused(format!("Not begun: the tree of this task has {MAX_TREE_CHILDREN} tasks already."));
         }
-        if delegate.place.is_none() {
-            let agents = children.hands().agents();
-            let found = agents.iter().find(|known| known.id == wanted.agent);
-            match found.map(|known| known.error.as_ref()) {
-                Some(None) => {}
-                Some(Some(error)) => {
-                    return refused(format!("Not begun: the agent {} cannot be used: {error}", wanted.agent));
-                }
-                None => return refused(format!("Not begun: this machine has no agent {:?}.", wanted.agent)),
-            }
+        if let Some(why) = delegate.place.is_none().then(|| self.objection_here(&wanted)).flatten() {
+            return refused(format!("Not begun: {why}"));
         }
         match self.budget.room_for_child(&wanted.limits) {
             Ok(limits) => Ok(WantedTask { limits, place: delegate.place.clone(), ..wanted }),
             Err(limit) => refused(format!("Not begun: nothing is left of limits.{limit} of this task.")),
         }
+    }
+
+    /// Why an agent of this machine cannot do it.
+    fn objection_here(&self, wanted: &WantedTask) -> Option<String> {
+        let agents = self.run.children.hands().agents();
+        match agents.iter().find(|known| known.id == wanted.agent).map(|known| known.error.as_ref()) {
+            Some(None) => {}
+            Some(Some(error)) => return Some(format!("the agent {} cannot be used: {error}", wanted.agent)),
+            None => return Some(format!("this machine has no agent {:?}.", wanted.agent)),
+        }
+        let task = &self.run.submit.task_id;
+        let is_there =
+            |name: &str| artifacts::find(&self.run.home, &format!("artifacts/{task}/{name}"), None, None).is_ok();
+        let missing = wanted.artifacts.iter().find(|name| !is_there(name))?;
+        Some(format!("this task has no artifact {missing:?}."))
     }
 
     /// Where a task that this one asks for stands in the tree.

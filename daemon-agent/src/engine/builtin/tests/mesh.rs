@@ -28,7 +28,9 @@ impl Fixture {
                 self.reported.notified().await;
             }
         };
-        timeout(Duration::from_secs(20), waiting).await.expect("in time");
+        if timeout(Duration::from_secs(20), waiting).await.is_err() {
+            panic!("not in time: {:#?}", self.events());
+        }
     }
 
     fn call(&self, call: &str) -> ParentCall {
@@ -184,6 +186,18 @@ async fn a_tree_has_bounds_and_no_loops() {
     assert!(told[1].2.contains("none of the agents that you may call"), "{told:?}");
     assert!(told[2].2.contains("as deep as it may go"), "{told:?}");
     assert!(requests(&fixture.events()).is_empty() && fixture.wishes.begun.lock().expect("no panic").is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_asked_for_with_files_that_are_not_there() {
+    let call = ("delegate", r#"{"agent":"coder","goal":"Read it.","artifacts":["spec.md"]}"#);
+    let endpoint = ScriptedProvider::start(vec![calls(&[call]), says("No.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.lead(&["coder"]);
+    let outcome = run(fixture.run("Go on.")).await;
+    assert!(matches!(outcome, EngineOutcome::Completed(_)), "{outcome:?}");
+    assert!(fixture.results()[0].2.contains("no artifact \"spec.md\""), "{:?}", fixture.results());
+    assert!(requests(&fixture.events()).is_empty());
 }
 
 #[tokio::test]

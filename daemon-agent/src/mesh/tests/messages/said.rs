@@ -132,3 +132,23 @@ async fn a_message_to_a_task_that_runs_is_taken_however_many_others_run() {
     fixture.mesh.interrupt(signal).await.expect("noted");
     fixture.idle().await;
 }
+
+#[tokio::test]
+async fn a_local_task_that_is_just_announced_is_none_of_a_former_process() {
+    let fixture = Fixture::new();
+    let attempt = AttemptRef { task_id: TaskId::new(1), attempt: 1 };
+    let announce = EventBody::Announce {
+        origin: "cli".to_owned(),
+        agent_id: "echo".to_owned(),
+        session_id: SessionId::new(1),
+        goal: "wait".to_owned(),
+        parent: None,
+    };
+    fixture.mesh.outbox().begin(&attempt, "echo");
+    fixture.mesh.outbox().append(&attempt, announce);
+    fixture.until(&attempt, |body| matches!(body, EventBody::Announce { .. })).await;
+    let fixture = fixture.welcomed(&[]).await;
+    assert_eq!(fixture.names(&attempt), ["task:announce"]);
+    let fixture = fixture.killed().welcomed(&[]).await;
+    assert_eq!(code(&fixture.ending(&attempt).await).map(|(code, _)| code), Some(ErrorCode::DaemonRestarted));
+}

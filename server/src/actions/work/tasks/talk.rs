@@ -269,12 +269,12 @@ impl NewMessage {
     }
 }
 
-/// Says something to a task that has not ended, for whoever makes the change, to be told at the end of its turn. `false`: it
-/// takes no messages, or has enough of them.
+/// Says something to a task that has not ended, in the name of an agent of the viber that makes the change, to be
+/// told at the end of its turn. `false`: it takes no messages, or has enough of them.
 pub(in crate::actions) async fn say_within(
     tx: &mut Change<'_>,
     task: &Task,
-    content: String,
+    (agent, content): (String, String),
     after: &mut AfterCommit,
 ) -> Result<bool> {
     db::sessions::lock(tx, &task.session_id).await?;
@@ -289,7 +289,7 @@ pub(in crate::actions) async fn say_within(
         mode: InjectionPoint::Collect,
         ..NewMessage::default()
     };
-    let message = said.draft(tx, task, &can).await?;
+    let message = TaskMessage { author_name: agent, ..said.draft(tx, task, &can).await? };
     let (_, more) = said.to_task(tx, task, message).await?;
     after.add_all(more);
     Ok(true)

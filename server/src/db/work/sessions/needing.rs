@@ -21,7 +21,7 @@ pub(in crate::db) const NEEDING_SQL: &str = lines!(
      CROSS JOIN sessions u WHERE u.team_id = $1 AND u.session_id = w.session_id \
      AND COALESCE(u.deleted_at, u.archived_at) IS NULL \
      UNION SELECT u.session_id, u.active_at FROM (SELECT x.session_id FROM tasks x WHERE x.team_id = $1 AND x.state = 'error' \
-     AND x.origin <> 'playbook' AND $2 IS NOT NULL ORDER BY x.task_id DESC LIMIT $3 + 0) f \
+     AND x.origin <> 'playbook' AND x.origin <> 'agent' AND $2 IS NOT NULL ORDER BY x.task_id DESC LIMIT $3 + 0) f \
      CROSS JOIN sessions u WHERE u.team_id = $1 AND u.session_id = f.session_id \
      AND COALESCE(u.deleted_at, u.archived_at) IS NULL AND u.active_at > ",
     read_before!(),
@@ -35,7 +35,7 @@ pub(in crate::db) const NEEDING_SQL: &str = lines!(
 );
 
 /// Sessions in which something waits for a person, and those that failed unread, the most recently active first. A failed step of
-/// a playbook is not among them: its run asks for it. Of very many tasks the newest 100 of either kind are looked at.
+/// a playbook is not among them, and no failed task that an agent asked for: its run asks for it, and whoever asked is told. Of very many tasks the newest 100 of either kind are looked at.
 pub async fn needing(
     tx: &mut TeamTx<'_>,
     reader: Option<&OperatorId>,

@@ -4,7 +4,7 @@ use protocol::{Instant, ParentCall, SessionId, TaskId, TaskLimits, TeamId, Viber
 
 use crate::{
     args,
-    db::{Change, DbError, Row, TeamTx, Tx, json},
+    db::{Change, DbError, Row, TeamTx, Tx, json, sessions},
     domain::{Delegation, DelegationState, Kin, KinTask, TaskState, TaskTree},
 };
 
@@ -60,12 +60,15 @@ pub async fn load(tx: &mut TeamTx<'_>, call: &ParentCall) -> Result<Option<Deleg
 
 /// What made a task, if an agent asked for it.
 pub async fn of_child(tx: &mut TeamTx<'_>, child: &TaskId) -> Result<Option<Delegation>, DbError> {
-    let sql = concat!(
-        "SELECT ",
-        asked_columns!("d.goal"),
-        " FROM delegations d WHERE d.team_id = $1 AND d.child_task = $2"
-    );
+    let sql =
+        concat!("SELECT ", asked_columns!("d.goal"), " FROM delegations d WHERE d.team_id = $1 AND d.child_task = $2");
     tx.row(sql, args![child]).await?.as_ref().map(asked).transpose()
+}
+
+/// Whether agents of the team ever asked for a task.
+pub async fn any(tx: &mut TeamTx<'_>) -> Result<bool, DbError> {
+    let sql = "SELECT 1 AS one FROM delegations WHERE team_id = $1 LIMIT 1";
+    Ok(tx.row(sql, args![]).await?.is_some())
 }
 
 /// How many calls of a task were refused.
@@ -101,7 +104,11 @@ pub async fn insert(tx: &mut Change<'_>, new: &Delegation) -> Result<bool, DbErr
         new.outcome.as_deref(),
         new.created_at
     ];
-    Ok(tx.execute(sql, args).await? > 0)
+    let is_new = tx.execute(sql, args).await? > 0;
+    if let Some(session) = new.child_session.as_ref().filter(|_| is_new && new.session.is_none()) {
+        sessions::set_asked(tx, session).await?;
+    }
+    Ok(is_new)
 }
 
 /// A task was made in a session, or none is. `false`: that was decided before.
@@ -115,7 +122,11 @@ pub async fn decide(
     let state = if made.is_ok() { DelegationState::Made } else { DelegationState::Refused };
     let (child, session) = made.ok().unzip();
     let args = args![&call.task_id, call.attempt, &call.call_id, state, child, session, made.err()];
-    Ok(tx.execute(sql, args).await? > 0)
+    let is_decided = tx.execute(sql, args).await? > 0;
+    if let Some(session) = session.filter(|_| is_decided) {
+        sessions::set_asked(tx, session).await?;
+    }
+    Ok(is_decided)
 }
 
 /// Whoever asked knows how it ended, in these words. `false`: they knew.
@@ -135,7 +146,8 @@ pub async fn reopen(tx: &mut Change<'_>, child: &TaskId) -> Result<Option<TaskId
 
 /// Forgets what a call asked for: nobody is there who did.
 pub async fn remove(tx: &mut Change<'_>, call: &ParentCall) -> Result<(), DbError> {
-    let sql = "DELETE FROM delegations WHERE team_id = $1 AND parent_task = $2 AND parent_attempt = $3 AND call_id = $4";
+    let sql =
+        "DELETE FROM delegations WHERE team_id = $1 AND parent_task = $2 AND parent_attempt = $3 AND call_id = $4";
     tx.execute(sql, args![&call.task_id, call.attempt, &call.call_id]).await.map(drop)
 }
 

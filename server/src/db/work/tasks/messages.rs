@@ -48,12 +48,13 @@ macro_rules! select_with {
     };
 }
 
-/// Inserts a message under a new id; its author's name is read from the team's members and tokens.
+/// Inserts a message under a new id; its author's name is read from the team's members and tokens, where the author is one of
+/// them.
 pub async fn insert(tx: &mut Change<'_>, message: &TaskMessage) -> Result<(), DbError> {
     let sql = "INSERT INTO task_messages (team_id, message_id, session_id, task_id, author, author_name, content, context, \
                mode, place, rev, state, why, created_at, late_for, attachments) SELECT $1, $2, $3, $4, $5, \
                COALESCE((SELECT o.name FROM operators o WHERE o.operator_id = $5), \
-               (SELECT k.name FROM api_tokens k WHERE k.team_id = $1 AND k.token_id = $5), ''), \
+               (SELECT k.name FROM api_tokens k WHERE k.team_id = $1 AND k.token_id = $5), $16), \
                $6, $7, $8, COALESCE((SELECT MAX(p.place) FROM task_messages p WHERE p.team_id = $1 AND p.task_id = $4), 0) \
                + $13, $9, $10, $11, $12, $14, $15";
     let TaskMessage { id, session_id, task_id, author, content, mode, state, why, late_for, .. } = message;
@@ -73,7 +74,8 @@ pub async fn insert(tx: &mut Change<'_>, message: &TaskMessage) -> Result<(), Db
         message.created_at,
         PLACE_GAP,
         late_for.as_ref(),
-        attachments
+        attachments,
+        &message.author_name
     ];
     tx.execute(sql, args).await.map(drop)
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     db,
-    domain::{Task, Viber},
+    domain::{Role, Task, Viber},
     error::Error,
     live::bus as live_bus,
     state::Board,
@@ -48,6 +48,7 @@ struct LivePage {
     tasks: Vec<TaskAtWork>,
     /// Where the stream is.
     source: String,
+    role: Role,
 }
 
 /// A task at work.
@@ -62,6 +63,10 @@ struct TaskAtWork {
 impl LivePage {
     fn action(&self) -> String {
         urls::viber_live(&self.slug, &self.viber.id)
+    }
+
+    fn may_give(&self) -> bool {
+        self.role >= Role::Operator
     }
 }
 
@@ -96,6 +101,7 @@ pub async fn show(
         shell: Shell::load(&board, &caller).await?.at(PageLocation::Viber(viber.id.clone())),
         agents: viber.agents.iter().map(|agent| agent.id.clone()).collect(),
         source,
+        role: caller.role,
         tasks,
         agent,
         slug,

@@ -6,7 +6,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
-use protocol::{Instant, MCP_CAPABILITY, McpKind, McpServerInfo, McpState, ViberId};
+use protocol::{Instant, MCP_CAPABILITY, McpKind, McpServerInfo, McpState, ViberId, mcp::MCP_PREFIX};
 use serde::Deserialize;
 
 use super::skills::refusal;
@@ -61,14 +61,37 @@ impl ServerView {
 
     fn kind(&self) -> &'static str {
         match self.info.kind {
-            McpKind::Stdio => "a program on the machine",
-            McpKind::Http => "over HTTP",
+            McpKind::Stdio => "A program on the machine",
+            McpKind::Http => "Over HTTP",
         }
     }
 
+    /// `16 tools`; empty while nobody knows them.
     fn tools(&self) -> String {
         let count = self.info.tools.len();
+        if self.info.hash.is_none() && count == 0 {
+            return String::new();
+        }
         format!("{count} {}", if count == 1 { "tool" } else { "tools" })
+    }
+
+    /// The names of its tools, without what each begins with.
+    fn tool_names(&self) -> String {
+        let before = format!("{MCP_PREFIX}{}__", self.info.name);
+        let names = self.info.tools.iter().map(|tool| tool.strip_prefix(&before).unwrap_or(tool));
+        names.map(marked).collect::<Vec<_>>().join(", ")
+    }
+
+    /// How its tools differ: `2 new, 1 described otherwise`.
+    fn differs(&self) -> String {
+        let Some(change) = &self.info.change else { return String::new() };
+        let counts = [
+            (change.added.len(), "new"),
+            (change.removed.len(), "gone"),
+            (change.changed.len(), "described otherwise"),
+        ];
+        let said = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+        said.collect::<Vec<_>>().join(", ")
     }
 
     fn needs_sign_in(&self) -> bool {
@@ -116,6 +139,18 @@ impl ViberMcpSection {
 /// What somebody else wrote, with what does not show in it, line by line.
 fn marked_lines(text: &str) -> String {
     text.lines().map(marked).collect::<Vec<_>>().join("\n")
+}
+
+/// The lines of a difference, each with what it does: `add`, `del`, `hunk` or `same`. All of it is shown, because all of it is
+/// allowed.
+fn diff_lines(diff: &str) -> Vec<(&'static str, String)> {
+    let op = |line: &str| match line.as_bytes().first() {
+        Some(b'+') => "add",
+        Some(b'-') => "del",
+        Some(b'@') => "hunk",
+        _ => "same",
+    };
+    diff.lines().map(|line| (op(line), marked(line))).collect()
 }
 
 /// Orders that wait, and the newest of each server if it failed.

@@ -103,6 +103,8 @@ impl StateView {
 struct AgentView {
     agent: AgentInfo,
     conduct: String,
+    /// Whom it may call and who is not there.
+    unknown: Vec<String>,
 }
 
 /// What commands can access on the machine, by subject.
@@ -162,7 +164,12 @@ pub(super) async fn page(board: &Board, caller: &Caller, id: &ViberId) -> Result
     let slug = caller.team.slug.clone();
     let may_act = caller.role >= Role::Operator;
     let line = |task: Task| TaskLine { badge: Badge::task(&task), title: protocol::text::title(&task.goal), task };
-    let agent = |agent: &AgentInfo| AgentView { agent: agent.clone(), conduct: preflight::conduct(agent) };
+    let nobody = actions::mesh_settings::unknown_delegates(board, &caller.team.id, &viber).await?;
+    let agent = |agent: &AgentInfo| AgentView {
+        agent: agent.clone(),
+        conduct: preflight::conduct(agent),
+        unknown: agent.delegates.iter().filter(|entry| nobody.contains(*entry)).cloned().collect(),
+    };
     Ok(Page {
         shell: Shell::load(board, caller).await?.at(PageLocation::Viber(viber.id.clone())),
         facts: preflight::facts(&slug, &viber, None).into_iter().filter(|fact| fact.tone != "mute").collect(),

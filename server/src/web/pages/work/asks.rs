@@ -15,7 +15,11 @@ use crate::{
     web::{
         extract::Caller,
         urls,
-        view::{call::ToolKind, filters, timeline::amount},
+        view::{
+            call::{ToolKind, tool_words},
+            filters,
+            timeline::amount,
+        },
     },
 };
 
@@ -133,6 +137,11 @@ impl Asks {
     }
 }
 
+/// The first paragraph of a text and the others.
+fn paragraphs(text: &str) -> Option<(&str, &str)> {
+    text.split_once("\n\n").filter(|(first, rest)| !first.trim().is_empty() && !rest.trim().is_empty())
+}
+
 impl AskCard {
     fn of(asked: &Approval, place: Option<(usize, usize)>, caller: &Caller, now: Instant) -> Self {
         let tool_kind = ToolKind::of(&asked.tool);
@@ -192,8 +201,23 @@ impl AskCard {
             (ApprovalKind::Plan, _) => "has a plan and asks whether to begin".to_owned(),
             (_, ToolKind::Command) => "wants to run a command".to_owned(),
             (_, ToolKind::Edit) => "wants to change a file".to_owned(),
-            _ => format!("wants to use {}", self.tool),
+            _ => format!("wants to use {}", tool_words(&self.tool)),
         }
+    }
+
+    /// Whether an MCP server asks, which is told when people decline.
+    fn is_of_server(&self) -> bool {
+        self.tool_kind == ToolKind::Server
+    }
+
+    /// The first paragraph of a question as HTML.
+    fn heading(&self, text: &str) -> String {
+        paragraphs(text).map_or_else(|| revealed(text), |(first, _)| revealed(first))
+    }
+
+    /// What a question says below its first paragraph, as HTML.
+    fn details(&self, text: &str) -> String {
+        paragraphs(text).map(|(_, rest)| revealed(rest)).unwrap_or_default()
     }
 
     fn kind_word(&self) -> &'static str {

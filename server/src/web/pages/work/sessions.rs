@@ -39,6 +39,8 @@ struct Page {
     filter: FilterForm,
     groups: Vec<(&'static str, Vec<SessionRow>)>,
     next: Option<String>,
+    /// Agents of the team have asked for tasks.
+    has_asked: bool,
     may_act: bool,
 }
 
@@ -54,10 +56,10 @@ impl Page {
         is_first && !is_narrowed && self.shell.rail.steps().next().is_some()
     }
 
-    /// Whether the list can be shown with and without the sessions of steps of playbooks.
+    /// Whether the list can be shown with and without the sessions of steps of playbooks and of tasks that agents asked for.
     fn has_steps_switch(&self) -> bool {
         let is_all = self.asked.shows_all() && self.filter.chips.is_empty() && self.filter.filter.is_some();
-        self.shell.rail.has_runs && is_all
+        (self.shell.rail.has_runs || self.has_asked) && is_all
     }
 
     /// The words in messages instead of titles.
@@ -114,7 +116,7 @@ pub async fn list(
     let shell = Shell::load(&board, &caller).await?.at(PageLocation::Sessions);
     let slug = caller.team.slug.clone();
     let after = cursor(&asked.after);
-    let (form, found) = {
+    let (form, found, has_asked) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let form = FilterForm::load(&mut tx, &caller, &asked).await?;
         let title = db::clean(&asked.q);
@@ -127,7 +129,7 @@ pub async fn list(
             // The viber that is meant does not exist.
             None => None,
         };
-        (form, found)
+        (form, found, db::tasks::delegations::any(&mut tx).await?)
     };
     let (lines, next) = found.map_or_else(Default::default, |found| (found.lines, found.next));
     let next = next.map(|(at, id)| form.address(&slug, &asked, &format!("{}.{id}", at.millis())));
@@ -136,7 +138,7 @@ pub async fn list(
         groups[group_of(&line, shell.now)].1.push(SessionRow::from(line));
     }
     let groups = groups.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
-    html(&Page { shell, slug, asked, filter: form, groups, next, may_act: caller.role >= Role::Operator })
+    html(&Page { shell, slug, asked, filter: form, groups, next, has_asked, may_act: caller.role >= Role::Operator })
 }
 
 /// `POST /t/{team}/sessions/read`: the reader has seen everything.

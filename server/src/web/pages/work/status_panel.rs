@@ -14,7 +14,12 @@ use crate::{
     web::{
         extract::Caller,
         urls,
-        view::{Badge, call::Call, filters, message, time, timeline, truncate::truncate_escaped},
+        view::{
+            Badge,
+            call::{Call, tool_words},
+            filters, message, time, timeline,
+            truncate::truncate_escaped,
+        },
     },
 };
 
@@ -147,7 +152,7 @@ impl TaskView {
             waiting: task.waiting.as_ref().map(|waiting| waiting.cause).filter(|cause| *cause != WaitingFor::Child),
             badge: if is_pausing { Badge::PAUSING } else { Badge::task(task) },
             cause: cause(task, viber, conversation),
-            facts: facts(task),
+            facts: facts(task, conversation),
             failure: task.error.as_ref().filter(|_| task.state == TaskState::Error).map(|error| {
                 let refused = FailureView::of_refused_key(error, viber);
                 refused.unwrap_or_else(|| FailureView::of(error))
@@ -322,18 +327,22 @@ fn activity(conversation: &Conversation) -> String {
         Some(timeline::EntryContent::Writing(_)) => "Writing".to_owned(),
         Some(timeline::EntryContent::Thinking(_)) => "Reasoning".to_owned(),
         Some(timeline::EntryContent::Calls(group)) => match group.working() {
-            Some(call) => format!("Running {}", call.tool),
+            Some(call) => format!("Running {}", tool_words(&call.tool)),
             None => "Thinking".to_owned(),
         },
         _ => "Thinking".to_owned(),
     }
 }
 
-fn facts(task: &Task) -> String {
+fn facts(task: &Task, conversation: &Conversation) -> String {
     let usage = &task.usage;
     let mut facts = Vec::new();
     if !task.state.is_final() && task.rung_of(task.attempt).is_some() {
         facts.push(attempt_words(task, task.attempt));
+    }
+    if let Some(together) = children::together(task, &conversation.kin) {
+        facts.push(together);
+        return facts.join(" · ");
     }
     if usage.input_tokens.max(usage.output_tokens) > 0 {
         let about = if usage.source == UsageSource::Estimated { "≈ " } else { "" };

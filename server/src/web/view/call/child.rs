@@ -19,8 +19,12 @@ use crate::{
 const MAX_OUTCOME_BYTES: usize = 1_024;
 /// Longest name that a line shows, bytes.
 const MAX_NAME_BYTES: usize = 200;
+/// Longest goal that an address carries to the form of a new task, bytes.
+const MAX_CARRIED_GOAL_BYTES: usize = 2_000;
 /// HTML of a fold without its texts, bytes at most.
-const FRAME_BYTES: usize = 2_600;
+const FRAME_BYTES: usize = 1_700;
+/// HTML of the link to the form of a new task without its address, bytes at most.
+const AGAIN_BYTES: usize = 500;
 
 /// A task that a call asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Template)]
@@ -28,6 +32,8 @@ const FRAME_BYTES: usize = 2_600;
 pub struct ChildFold {
     /// The call that asked for it.
     pub call_id: String,
+    /// The name of the fold in the page; what was refused has none.
+    pub id: Option<String>,
     pub badge: Badge,
     pub title: String,
     /// `reviewer on gpu-basement`.
@@ -45,6 +51,8 @@ pub struct ChildFold {
     pub session: Option<String>,
     /// Where it and all beneath it are stopped.
     pub stop: Option<String>,
+    /// Where it is given to another viber, when it failed.
+    pub again: Option<String>,
     /// What it asked for in turn.
     pub beneath: Vec<ChildFold>,
 }
@@ -63,9 +71,12 @@ impl ChildFold {
         let stopped = task.and_then(|task| task.stop_reason.as_deref());
         let outcome = kin.asked.refusal.as_deref().or(kin.asked.outcome.as_deref()).or(stopped);
         let is_open = task.is_some_and(|task| !task.state.is_final());
+        let badge = Badge::kin(kin);
+        let is_carried = may_act && badge.state == "failed" && kin.asked.goal.len() <= MAX_CARRIED_GOAL_BYTES;
         Self {
             call_id: kin.asked.call.call_id.clone(),
-            badge: Badge::kin(kin),
+            id: task.map(|task| format!("child-{}", task.id)),
+            badge,
             title: head(&kin.asked.title(), MAX_NAME_BYTES).to_owned(),
             by: viber.map_or_else(|| agent.to_owned(), |viber| format!("{agent} on {}", head(viber, MAX_NAME_BYTES))),
             cost: cost(&usage(kin, all)),
@@ -77,6 +88,7 @@ impl ChildFold {
             files: kin.asked.artifacts.iter().map(|name| head(name, MAX_NAME_BYTES).to_owned()).collect(),
             session: task.map(|task| urls::session(slug, &task.session_id)),
             stop: task.filter(|_| is_open && may_act).map(|task| urls::task_verb(slug, &task.id, "stop")),
+            again: is_carried.then(|| urls::home_with_goal_for(slug, &kin.asked.agent_id, &kin.asked.goal)),
             beneath,
         }
     }
@@ -85,7 +97,13 @@ impl ChildFold {
     pub fn weight(&self) -> usize {
         let texts = escaped(&self.title) + escaped(&self.by) + self.outcome.as_deref().map_or(0, escaped);
         let files: usize = self.files.iter().map(|name| 250 + escaped(name)).sum();
-        FRAME_BYTES + texts + files + self.beneath.iter().map(Self::weight).sum::<usize>()
+        let again = self.again.as_deref().map_or(0, |address| AGAIN_BYTES + escaped(address));
+        FRAME_BYTES + texts + files + again + self.beneath.iter().map(Self::weight).sum::<usize>()
+    }
+
+    /// Whether its agent said what came of it.
+    fn is_said(&self) -> bool {
+        self.badge.state == "done" && self.outcome.is_some()
     }
 
     /// Open while it works, and where something went wrong.
@@ -145,13 +163,18 @@ mod tests {
     use super::*;
     use crate::domain::Delegation;
 
+    /// Always the same one.
+    fn task_id(n: i64) -> TaskId {
+        format!("task_01900000000070008{n:015x}").parse().expect("an id")
+    }
+
     fn kin(parent: i64, depth: u32, task: Option<(i64, TaskState)>) -> Kin {
         let asked = Delegation {
-            call: ParentCall { task_id: TaskId::new(parent), attempt: 1, call_id: format!("c{parent}") },
+            call: ParentCall { task_id: task_id(parent), attempt: 1, call_id: format!("c{parent}") },
             parent_session: SessionId::new(parent),
-            child: task.map(|(id, _)| TaskId::new(id)),
+            child: task.map(|(id, _)| task_id(id)),
             child_session: task.map(|(id, _)| SessionId::new(id)),
-            root: TaskId::new(1),
+            root: task_id(1),
             depth,
             agent_id: "tester".to_owned(),
             place: Some("gpu".to_owned()),
@@ -166,7 +189,7 @@ mod tests {
             created_at: Instant(0),
         };
         let task = task.map(|(id, state)| KinTask {
-            id: TaskId::new(id),
+            id: task_id(id),
             session_id: SessionId::new(id),
             viber_id: ViberId::new(1),
             viber_name: "kiln".to_owned(),
@@ -186,6 +209,15 @@ mod tests {
     }
 
     #[test]
+    fn a_page_has_room_for_a_whole_tree() {
+        let first = kin(1, 1, Some((2, TaskState::Completed)));
+        let below = (0..31).map(|n| kin(2, 2, Some((100 + n, TaskState::Completed))));
+        let all: Vec<Kin> = std::iter::once(first).chain(below).collect();
+        let fold = ChildFold::of(&all[0], &all, ("home", true));
+        assert!((30_000..70_000).contains(&fold.weight()), "{}", fold.weight());
+    }
+
+    #[test]
     fn a_fold_holds_what_is_beneath_it_and_no_markup_of_an_agent() {
         let all =
             [kin(1, 1, Some((2, TaskState::Running))), kin(2, 2, Some((3, TaskState::Completed))), kin(2, 2, None)];
@@ -197,6 +229,12 @@ mod tests {
         let html = fold.to_string();
         assert!(!html.contains("<script>") && html.contains("Depth 2 of 3"), "{html}");
         assert!(html.len() <= fold.weight(), "{} bytes, said {}", html.len(), fold.weight());
-        assert_eq!(ChildFold::of(&all[0], &all, ("home", false)).stop, None);
+        assert!(
+            html.contains("?agent=tester&#38;goal=Run%20%3Cit%3E") && html.contains("Run it on another viber"),
+            "{html}"
+        );
+        assert_eq!(html.matches("Text of another agent").count(), 1, "a refusal is the Board's word: {html}");
+        let watched = ChildFold::of(&all[0], &all, ("home", false));
+        assert_eq!((watched.stop, watched.beneath[1].again.as_ref()), (None, None));
     }
 }

@@ -1,6 +1,6 @@
 //! What a call is about in words, and why one failed in a line.
 
-use protocol::{plan, text};
+use protocol::{mcp::MCP_PREFIX, plan, text};
 use serde_json::Value;
 
 use super::super::ansi;
@@ -78,7 +78,43 @@ pub fn says(tool: &str, args: &Value, done: Option<&str>) -> Option<String> {
         "stop_task" => Some("Stopped a task that it had asked for".to_owned()),
         "list_agents" => Some("Looked which agents there are".to_owned()),
         "add_artifact" => text("title").or_else(|| text("id")).map(|name| short(&format!("Artifact {name}"))),
+        _ => of_server(tool).map(|(server, name)| short(&format!("{server}: {name}{}", arguments(args)))),
+    }
+}
+
+/// The MCP server and its tool that a name stands for: `mcp__wiki__search`.
+pub fn of_server(tool: &str) -> Option<(&str, &str)> {
+    let (server, name) = tool.strip_prefix(MCP_PREFIX)?.split_once("__")?;
+    (!server.is_empty() && !name.is_empty()).then_some((server, name))
+}
+
+/// A tool as people call it: `search of wiki`.
+pub fn tool_words(tool: &str) -> String {
+    of_server(tool).map_or_else(|| tool.to_owned(), |(server, name)| format!("{name} of {server}"))
+}
+
+/// Arguments that a line has room for, behind what they are for: ` (day: Friday, stops: 3)`.
+fn arguments(args: &Value) -> String {
+    let said = args.as_object().into_iter().flatten().filter_map(|(name, value)| match value {
+        Value::String(text) => first_line(text).map(|line| format!("{name}: {line}")),
+        Value::Number(_) | Value::Bool(_) => Some(format!("{name}: {value}")),
         _ => None,
+    });
+    let all = said.collect::<Vec<_>>().join(", ");
+    if all.is_empty() { all } else { format!(" ({all})") }
+}
+
+/// Whether a line has room for all of these arguments.
+pub fn fits_a_line(args: &Value) -> bool {
+    let is_plain = |value: &Value| match value {
+        Value::String(text) => text.trim().lines().count() <= 1,
+        Value::Number(_) | Value::Bool(_) => true,
+        _ => false,
+    };
+    match args {
+        Value::Null => true,
+        Value::Object(fields) => fields.values().all(is_plain) && arguments(args).chars().count() < MAX_WORDS_CHARS / 2,
+        _ => false,
     }
 }
 
@@ -177,6 +213,14 @@ mod tests {
         assert_eq!(says("skip_step", &skip, None).as_deref(), Some("Step 3 left out: A holiday"));
         assert_eq!(says("run_step", &json!({}), None), None);
         assert_eq!(says("shell", &json!({ "command": "ls" }), None), None);
+        let van = json!({ "day": "Friday\nor Monday", "stops": 3, "via": ["a"] });
+        assert_eq!(
+            says("mcp__logistics__book_van", &van, None).as_deref(),
+            Some("logistics: book_van (day: Friday, stops: 3)")
+        );
+        assert_eq!(says("mcp__logistics__list", &json!({}), None).as_deref(), Some("logistics: list"));
+        assert_eq!((tool_words("mcp__a__b_c"), tool_words("mcp__a")), ("b_c of a".to_owned(), "mcp__a".to_owned()));
+        assert!(!fits_a_line(&van) && fits_a_line(&json!({ "day": "Friday" })) && fits_a_line(&json!({})));
         for odd in [json!(null), json!([1]), json!({ "note": 7, "steps": 7, "id": [] })] {
             assert_eq!(says("update_plan", &odd, None).as_deref(), Some("Plan"));
             assert_eq!((says("remember", &odd, None), says("add_artifact", &odd, None)), (None, None));

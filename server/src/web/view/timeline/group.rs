@@ -17,7 +17,7 @@ impl CallGroup {
     }
 
     /// Whether its calls give tasks to other agents: they have a group of their own.
-    pub(super) fn delegates(&self) -> bool {
+    pub(in crate::web::view) fn delegates(&self) -> bool {
         self.calls.iter().any(|call| call.kind == ToolKind::Delegate)
     }
 
@@ -37,8 +37,9 @@ impl CallGroup {
         self.calls.iter().filter(|call| call.outcome == CallOutcome::Failed).count()
     }
 
+    /// How long its calls took together; empty where each says it for itself.
     pub(in crate::web::view) fn took(&self) -> String {
-        if self.calls.iter().all(|call| call.took().is_empty()) {
+        if self.delegates() || self.calls.iter().all(|call| call.took().is_empty()) {
             return String::new();
         }
         took(self.calls.iter().fold(0, |sum: u64, call| sum.saturating_add(call.duration_ms)))

@@ -11,7 +11,7 @@ use crate::{
     engine::builtin::AgentLoop,
     model::ToolCall,
     report::children::AgentOfMachine,
-    tools::{ToolErrorKind, ToolOutcome},
+    tools::{ToolErrorKind, ToolFailure, ToolOutcome},
 };
 
 /// Vibers of other machines that are listed at most.
@@ -68,7 +68,7 @@ impl AgentLoop {
                 "Not sent: {to:?} is neither a task nor an agent that you gave one to. Give it what you want to say as a goal, with \
                  `delegate`."
             );
-            return ToolOutcome::refused(ToolErrorKind::NotFound.because(message));
+            return ToolOutcome::refused(not_there(message));
         };
         if let Err(why) = self.run.children.count_message() {
             return ToolOutcome::refused(ToolErrorKind::Permission.because(format!("Not sent: {why}.")));
@@ -80,16 +80,16 @@ impl AgentLoop {
         let limits = match has_ended.then(|| self.budget.room_for_child(&TaskLimits::default())).transpose() {
             Ok(limits) => limits,
             Err(limit) => {
-                let why = format!("Not sent: {peer} has ended, and nothing is left of limits.{limit} for another task of it.");
+                let why = format!(
+                    "Not sent: {peer} has ended, and nothing is left of limits.{limit} for another task of it."
+                );
                 return ToolOutcome::refused(ToolErrorKind::Permission.because(why));
             }
         };
         let is_told =
             hands.has_board() || hands.tell(&task, mesh::marked_message(&from.agent_id, &from.task_id, &content));
         if !is_told {
-            return ToolOutcome::refused(
-                ToolErrorKind::NotFound.because(format!("Not sent: {peer} does not work any more.")),
-            );
+            return ToolOutcome::refused(not_there(format!("Not sent: {peer} does not work any more.")));
         }
         if let Some(limits) = &limits {
             self.run.children.promise(self.call_of(&call.id), limits.clone());
@@ -144,7 +144,12 @@ fn unknown_task(task: &TaskId, known: &[ChildReport]) -> ToolOutcome {
         known.iter().filter_map(|child| child.child_task_id.as_ref()).map(TaskId::to_string).collect();
     let mine = if mine.is_empty() { "none".to_owned() } else { mine.join(", ") };
     let message = format!("{task} is no task that you gave away; yours are: {mine}.");
-    ToolOutcome::refused(ToolErrorKind::NotFound.because(message))
+    ToolOutcome::refused(not_there(message))
+}
+
+/// Nobody is meant by a call.
+fn not_there(message: String) -> ToolFailure {
+    ToolFailure { suggestion: Some("Name a task that you gave away."), ..ToolErrorKind::NotFound.because(message) }
 }
 
 fn listed_here(agent: &str, here: &[AgentOfMachine]) -> String {
@@ -220,6 +225,8 @@ mod tests {
         assert_eq!(found("coder@m2"), id(1));
         assert_eq!(found(id(0).expect("an id").as_str()), id(0));
         assert_eq!(found("writer"), None);
+        let told = unknown_task(&TaskId::new(9), &known).text();
+        assert!(told.contains("you gave away") && !told.contains("glob"), "{told}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A call that asks for another task: recorded once, and answered in the same change.
 
-use protocol::{ChildAnnouncement, DelegateRequest, ParentCall, TaskId, TreePlace, mesh::MAX_DELEGATED_ARTIFACTS, text::head};
+use protocol::{
+    ChildAnnouncement, DelegateRequest, ParentCall, TaskId, TreePlace, mesh::MAX_DELEGATED_ARTIFACTS, text::head,
+};
 use serde_json::json;
 
 use super::{make, place_of, refuse, tell};
@@ -173,7 +175,8 @@ pub(in crate::actions) async fn announced(
     after: &mut AfterCommit,
 ) -> Result<()> {
     let parent = db::tasks::load(tx, &told.call.task_id).await?.filter(|parent| parent.viber_id == child.viber_id);
-    let Some(parent) = parent.filter(|parent| told.call.attempt <= parent.attempt && child.origin == AGENT_ORIGIN) else {
+    let Some(parent) = parent.filter(|parent| told.call.attempt <= parent.attempt && child.origin == AGENT_ORIGIN)
+    else {
         return Ok(());
     };
     let place = place_of(tx, &parent.id).await?;

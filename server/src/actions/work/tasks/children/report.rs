@@ -39,7 +39,9 @@ async fn report(tx: &mut TeamTx<'_>, tree: &TaskTree, kin: &Kin) -> Result<Child
     let parent = tree.task(&kin.asked.call.task_id);
     let viber = kin.task.as_ref().filter(|task| parent.is_none_or(|parent| parent.viber_id != task.viber_id));
     let whole = match &kin.task {
-        Some(task) if matches!(state, ChildState::Completed | ChildState::Error) => db::tasks::load(tx, &task.id).await?,
+        Some(task) if matches!(state, ChildState::Completed | ChildState::Error) => {
+            db::tasks::load(tx, &task.id).await?
+        }
         _ => None,
     };
     let (result, error) = whole.map(|task| (task.result, task.error)).unwrap_or_default();

@@ -30,7 +30,8 @@ pub(in crate::actions) async fn say_to_agent(
     }
     let from = format!("{} on {}", sender.agent_id, viber_name(tx, &sender.viber_id).await?);
     let content = marked_message(&from, &sender.id, &said);
-    if !target.state.is_final() && tasks::say_within(tx, &target, content.clone(), after).await? {
+    let said = (format!("the agent {from}"), content.clone());
+    if !target.state.is_final() && tasks::say_within(tx, &target, said, after).await? {
         return Ok(());
     }
     // Nobody gives work to whoever gave them theirs.

@@ -55,11 +55,10 @@ pub struct TreeView {
 #[template(path = "documents/tree/_kin.html")]
 struct KinLine {
     badge: Badge,
-    /// `reviewer: Review the queue`.
     title: String,
     href: Option<String>,
     cost: String,
-    /// `Done, gpu-basement, `, before the time.
+    /// `reviewer on gpu-basement`, between the state and the time.
     place: String,
     time: String,
     /// It is of the session that is shown.
@@ -71,10 +70,10 @@ impl KinLine {
     fn of_task(task: &KinTask, tree: &TaskTree, context: &PaneContext) -> Self {
         Self {
             badge: Badge::at_work(task.state, task.waiting.as_ref()),
-            title: head(&format!("{}: {}", task.agent_id, task.title), MAX_LINE_BYTES).to_owned(),
+            title: head(&task.title, MAX_LINE_BYTES).to_owned(),
             href: (!task.viber_name.is_empty()).then(|| urls::session(&context.slug, &task.session_id)),
             cost: cost(&task.usage),
-            place: head(&task.viber_name, MAX_LINE_BYTES).to_owned(),
+            place: place(&task.agent_id, Some(&task.viber_name)),
             time: lasted(task),
             current: task.session_id == context.session,
             beneath: tree.children(&task.id).map(|kin| Self::of_kin(kin, tree, context)).collect(),
@@ -82,7 +81,7 @@ impl KinLine {
     }
 
     fn of_kin(kin: &Kin, tree: &TaskTree, context: &PaneContext) -> Self {
-        let title = head(&format!("{}: {}", kin.asked.agent_id, kin.asked.title()), MAX_LINE_BYTES).to_owned();
+        let title = head(&kin.asked.title(), MAX_LINE_BYTES).to_owned();
         match &kin.task {
             // A row of its own beneath one that is as deep as may be is no work of a sound Board.
             Some(task) if kin.asked.depth <= MAX_TREE_DEPTH => {
@@ -93,18 +92,22 @@ impl KinLine {
                 title,
                 href: None,
                 cost: String::new(),
-                place: kin
-                    .asked
-                    .place
-                    .as_deref()
-                    .map(|place| head(place, MAX_LINE_BYTES).to_owned())
-                    .unwrap_or_default(),
+                place: place(&kin.asked.agent_id, kin.asked.place.as_deref()),
                 time: String::new(),
                 current: false,
                 beneath: Vec::new(),
             },
         }
     }
+}
+
+/// Who works, and where: `reviewer on gpu-basement`.
+fn place(agent: &str, viber: Option<&str>) -> String {
+    let words = match viber.filter(|viber| !viber.is_empty()) {
+        Some(viber) => format!("{agent} on {viber}"),
+        None => agent.to_owned(),
+    };
+    head(&words, MAX_LINE_BYTES).to_owned()
 }
 
 impl TreeView {

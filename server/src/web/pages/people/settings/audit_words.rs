@@ -3,7 +3,7 @@
 /// `revoked the viber`; an action that has no words is its own.
 pub fn words(action: &str) -> &str {
     match action {
-        "agent.add" => "added an agent to",
+        "agent.add" => "asked to add an agent to",
         "approval.answer" => "answered a question of an agent",
         "approval.break_glass" => "decided past the team's settings",
         "approval.rules" => "changed what agents may do without asking, or what a task may use",

@@ -30,10 +30,18 @@ impl Conversation {
         self.kin.iter().filter_map(of).collect()
     }
 
-    /// Who asked: of a task that another one asked for, that one's agent.
+    /// Who asked: of a task that another one asked for, that one's agent; of one that began at the machine, through what.
     pub(super) fn asker(&self, message: &Message, task: Option<&Task>) -> String {
         let by = task.and_then(Task::parent).map(|place| place.by).filter(|by| !by.is_empty());
-        by.unwrap_or_else(|| self.name(&message.author))
+        let through = match task.map(|task| task.origin.as_str()) {
+            Some("cli") => Some("Someone at the command line"),
+            Some("slack") => Some("Someone in Slack"),
+            Some("websocket") => Some("A program of the machine"),
+            _ => None,
+        };
+        // What people on the Board said in such a session is theirs.
+        let through = through.filter(|_| !self.names.contains_key(&message.author)).map(str::to_owned);
+        by.or(through).unwrap_or_else(|| self.name(&message.author))
     }
 
     /// The tasks that an agent asked for in a message.

@@ -27,7 +27,7 @@ const ME: &str = "me";
 pub struct SessionListQuery {
     pub q: String,
     pub archived: String,
-    /// Set: with the sessions of steps of playbooks.
+    /// Set: with the sessions of steps of playbooks and of tasks that agents asked for.
     pub steps: String,
     pub state: String,
     /// A viber's id, or what `on` finds.
@@ -198,7 +198,7 @@ impl FilterForm {
         urls::sessions_with(slug, &asked.parameters(&self.viber, after))
     }
 
-    /// The same list with the sessions of steps of playbooks, or without them.
+    /// The same list with those sessions, or without them.
     pub fn with_steps(&self, slug: &str, asked: &SessionListQuery) -> String {
         let flag = if asked.steps.is_empty() { "1" } else { "" };
         let asked = SessionListQuery { steps: flag.to_owned(), ..asked.clone() };

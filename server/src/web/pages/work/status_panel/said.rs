@@ -1,6 +1,6 @@
 //! What was said to running tasks and nobody was told yet, as the strip above the composer shows it.
 
-use protocol::{Capability, InjectionPoint, MessageId, text::head};
+use protocol::{Capability, InjectionPoint, MessageId, ViberId, text::head};
 
 use super::{MAX_GOAL_BYTES, acts};
 use crate::{
@@ -42,6 +42,14 @@ pub struct SaidView {
     pub is_late: bool,
 }
 
+/// Who said it: of what came through a viber, whoever that names.
+fn named(conversation: &Conversation, message: &TaskMessage) -> String {
+    match message.author.parse::<ViberId>() {
+        Ok(_) if !message.author_name.is_empty() => message.author_name.clone(),
+        _ => conversation.name(&message.author),
+    }
+}
+
 impl SaidView {
     /// What waits in a conversation, as the caller may act on it.
     pub fn all(conversation: &Conversation, caller: &Caller) -> Vec<Self> {
@@ -63,7 +71,7 @@ impl SaidView {
             let modes = [InjectionPoint::Followup, InjectionPoint::Collect, InjectionPoint::Steer];
             all.push(Self {
                 id: message.id.clone(),
-                author: conversation.name(&message.author),
+                author: named(conversation, message),
                 mode: message.mode,
                 state: message.state,
                 withdrawing: message.withdrawing,
