@@ -26,8 +26,8 @@ use show::{OpenApproval, Transcript};
 /// Within this time a second Ctrl-C leaves.
 const SECOND_INTERRUPT: Duration = Duration::from_secs(2);
 
-/// An agent that says nothing for so long pauses: its words are shown though their line is not complete.
-const PAUSE: Duration = Duration::from_millis(700);
+/// How long words wait for the end of their line before they are shown without it.
+const UNFINISHED_LINE_DELAY: Duration = Duration::from_millis(700);
 
 /// What `chat` is called with.
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ impl Conversation {
                     None => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended")),
                 },
                 input = lines.next(), if is_open && !self.begins_session => input,
-                () = tokio::time::sleep(PAUSE), if self.transcript.has_words() => {
+                () = tokio::time::sleep(UNFINISHED_LINE_DELAY), if self.transcript.has_words() => {
                     self.transcript.pause();
                     continue;
                 }

@@ -71,10 +71,10 @@ async fn who_goes_while_it_asks_has_asked(engine: Engine) {
     let lab = &fixture.viber;
     let task = fixture.submit("Ready the release").await;
     let mut lead = Job::next(lab).await;
-    fixture.board.fail("mesh::after_row", "1*sleep(1500)").await;
+    fixture.board.fail("mesh::after_row", "1*sleep(3000)").await;
     lead.asks(lab, "call_1", ("tester", "den"), "Run the suite").await;
     // That the change is under way shows nowhere.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(1000)).await;
     lab.leave().await;
     Job::next(&den).await.completes(&den, "Done.").await;
     lab.come_back().await;
