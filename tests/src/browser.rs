@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::{person::Person, viber::processes_with, wait::EVENT_TIMEOUT};
+use crate::{person::Person, programs::root, viber::processes_with, wait::EVENT_TIMEOUT};
 
 /// Between two looks at a page.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -70,7 +70,6 @@ impl Browser {
         let profile = tempfile::Builder::new().prefix("chromium-").tempdir().expect("a folder");
         let (driver, port) = tokio::task::spawn_blocking(start_driver).await.expect("no panic");
         let mut args: Vec<String> = [
-            "--headless",
             "--no-sandbox",
             "--disable-gpu",
             "--disable-quic",
@@ -84,13 +83,11 @@ impl Browser {
         .to_vec();
         args.push("--window-size=1280,900".to_owned());
         args.push(format!("--user-data-dir={}", profile.path().display()));
+        if scripts == Scripts::Off {
+            args.push("--blink-settings=scriptEnabled=false".to_owned());
+        }
         args.extend_from_slice(more);
-        let mut options = json!({
-            "args": args,
-            "prefs": {
-                "profile.managed_default_content_settings.javascript": if scripts == Scripts::On { 1 } else { 2 },
-            },
-        });
+        let mut options = json!({ "args": args, "binary": root().join("scripts/headless-browser") });
         if matches!(screen, Screen::Phone) {
             // The driver's taps never return from a page without scripts; its clicks do.
             let touch = scripts == Scripts::On;
@@ -173,7 +170,11 @@ impl Browser {
 
     /// Clicks what `css` finds.
     pub async fn click(&self, css: &str) {
-        self.find(css).await.click().await.unwrap_or_else(|error| panic!("{css}: {error}"));
+        let end = Instant::now() + EVENT_TIMEOUT;
+        while let Err(error) = self.find(css).await.click().await {
+            // An update took it away in between: nothing was clicked.
+            assert!(error.is_stale_element_reference() && Instant::now() < end, "{css}: {error}");
+        }
     }
 
     /// Presses keys, one after the other, where the focus is: WebDriver's codes for those that are no characters. A modifier

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
 
-use board_tests::{Board, Engine, Viber, board::HOME};
+use board_tests::{Board, Engine, Viber, board::HOME, eventually};
 
 /// Everything below a folder, with when it was changed.
 fn below(folder: &Path, into: &mut BTreeMap<String, SystemTime>) {
@@ -43,7 +43,12 @@ async fn a_status_says_who_where_since_when_and_with_which_agents() {
     let viewer = board.token(HOME, "viewer").await;
     let viber = Viber::join(&board, "lighthouse").await;
     viber.connected(&viewer).await;
-    let said = viber.cli(&["status"]).await.good();
+    // The Board knows of the connection a moment before the daemon says so.
+    let said = eventually("the daemon knows of it", || async {
+        let said = viber.cli(&["status"]).await.good();
+        (!said.contains("not connected yet")).then_some(said)
+    })
+    .await;
     for words in ["lighthouse (vib_", &board.url, "connected", "(for ", "Agents: default"] {
         assert!(said.contains(words), "{words} in {said}");
     }
