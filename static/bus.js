@@ -71,21 +71,29 @@
 
   const address = new URL(list.dataset.source, location.href);
   if (list.dataset.agent) address.searchParams.set("agent", list.dataset.agent);
-  const source = new EventSource(address);
   const types = ["accepted", "started", "progress", "completed", "error", "stopped", "waiting", "resumed", "announce"];
-  types.forEach((type) => source.addEventListener(`task:${type}`, add));
-  source.addEventListener("unknown", add);
-  source.addEventListener("task", (frame) => {
-    const task = JSON.parse(frame.data);
-    agents.set(task.id ?? task.taskId, task.agentId ?? "");
-  });
-  source.addEventListener("over", (frame) => growing.delete(JSON.parse(frame.data).taskId));
-  source.addEventListener("end", () => {
-    source.close();
-    state.textContent = "ended: load the page again";
-  });
-  source.addEventListener("open", () => (state.textContent = "from now on, newest first"));
-  source.addEventListener("error", () => (state.textContent = "no contact with the Board"));
+  const RETRY = 5_000;
+  const open = () => {
+    const source = new EventSource(address);
+    types.forEach((type) => source.addEventListener(`task:${type}`, add));
+    source.addEventListener("unknown", add);
+    source.addEventListener("task", (frame) => {
+      const task = JSON.parse(frame.data);
+      agents.set(task.id ?? task.taskId, task.agentId ?? "");
+    });
+    source.addEventListener("over", (frame) => growing.delete(JSON.parse(frame.data).taskId));
+    source.addEventListener("end", () => {
+      source.close();
+      state.textContent = "ended: load the page again";
+    });
+    source.addEventListener("open", () => (state.textContent = "from now on, newest first"));
+    source.addEventListener("error", () => {
+      state.textContent = "no contact with the Board";
+      // The browser comes back by itself, but gives up after an answer that is no stream.
+      if (source.readyState === EventSource.CLOSED) setTimeout(open, RETRY);
+    });
+  };
+  open();
 
   // With a script the choice is enough.
   const form = document.getElementById("bus-agent");

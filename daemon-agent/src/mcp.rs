@@ -6,6 +6,7 @@
 
 mod connections;
 mod elicitation;
+mod json_text;
 mod known;
 mod names;
 pub mod oauth;

@@ -3,10 +3,10 @@
 //! Owns wire formats, quirks, the facts that retries need, and the classification of failures. Knows nothing of tools
 //! and policy.
 
-use std::{borrow::Cow, path::PathBuf};
+use std::borrow::Cow;
 
 use protocol::{Usage, tokens};
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod anthropic;
@@ -16,13 +16,18 @@ mod failure;
 mod http;
 mod ollama;
 mod openai;
+mod picture;
 mod probe;
 mod provider;
 mod reader;
 #[cfg(test)]
 pub(crate) mod scripted;
 
+#[cfg(test)]
+pub(crate) use picture::testing;
+
 pub use failure::ModelError;
+pub use picture::{PICTURE_TOKENS, PICTURE_TYPES, Picture, PictureType, picture_kind};
 pub use probe::{list, test};
 pub use provider::Model;
 
@@ -53,40 +58,10 @@ impl ModelRequest {
             + tools.sum::<u64>()
             + self.messages.iter().map(Message::estimated_tokens).sum::<u64>()
     }
-}
 
-/// A picture that people sent, beside what was said with it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Picture {
-    pub path: PathBuf,
-    /// Of what was sent.
-    pub sha256: String,
-    /// One of [`PICTURE_TYPES`].
-    #[serde(deserialize_with = "picture_type")]
-    pub media_type: PictureType,
-    /// The bytes in base64, during a call of a model that sees.
-    #[serde(skip)]
-    pub data: Option<String>,
-}
-
-type PictureType = &'static str;
-
-fn picture_type<'de, D: Deserializer<'de>>(from: D) -> Result<PictureType, D::Error> {
-    let said = String::deserialize(from)?;
-    PICTURE_TYPES.into_iter().find(|known| *known == said).ok_or_else(|| D::Error::custom("no type of pictures"))
-}
-
-/// The pictures that every provider takes.
-pub const PICTURE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-
-/// Tokens that a picture costs, about: the most at Anthropic.
-pub const PICTURE_TOKENS: u64 = 1_600;
-
-impl Picture {
-    /// What a model reads before it, or instead of it.
-    fn caption(&self) -> String {
-        let note = if self.data.is_some() { "" } else { " (not shown)" };
-        format!("{}{note}:", self.path.display())
+    /// Whether pictures belong to it, whether or not the model is shown them.
+    pub fn has_pictures(&self) -> bool {
+        self.messages.iter().any(|message| !message.pictures().is_empty())
     }
 }
 
@@ -103,14 +78,57 @@ pub enum Message {
         tool: String,
         content: String,
         ok: bool,
+        /// What the model is shown of it besides, if it sees.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pictures: Vec<Picture>,
     },
 }
 
 impl Message {
+    /// The pictures that belong to it.
+    pub fn pictures(&self) -> &[Picture] {
+        match self {
+            Self::Pictures(pictures) | Self::Tool { pictures, .. } => pictures,
+            Self::User(_) | Self::Assistant(_) => &[],
+        }
+    }
+
+    /// The same, to be changed.
+    fn pictures_mut(&mut self) -> &mut [Picture] {
+        match self {
+            Self::Pictures(pictures) | Self::Tool { pictures, .. } => pictures,
+            Self::User(_) | Self::Assistant(_) => &mut [],
+        }
+    }
+
+    /// The pictures of a result, with what a user says before them where the format's results are text alone.
+    fn result_pictures(&self) -> Option<(String, &[Picture])> {
+        match self {
+            Self::Tool { call_id, tool, pictures, .. } if !pictures.is_empty() => {
+                let words =
+                    format!("Pictures in the result of {tool}, call {call_id}. The tool sent them, no person did:");
+                Some((words, pictures))
+            }
+            _ => None,
+        }
+    }
+
+    /// The messages in groups, each of one message or of all results of an answer: what belongs to results may have to stand
+    /// behind all of them.
+    fn groups(messages: &[Self]) -> impl Iterator<Item = &[Self]> {
+        let is_result = |message: &Self| matches!(message, Self::Tool { .. });
+        messages.chunk_by(move |before, after| is_result(before) && is_result(after))
+    }
+
     fn estimated_tokens(&self) -> u64 {
+        let pictures = self.pictures().len() as u64 * PICTURE_TOKENS;
+        pictures + self.estimated_text_tokens()
+    }
+
+    fn estimated_text_tokens(&self) -> u64 {
         match self {
             Self::User(text) | Self::Tool { content: text, .. } => tokens::estimate(text),
-            Self::Pictures(pictures) => pictures.len() as u64 * PICTURE_TOKENS,
+            Self::Pictures(_) => 0,
             Self::Assistant(answer) => {
                 let calls = answer.calls.iter().map(|call| tokens::estimate(&call.object().to_string()));
                 let reasoning = answer.reasoning.iter().map(|block| tokens::estimate(&block.to_string()));

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{command::InjectionPoint, ids::SessionId, instant::Instant};
 
+/// Where tasks come from that people began in Slack, as they are announced.
+pub const SLACK_ORIGIN: &str = "slack";
 /// Longest `id` of a message, bytes.
 pub const MAX_MESSAGE_ID_BYTES: usize = 200;
 /// Files of one message at most.

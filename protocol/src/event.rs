@@ -48,6 +48,9 @@ pub enum EventBody {
         goal: String,
         #[serde(skip_serializing_if = "Option::is_none", default)]
         parent: Option<ChildAnnouncement>,
+        /// Who asked for it, as the adapter knows them: at most 80 characters of somebody else's text.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        author: Option<String>,
     },
     /// The task is in the journal and does not run yet.
     #[serde(rename = "task:accepted")]

@@ -9,7 +9,8 @@ pub mod work;
 
 pub use documents::{artifacts, file_reports, files, memory, panes, plan, proposals, spaces};
 pub use fleet::{
-    agents, enrol, mcp_orders, mesh_settings, provider_keys, skill_orders, skill_rollouts, skills, unanswered, vibers,
+    agents, enrol, mcp_orders, mesh_settings, orders, provider_keys, skill_orders, skill_rollouts, skills, unanswered,
+    vibers,
 };
 pub use people::{
     accounts, audit, cookies, invitations, members, prices, quota, refusals, setup, team_rules, teams, tokens,

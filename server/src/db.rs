@@ -18,7 +18,7 @@ use engine::{
     team_tx, tx,
     writer::{self, postgres::PostgresWriter},
 };
-pub use fleet::{commands, join_tokens, mcp_orders, skill_orders, skill_rollouts, skills, vibers};
+pub use fleet::{commands, join_tokens, orders, skill_orders, skill_rollouts, skills, vibers};
 pub use people::{
     audit, invitations, logins, members, mesh_settings, operators, prices, team_rules, teams, tokens, usage,
 };

@@ -7,7 +7,7 @@ pub mod skills;
 pub mod work;
 
 pub use documents::{artifact, file, memory, plan, space};
-pub use fleet::{connection, library, mcp, rollout, viber};
+pub use fleet::{connection, library, order, rollout, viber};
 pub use people::{accounts, actor, input, login, name, prices, quota};
 pub use work::{
     approval, assemble, committed, context, delegation, idempotency, logbook, playbook_run, search_terms, session,
@@ -24,11 +24,11 @@ pub use delegation::{Delegation, DelegationState, Kin, KinTask, MeshSettings, Ta
 pub use file::{Edit, EditState, File, FileReport, FileText};
 pub use input::InvalidInput;
 pub use library::{
-    HeldSkill, LibrarySkill, QueuedInstall, SkillContents, SkillHolder, SkillOp, SkillOrder, SkillOrderState,
-    SkillOrigin, SkillReview, SkillReviewState, SkillVersion,
+    HeldSkill, LibrarySkill, QueuedInstall, SkillContents, SkillHolder, SkillOp, SkillOrigin, SkillReview,
+    SkillReviewState, SkillVersion,
 };
 pub use login::{CookieState, CookieVerdict, Login};
-pub use mcp::McpOrder;
+pub use order::{AllowedTools, McpOrder, Order, OrderState, OrderedSkill, SkillOrder, open_orders};
 pub use plan::{PlanSource, Proposal, ProposalState, Revision};
 pub use playbook_run::{
     GateWord, PlaybookRun, RunEvent, RunEventKind, RunNeed, RunState, RunStep, SkippedStep, StepPhase, SupervisorCall,

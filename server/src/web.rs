@@ -15,14 +15,17 @@ pub mod view;
 
 pub use daemon::install;
 pub use extract::cookie;
+use layers::api_limits::ApiLimits;
 pub use pages::accounts;
 use pages::settings;
 pub use respond::stream;
 use respond::{blobs, content};
 pub use view::markdown;
 
+use std::sync::Arc;
+
 use axum::{
-    Router,
+    Extension, Router,
     extract::{FromRequestParts as _, State},
     http::{Method, request::Parts},
 };
@@ -35,7 +38,8 @@ use crate::{error::Error, state::Board};
 
 /// Everything this Board answers to.
 pub fn router(board: Board) -> Router {
-    let (calls, uploads) = api::routes(&board);
+    let limits = Arc::<ApiLimits>::default();
+    let (calls, uploads) = api::routes(&board, limits.clone());
     let large = blobs::routes().merge(uploads).merge(pages::uploads());
     let routes = Router::new()
         .merge(accounts::routes())
@@ -43,7 +47,7 @@ pub fn router(board: Board) -> Router {
         .merge(assets::routes())
         .merge(health::routes())
         .merge(install::routes())
-        .merge(pages::routes())
+        .merge(pages::routes().route_layer(Extension(limits)))
         .merge(settings::routes())
         .merge(daemon::routes())
         .fallback(unknown)

@@ -15,7 +15,8 @@ use self::{
     orders::{
         a_hostile_viber_ends_no_order_of_another_one, a_viber_fetches_what_its_team_approved_and_nothing_else,
         an_order_that_a_lost_disk_took_along_is_told_again, an_order_waits_for_its_viber_and_is_recorded_once,
-        nothing_is_installed_that_nobody_approved, the_version_to_put_back_is_known_after_many_other_orders,
+        nothing_is_installed_that_nobody_approved, orders_that_wait_are_bounded_and_counted,
+        the_version_to_put_back_is_known_after_many_other_orders,
     },
     rollouts::{
         a_rollout_ends_at_the_first_failure, a_rollout_goes_label_by_label,
@@ -45,6 +46,7 @@ crate::on_both_databases!(
     a_skill_is_taken_as_the_person_saw_it,
     an_order_is_carried_out_once_whatever_is_killed,
     the_version_to_put_back_is_known_after_many_other_orders,
+    orders_that_wait_are_bounded_and_counted,
     a_rollout_goes_label_by_label,
     a_rollout_ends_at_the_first_failure,
     the_page_of_a_version_follows_its_rollout,

@@ -13,6 +13,7 @@ crate::on_both_databases!(
     vibers_without_words_are_found_until_those_are_written,
     the_last_of_a_very_large_fleet_is_found,
     a_viber_among_many_is_chosen_with_and_without_a_script,
+    playbooks_say_how_many_vibers_are_not_read,
     titles_are_found_before_and_after_they_are_indexed,
 );
 
@@ -238,4 +239,10 @@ async fn titles_are_found_before_and_after_they_are_indexed(engine: Engine) {
     assert!([200, 204].contains(&operator.delete(&path).await.status));
     assert_eq!(found("hayst").await, 0);
     board.assert_invariants().await;
+}
+
+async fn playbooks_say_how_many_vibers_are_not_read(engine: Engine) {
+    let (_board, owner) = fleet(engine).await;
+    let html = look(&owner, &format!("/t/{HOME}/playbooks")).await;
+    assert!(html.contains("1970 more vibers are not looked at here"), "{html}");
 }

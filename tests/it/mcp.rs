@@ -9,6 +9,7 @@ mod http;
 mod lifetime;
 mod orders;
 mod pages;
+mod pictures;
 mod results;
 
 use board_tests::{Engine, Fixture, Viber, eventually, llm::Reply, programs::program, tasks::id};

@@ -11,7 +11,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use protocol::{
     AttemptRef, Capability, Command, CommandDone, EventBody, FilePiece, FromDaemon, LogPlace, LoggedLine, McpKind,
     McpServerInfo, NumberedCommand, SessionId, TaskId, TaskSubmit, ToDaemon, ViberId, WorkspaceWrite, WorkspaceWritten,
-    WriteState,
+    WriteState, limits::MAX_ENTRIES,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -35,7 +35,7 @@ pub struct MachineState {
     pub logs: Vec<(String, SessionId, Vec<String>)>,
     /// Number of log lines in one answer; 0 means three.
     pub at_once: usize,
-    /// How long it takes to answer with a piece of a log.
+    /// How long it takes to answer with a piece of a log, or with more of a folder.
     pub slow: Duration,
     /// Attempts that are said to be still running.
     pub open: Vec<AttemptRef>,
@@ -236,7 +236,8 @@ impl Connection {
     async fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Frame(ToDaemon::Request { id, method, params }) => {
-                let slow = if method == "session.log" { self.state().slow } else { Duration::ZERO };
+                let is_slow = method == "session.log" || (method == "workspace.list" && params["from"] != 0);
+                let slow = if is_slow { self.state().slow } else { Duration::ZERO };
                 tokio::time::sleep(slow).await;
                 let answer = self.state().answer(&method, &params);
                 let (ok, result, error) = match answer {
@@ -330,16 +331,20 @@ impl MachineState {
         }
     }
 
-    /// All files right in a folder, which are few.
+    /// Files right in a folder, as many as one answer has.
     fn folder(&self, params: &Value) -> Value {
         let path = params["path"].as_str().unwrap_or_default();
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let file = |(path, text): (&String, &String)| {
             let name = path.strip_prefix(&prefix).filter(|name| !name.contains('/'))?;
-            Some(json!({ "name": name, "kind": "file", "size": text.len() }))
+            Some((name.to_owned(), text.len()))
         };
-        let entries: Vec<Value> = self.files.iter().filter_map(file).collect();
-        json!({ "path": path, "from": 0, "entries": entries, "omitted": 0 })
+        let files: Vec<(String, usize)> = self.files.iter().filter_map(file).collect();
+        let from = params["from"].as_u64().and_then(|from| usize::try_from(from).ok()).unwrap_or(0);
+        let entry = |(name, size): &(String, usize)| json!({ "name": name, "kind": "file", "size": size });
+        let entries: Vec<Value> = files.iter().skip(from).take(MAX_ENTRIES).map(entry).collect();
+        let omitted = files.len().saturating_sub(from.saturating_add(entries.len()));
+        json!({ "path": path, "from": from, "entries": entries, "omitted": omitted })
     }
 
     fn read(&self, params: &Value) -> Result<Value, String> {

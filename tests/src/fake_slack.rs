@@ -76,6 +76,8 @@ struct SlackState {
 enum Fault {
     Limited(u64),
     Refused(String),
+    /// It is done, and nobody hears of that.
+    Lost,
 }
 
 type Shared = Arc<Mutex<SlackState>>;
@@ -186,6 +188,11 @@ impl FakeSlack {
     /// The next call of a method is answered with 429 and this wait.
     pub fn limit(&self, method: &str, seconds: u64) {
         self.fault(method, Fault::Limited(seconds));
+    }
+
+    /// The next call of a method is carried out, and its answer is lost.
+    pub fn lose(&self, method: &str) {
+        self.fault(method, Fault::Lost);
     }
 
     /// The next call of a method is refused.
@@ -301,6 +308,10 @@ async fn call(State(shared): State<Shared>, Path(method): Path<String>, headers:
             return (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds.to_string())]).into_response();
         }
         Some(Fault::Refused(code)) => return Json(json!({ "ok": false, "error": code })).into_response(),
+        Some(Fault::Lost) => {
+            state.answer(&method, &body);
+            return StatusCode::BAD_GATEWAY.into_response();
+        }
         None => {}
     }
     Json(state.answer(&method, &body)).into_response()
@@ -331,6 +342,26 @@ impl SlackState {
                     only_to: (method == "chat.postEphemeral").then(|| word("user")),
                 });
                 json!({ "ok": true, "ts": ts })
+            }
+            // Its clock stands still: everything that stands in a thread is new.
+            "conversations.replies" if word("oldest").is_empty() => {
+                json!({ "ok": false, "error": "invalid_arguments" })
+            }
+            "conversations.replies" => {
+                let here = self
+                    .messages
+                    .iter()
+                    .filter(|said| (&said.channel, &said.thread) == (&word("channel"), &word("ts")));
+                let shown = here.map(|said| json!({ "ts": said.ts, "text": said.text, "user": BOT, "bot_id": "BBOT" }));
+                json!({ "ok": true, "messages": shown.collect::<Vec<_>>() })
+            }
+            "chat.delete" => {
+                let before = self.messages.len();
+                self.messages.retain(|message| message.ts != word("ts"));
+                match before == self.messages.len() {
+                    true => json!({ "ok": false, "error": "message_not_found" }),
+                    false => json!({ "ok": true, "ts": word("ts") }),
+                }
             }
             "chat.update" | "chat.appendStream" | "chat.stopStream" => {
                 let Some(message) = self.messages.iter_mut().find(|message| message.ts == word("ts")) else {

@@ -285,7 +285,7 @@ mod tests {
 
     fn announced(session: &SessionId) -> EventBody {
         let (origin, agent_id, goal) = ("slack".to_owned(), "echo".to_owned(), "hello".to_owned());
-        EventBody::Announce { origin, agent_id, session_id: session.clone(), goal, parent: None }
+        EventBody::Announce { origin, agent_id, session_id: session.clone(), goal, parent: None, author: None }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 
 mod answer;
 mod api;
+mod beginning;
 mod inbound;
 mod outbound;
 mod question;
@@ -37,7 +38,7 @@ use super::{
 use crate::{artifacts, config::SlackConfig, mesh::Mesh};
 
 /// The adapter's name.
-pub const SLACK: &str = "slack";
+pub const SLACK: &str = protocol::adapter::SLACK_ORIGIN;
 /// Time between two attempts to find out who the bot is.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long the name of somebody is waited for.

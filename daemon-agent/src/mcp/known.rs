@@ -1,11 +1,15 @@
 //! Tools as agents are offered them: those of the list of a server that people know.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 use protocol::McpChange;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
+    json_text::JsonText,
     names,
     pins::{MAX_REPORTED_DIFF_BYTES, PinnedTools, ToolDefinition, ToolList},
 };
@@ -25,7 +29,7 @@ pub struct McpTool {
     /// The server's words.
     pub description: String,
     /// A JSON Schema.
-    pub parameters: Value,
+    pub parameters: JsonText,
     pub(super) kind: ToolKind,
 }
 
@@ -74,15 +78,21 @@ pub(super) struct KnownTools {
     pub tools: Vec<Arc<McpTool>>,
     /// How many of its tools are offered to nobody, because their schemas are too long.
     pub left_out: usize,
+    /// How many are not, because they are called as tasks of MCP alone.
+    pub need_tasks: usize,
     change: OnceLock<Option<McpChange>>,
 }
 
 impl KnownTools {
     pub fn of(server: &str, pinned: PinnedTools) -> Self {
-        let all = pinned.allowed.iter().flat_map(|list| tools_of(server, list)).collect::<Vec<_>>();
-        let count = all.len();
+        let definitions = pinned.allowed.iter().flat_map(|list| &list.tools);
+        let tasks: BTreeSet<&str> = definitions.filter(|tool| tool.needs_task).map(|tool| tool.name.as_str()).collect();
+        let needs_task = |tool: &McpTool| matches!(&tool.kind, ToolKind::Call(name) if tasks.contains(name.as_str()));
+        let all = pinned.allowed.iter().flat_map(|list| tools_of(server, list));
+        let all = all.filter(|tool| !needs_task(tool)).collect::<Vec<_>>();
+        let (count, need_tasks) = (all.len(), tasks.len());
         let tools: Vec<_> = all.into_iter().filter(is_short).map(Arc::new).collect();
-        Self { pinned, left_out: count - tools.len(), tools, change: OnceLock::new() }
+        Self { left_out: count - tools.len(), need_tasks, tools, change: OnceLock::new(), pinned }
     }
 
     /// The tools that an agent is offered: none while another list waits.
@@ -99,7 +109,7 @@ impl KnownTools {
 }
 
 fn is_short(tool: &McpTool) -> bool {
-    tool.parameters.to_string().len() <= MAX_SCHEMA_BYTES
+    tool.parameters.as_str().len() <= MAX_SCHEMA_BYTES
 }
 
 /// The tools of a list, and ours if the server has resources.
@@ -120,7 +130,7 @@ fn called(server: &str, name: String, definition: &ToolDefinition) -> McpTool {
     let title = definition.title.iter().map(|title| format!("{title}. ")).collect::<String>();
     let parameters = match definition.input_schema.is_object() {
         true => definition.input_schema.clone(),
-        false => json!({ "type": "object", "properties": {} }),
+        false => JsonText::of(&json!({ "type": "object", "properties": {} })),
     };
     McpTool {
         name,
@@ -132,10 +142,10 @@ fn called(server: &str, name: String, definition: &ToolDefinition) -> McpTool {
 }
 
 fn resource_reader(server: &str, name: String) -> McpTool {
-    let parameters = json!({
+    let parameters = JsonText::of(&json!({
         "type": "object",
         "properties": { "uri": { "type": "string", "description": "The address of a resource; without it they are listed." } },
-    });
+    }));
     McpTool {
         name,
         server: server.to_owned(),
@@ -147,6 +157,8 @@ fn resource_reader(server: &str, name: String) -> McpTool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn known(tools: &[Value], has_resources: bool) -> KnownTools {
@@ -186,10 +198,24 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_that_is_called_as_a_task_alone_is_left_out() {
+        let tool = |support: &str| json!({ "name": support, "execution": { "taskSupport": support } });
+        let all = known(&[tool("required"), tool("optional"), tool("forbidden")], false);
+        let whole = McpUse { server: "fs".to_owned(), tools: None };
+        assert_eq!(names(&all, &whole), ["mcp__fs__forbidden", "mcp__fs__optional"]);
+        assert_eq!((all.need_tasks, all.left_out), (1, 0));
+        // A list that was kept by a daemon that did not look is the same, and becomes this one.
+        let plain = ["forbidden", "optional", "required"].map(|name| json!({ "name": name }));
+        let mut before = known(&plain, false).pinned;
+        assert!(before.listed(all.pinned.allowed.clone().expect("a list")));
+        assert_eq!(KnownTools::of("fs", before).need_tasks, 1);
+    }
+
+    #[test]
     fn a_tool_without_a_schema_takes_an_object_and_one_with_a_book_is_left_out() {
         let book = json!({ "type": "object", "description": "x".repeat(MAX_SCHEMA_BYTES) });
         let known = known(&[json!({ "name": "a" }), json!({ "name": "b", "inputSchema": book })], false);
         assert_eq!((known.tools.len(), known.left_out), (1, 1));
-        assert_eq!(known.tools[0].parameters["type"], "object");
+        assert_eq!(known.tools[0].parameters.value()["type"], "object");
     }
 }

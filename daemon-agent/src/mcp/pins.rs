@@ -11,9 +11,10 @@ use std::{
 
 use protocol::{Instant, McpChange, text::marked};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use similar::TextDiff;
 
+use super::json_text::{JsonText, canonical};
 use crate::{
     damaged,
     home::{Home, write_private},
@@ -38,12 +39,15 @@ pub struct ToolDefinition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
-    pub input_schema: Value,
+    pub input_schema: JsonText,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub output_schema: Option<Value>,
+    pub output_schema: Option<JsonText>,
     /// What the server says about itself; it lowers no risk.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<Value>,
+    pub annotations: Option<JsonText>,
+    /// It is called as a task of MCP alone, which is not supported here: nobody is offered it. No part of the hash.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub needs_task: bool,
 }
 
 /// A list of tools, sorted by name, and its hash.
@@ -56,6 +60,13 @@ pub struct ToolList {
     pub has_resources: bool,
 }
 
+impl ToolDefinition {
+    /// What people see of it, and allow.
+    fn seen(&self) -> Self {
+        Self { needs_task: false, ..self.clone() }
+    }
+}
+
 impl ToolList {
     /// The list that a server answered; `Err` is a sentence about it.
     pub fn of(listed: &[Value], has_resources: bool) -> Result<Self, String> {
@@ -63,6 +74,7 @@ impl ToolList {
         for one in listed {
             let tool: ToolDefinition = serde_json::from_value(one.clone())
                 .map_err(|error| format!("one of its tools is unreadable: {error}"))?;
+            let tool = ToolDefinition { needs_task: one["execution"]["taskSupport"] == "required", ..tool };
             if !tool.name.is_empty() {
                 tools.push(tool);
             }
@@ -72,7 +84,8 @@ impl ToolList {
         if tools.len() > MAX_TOOLS {
             return Err(format!("it has {} tools, more than {MAX_TOOLS}", tools.len()));
         }
-        let text = canonical(&json!([tools, has_resources]));
+        let seen: Vec<_> = tools.iter().map(ToolDefinition::seen).collect();
+        let text = canonical(&json!([seen, has_resources]));
         if text.len() > MAX_LIST_BYTES {
             return Err(format!("its list of tools has more than {} MiB", MAX_LIST_BYTES / 1024 / 1024));
         }
@@ -94,7 +107,7 @@ impl ToolList {
     /// How this list differs from one that may be offered.
     pub fn change_from(&self, before: &Self, most_bytes: usize) -> McpChange {
         let by_name = |list: &'_ Self| -> BTreeMap<String, ToolDefinition> {
-            list.tools.iter().map(|tool| (tool.name.clone(), tool.clone())).collect()
+            list.tools.iter().map(|tool| (tool.name.clone(), tool.seen())).collect()
         };
         let (old, new) = (by_name(before), by_name(self));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -123,7 +136,7 @@ impl ToolList {
 fn describe(tool: &ToolDefinition) -> String {
     // What does not show could say something to a model that nobody sees.
     let indented = |text: &str| text.lines().map(|line| format!("    {}\n", marked(line))).collect::<String>();
-    let schema = |value: &Value| indented(&serde_json::to_string_pretty(value).unwrap_or_default());
+    let schema = |text: &JsonText| indented(&serde_json::to_string_pretty(&text.value()).unwrap_or_default());
     let mut text = format!("{}\n", marked(&tool.name));
     if let Some(title) = &tool.title {
         text.push_str(&format!("  title:\n{}", indented(title)));
@@ -136,21 +149,6 @@ fn describe(tool: &ToolDefinition) -> String {
         }
     }
     text
-}
-
-/// JSON without spaces, keys sorted.
-fn canonical(value: &Value) -> String {
-    fn sorted(value: &Value) -> Value {
-        match value {
-            Value::Object(fields) => {
-                let fields: BTreeMap<&String, Value> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
-                Value::Object(fields.into_iter().map(|(key, value)| (key.clone(), value)).collect::<Map<_, _>>())
-            }
-            Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
-            other => other.clone(),
-        }
-    }
-    sorted(value).to_string()
 }
 
 /// What is known of a server's tools.
@@ -213,7 +211,7 @@ impl PinnedTools {
     pub fn listed(&mut self, list: ToolList) -> bool {
         match &self.allowed {
             None => (self.allowed, self.pending) = (Some(list), None),
-            Some(allowed) if allowed.hash == list.hash => self.pending = None,
+            Some(allowed) if allowed.hash == list.hash => (self.allowed, self.pending) = (Some(list), None),
             Some(_) => self.pending = Some(list),
         }
         self.pending.is_none()
@@ -295,6 +293,17 @@ mod tests {
         assert_eq!(tool(json!({ "inputSchema": { "b": 2, "a": 1 } })), plain, "in another order");
         assert_ne!(tool(json!({ "annotations": { "readOnlyHint": true } })), plain);
         assert_ne!(tool(json!({ "inputSchema": { "a": 1 } })), plain);
+    }
+
+    #[test]
+    fn what_is_called_as_a_task_is_no_change_that_people_see() {
+        let list = |execution: Value, text: &str| {
+            let long = json!({ "name": "long", "execution": execution });
+            ToolList::of(&[long, json!({ "name": "read", "description": text })], false).expect("a list")
+        };
+        let (before, after) = (list(Value::Null, "d"), list(json!({ "taskSupport": "required" }), "e"));
+        assert_eq!(after.change_from(&before, 1_000).changed, ["read"]);
+        assert_eq!(list(json!({ "taskSupport": "required" }), "d").hash, before.hash);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use protocol::{McpServerInfo, McpState};
 
-use super::McpServers;
+use super::{McpServers, known::KnownTools};
 use crate::config::ConfigSnapshot;
 
 /// Most bytes that the report takes, as JSON: it fits a frame beside everything else.
@@ -35,9 +35,7 @@ impl McpServers {
         };
         let users = files.agents.values().filter_map(|agent| agent.as_ref().ok());
         let users = users.filter(|agent| agent.mcp.iter().any(|used| used.server == name));
-        let left_out = (known.left_out > 0)
-            .then(|| format!("{} of its tools are not offered: their schemas are too long", known.left_out));
-        let error = problem.or(health.error).or(left_out);
+        let error = problem.or(health.error).or_else(|| not_offered(&known));
         McpServerInfo {
             name: name.to_owned(),
             kind: server.map(|server| server.kind()).unwrap_or_default(),
@@ -57,6 +55,25 @@ impl McpServers {
     pub fn whole_change(&self, name: &str) -> Option<protocol::McpChange> {
         self.known(name).pinned.change(usize::MAX)
     }
+}
+
+/// Which tools no agent is offered, and why.
+fn not_offered(known: &KnownTools) -> Option<String> {
+    let told = |count: usize, one: &str, many: &str| match count {
+        0 => None,
+        1 => Some(format!("1 of its tools is not offered: {one}")),
+        more => Some(format!("{more} of its tools are not offered: {many}")),
+    };
+    let why = [
+        told(known.left_out, "its schema is too long", "their schemas are too long"),
+        told(
+            known.need_tasks,
+            "it is called as an MCP task, which is not supported",
+            "they are called as MCP tasks, which are not supported",
+        ),
+    ];
+    let why: Vec<String> = why.into_iter().flatten().collect();
+    (!why.is_empty()).then(|| why.join("; "))
 }
 
 /// The report within so many bytes: what does not fit loses its tools and its differences first, then all but how it fares.

@@ -10,6 +10,7 @@ mod heard;
 mod http;
 mod lines;
 mod pace;
+mod task_tools;
 
 use std::{sync::Arc, time::Duration};
 
@@ -97,14 +98,15 @@ impl WireClient {
     pub async fn over_stdio(socket: UnixStream, handshake: Handshake) -> Result<Self, WireError> {
         let (reader, writer) = socket.into_split();
         let listener = Listener::new()?;
-        let lines = BoundedLines::new(reader, listener.heard.cut.clone());
+        let lines = BoundedLines::new(reader, listener.heard.clone());
         Self::over(listener, AsyncRwTransport::new_client(lines, writer), handshake).await
     }
 
     /// Over HTTP.
     pub async fn over_http(endpoint: HttpEndpoint, handshake: Handshake) -> Result<Self, WireError> {
-        let (client, config) = endpoint.into_transport();
-        Self::over(Listener::new()?, StreamableHttpClientTransport::with_client(client, config), handshake).await
+        let listener = Listener::new()?;
+        let (client, config) = endpoint.into_transport(listener.heard.clone());
+        Self::over(listener, StreamableHttpClientTransport::with_client(client, config), handshake).await
     }
 
     async fn over<T>(listener: Listener, transport: T, handshake: Handshake) -> Result<Self, WireError>
@@ -198,6 +200,7 @@ impl WireClient {
             }
             cursor = page["nextCursor"].as_str().map(str::to_owned);
             if cursor.is_none() {
+                self.heard.task_tools.mark(&mut all);
                 return Ok(all);
             }
         }

@@ -42,6 +42,8 @@ pub struct LocalTask {
 pub(super) struct BegunHere {
     /// The adapter that it came by.
     pub origin: String,
+    /// Who asked for it, if that is for others to read.
+    pub author: Option<String>,
     pub task_id: TaskId,
     pub session_id: SessionId,
     pub agent_id: String,
@@ -59,6 +61,7 @@ impl Mesh {
         let session_id = session.unwrap_or_else(|| SessionId::new(now));
         let begun = BegunHere {
             origin: origin.to_owned(),
+            author: None,
             task_id: TaskId::new(now),
             session_id,
             agent_id,
@@ -72,7 +75,7 @@ impl Mesh {
 
     /// Announces a task of this machine, and starts it.
     pub(super) async fn begin_here(&self, begun: BegunHere) -> AttemptRef {
-        let BegunHere { origin, task_id, session_id, agent_id, goal, context, attachments, space } = begun;
+        let BegunHere { origin, author, task_id, session_id, agent_id, goal, context, attachments, space } = begun;
         let messages = session_log::turns(self.home().session_log(&agent_id, session_id.as_str())).await;
         let team = self.team_rules().await;
         let submit = TaskSubmit {
@@ -111,7 +114,8 @@ impl Mesh {
         let attempt = attempt_of(&submit);
         self.outbox().begin(&attempt, &agent_id);
         let goal = protocol::text::head_and_tail(&goal, MAX_ANNOUNCED_GOAL_BYTES);
-        self.outbox().append(&attempt, EventBody::Announce { origin, agent_id, session_id, goal, parent: None });
+        let announce = EventBody::Announce { origin, agent_id, session_id, goal, parent: None, author };
+        self.outbox().append(&attempt, announce);
         self.start_local(submit, space);
         attempt
     }

@@ -195,8 +195,9 @@ impl Mesh {
             let session_id = SessionId::new(self.clock().now().millis());
             let goal =
                 "(What was asked for was lost: the report of this task was damaged on the viber's disk.)".to_owned();
-            let origin = "cli".to_owned();
-            self.outbox().announce(&attempt, EventBody::Announce { origin, agent_id, session_id, goal, parent: None });
+            let (origin, parent, author) = ("cli".to_owned(), None, None);
+            let announce = EventBody::Announce { origin, agent_id, session_id, goal, parent, author };
+            self.outbox().announce(&attempt, announce);
         }
     }
 

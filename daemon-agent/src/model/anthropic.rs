@@ -62,7 +62,8 @@ fn turns(messages: &[Message]) -> Vec<Value> {
                 let blocks: Vec<Value> = pictures.iter().flat_map(picture_blocks).collect();
                 turns.push(json!({ "role": "user", "content": blocks }));
             }
-            Message::Tool { call_id, content, ok, .. } => {
+            Message::Tool { call_id, content, ok, pictures, .. } => {
+                let content = result_content(content, pictures);
                 let block =
                     json!({ "type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": !ok });
                 match turns.last_mut().and_then(|turn| turn["content"].as_array_mut()).filter(|_| results_open) {
@@ -96,6 +97,14 @@ fn said_blocks(said: &AssistantMessage) -> Vec<Value> {
     blocks
 }
 
+/// A result: its text, or blocks if pictures belong to it.
+fn result_content(text: &str, pictures: &[Picture]) -> Value {
+    if pictures.is_empty() {
+        return text.into();
+    }
+    std::iter::once(text_block(text)).chain(pictures.iter().flat_map(picture_blocks)).collect()
+}
+
 fn picture_blocks(picture: &Picture) -> Vec<Value> {
     let mut blocks = vec![text_block(&picture.caption())];
     if let Some(data) = &picture.data {
@@ -113,7 +122,10 @@ fn text_block(text: &str) -> Value {
 /// Assembles an answer from its events.
 #[derive(Default)]
 pub(super) struct AnthropicDecoder {
-    blocks: BTreeMap<u64, ContentBlock>,
+    /// In the order in which they began.
+    blocks: Vec<ContentBlock>,
+    /// Where those are that are written, by their index: imitations of the format give all of them the same one.
+    written: BTreeMap<u64, usize>,
     finish: Option<FinishReason>,
     usage: Option<TokenCounts>,
 }
@@ -131,6 +143,20 @@ enum ContentBlock {
     Thinking { text: String, signature: String },
     Redacted(Value),
     Call { id: String, name: String, raw: String },
+}
+
+impl ContentBlock {
+    /// Whether `block` is this one, said once more before anything of it came.
+    fn is_begun_again_by(&self, block: &Self) -> bool {
+        match (self, block) {
+            (Self::Text(said), Self::Text(_)) => said.is_empty(),
+            (Self::Thinking { text, signature }, Self::Thinking { .. }) => text.is_empty() && signature.is_empty(),
+            (Self::Call { id, name, raw }, Self::Call { id: again, name: other, .. }) => {
+                raw.is_empty() && !id.is_empty() && id == again && name == other
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Decoder for AnthropicDecoder {
@@ -161,12 +187,12 @@ impl Decoder for AnthropicDecoder {
                     ContentBlock::Thinking { text, .. } if !text.is_empty() => out.push(Delta::Reasoning(text.clone())),
                     _ => {}
                 }
-                self.blocks.insert(index, block);
+                self.begin(index, block);
             }
-            "content_block_delta" => match (self.blocks.get_mut(&index), text("/delta/type").as_str()) {
+            "content_block_delta" => match (self.written(index), text("/delta/type").as_str()) {
                 // Imitations of the format omit the start of a block.
                 (None, "text_delta") => {
-                    self.blocks.insert(index, ContentBlock::Text(text("/delta/text")));
+                    self.begin(index, ContentBlock::Text(text("/delta/text")));
                     out.push(Delta::Text(text("/delta/text")));
                 }
                 (Some(ContentBlock::Text(said)), "text_delta") => {
@@ -205,7 +231,7 @@ impl Decoder for AnthropicDecoder {
 
     fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>) {
         let mut message = AssistantMessage::default();
-        for block in self.blocks.into_values() {
+        for block in self.blocks {
             match block {
                 ContentBlock::Text(text) => message.text.push_str(&text),
                 ContentBlock::Thinking { text, signature } => {
@@ -230,6 +256,22 @@ impl Decoder for AnthropicDecoder {
 }
 
 impl AnthropicDecoder {
+    /// The block that is written under an index: the one that began last.
+    fn written(&mut self, index: u64) -> Option<&mut ContentBlock> {
+        self.written.get(&index).and_then(|at| self.blocks.get_mut(*at))
+    }
+
+    /// Begins a block, under an index that may be in use.
+    fn begin(&mut self, index: u64, block: ContentBlock) {
+        match self.written(index).filter(|former| former.is_begun_again_by(&block)) {
+            Some(former) => *former = block,
+            None => {
+                self.written.insert(index, self.blocks.len());
+                self.blocks.push(block);
+            }
+        }
+    }
+
     /// Counts are cumulative: a later one replaces an earlier one, a missing one changes nothing.
     fn count(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };

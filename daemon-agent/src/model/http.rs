@@ -21,7 +21,7 @@ use tokio::{
 mod pictures;
 
 use super::{
-    Answer, Delta, Message, ModelError, ModelRequest, anthropic,
+    Answer, Delta, ModelError, ModelRequest, anthropic,
     failure::{CallContext, plain, retry_after},
     ollama, openai,
     reader::ResponseReader,
@@ -127,21 +127,8 @@ impl HttpProvider {
     }
 
     async fn once(&self, request: &ModelRequest, to: &mpsc::Sender<Delta>) -> Result<Answer, ModelError> {
-        let (path, mut body) = match self.api {
-            ProviderApi::Anthropic => ("/v1/messages", anthropic::body(request)),
-            ProviderApi::Ollama => ("/api/chat", ollama::body(request)),
-            ProviderApi::OpenAi | ProviderApi::Demo => {
-                ("/chat/completions", openai::body(request, self.base_url.starts_with("https://api.openai.com/")))
-            }
-        };
-        if self.usage_refused.load(Ordering::Relaxed)
-            && let Some(fields) = body.as_object_mut()
-        {
-            fields.remove("stream_options");
-        }
-        let body = body.to_string();
-        let has_pictures = request.messages.iter().any(|message| matches!(message, Message::Pictures(_)));
-        let tokens = if has_pictures { request.estimated_tokens() } else { tokens::estimate(&body) };
+        let (path, body) = self.written(request);
+        let tokens = if request.has_pictures() { request.estimated_tokens() } else { tokens::estimate(&body) };
         let origin = self.origin(&request.model, tokens, request.context_window);
         let until = Instant::now() + CALL_TIMEOUT;
         let sending = self.client.post(self.url(path)).header(CONTENT_TYPE, "application/json").body(body).send();
@@ -154,6 +141,23 @@ impl HttpProvider {
             return Err(self.refusal(response, &origin).await);
         }
         self.read(response, origin, until, to).await
+    }
+
+    /// The path of a request and its body, as text alone: a conversation with pictures is long, and an answer takes minutes.
+    fn written(&self, request: &ModelRequest) -> (&'static str, String) {
+        let (path, mut body) = match self.api {
+            ProviderApi::Anthropic => ("/v1/messages", anthropic::body(request)),
+            ProviderApi::Ollama => ("/api/chat", ollama::body(request)),
+            ProviderApi::OpenAi | ProviderApi::Demo => {
+                ("/chat/completions", openai::body(request, self.base_url.starts_with("https://api.openai.com/")))
+            }
+        };
+        if self.usage_refused.load(Ordering::Relaxed)
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.remove("stream_options");
+        }
+        (path, body.to_string())
     }
 
     async fn read(

@@ -4,7 +4,7 @@ use protocol::{Usage, UsageSource};
 use serde_json::{Value, json};
 
 use super::{
-    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, ToolCall,
+    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, Picture, ToolCall,
     decode::{Decoder, arguments},
     failure::CallContext,
     openai::tool,
@@ -17,7 +17,10 @@ const MIN_PART_TOKENS: u64 = 1_024;
 /// conversation silently.
 pub(super) fn body(request: &ModelRequest) -> Value {
     let mut messages = vec![json!({ "role": "system", "content": request.system })];
-    messages.extend(request.messages.iter().map(message));
+    for group in Message::groups(&request.messages) {
+        messages.extend(group.iter().map(message));
+        messages.extend(result_pictures(group));
+    }
     let mut body = json!({
         "model": request.model,
         "messages": messages,
@@ -41,13 +44,8 @@ fn message(message: &Message) -> Value {
     match message {
         Message::User(text) => json!({ "role": "user", "content": text }),
         Message::Pictures(pictures) => {
-            let captions: Vec<String> = pictures.iter().map(super::Picture::caption).collect();
-            let images: Vec<&str> = pictures.iter().filter_map(|picture| picture.data.as_deref()).collect();
-            let mut value = json!({ "role": "user", "content": captions.join("\n") });
-            if !images.is_empty() {
-                value["images"] = images.into();
-            }
-            value
+            let captions: Vec<String> = pictures.iter().map(Picture::caption).collect();
+            shown(&captions, pictures.iter())
         }
         Message::Tool { tool, content, .. } => json!({ "role": "tool", "tool_name": tool, "content": content }),
         Message::Assistant(said) => {
@@ -61,6 +59,27 @@ fn message(message: &Message) -> Value {
             value
         }
     }
+}
+
+/// The pictures of an answer's results, behind them: models do not see those of the role `tool`.
+fn result_pictures(results: &[Message]) -> Option<Value> {
+    let (mut lines, mut all) = (Vec::new(), Vec::<&Picture>::new());
+    for (words, pictures) in results.iter().filter_map(Message::result_pictures) {
+        lines.push(words);
+        lines.extend(pictures.iter().map(Picture::caption));
+        all.extend(pictures);
+    }
+    (!lines.is_empty()).then(|| shown(&lines, all.into_iter()))
+}
+
+/// A user's message with pictures.
+fn shown<'p>(lines: &[String], pictures: impl Iterator<Item = &'p Picture>) -> Value {
+    let images: Vec<&str> = pictures.filter_map(|picture| picture.data.as_deref()).collect();
+    let mut value = json!({ "role": "user", "content": lines.join("\n") });
+    if !images.is_empty() {
+        value["images"] = images.into();
+    }
+    value
 }
 
 /// Assembles an answer from its lines.
@@ -126,5 +145,24 @@ impl Decoder for OllamaDecoder {
 
     fn message(self: Box<Self>) -> (AssistantMessage, Option<Usage>) {
         (self.message, self.usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::results_with_pictures;
+
+    #[test]
+    fn pictures_of_results_follow_all_results_of_an_answer() {
+        let body = body(&results_with_pictures());
+        let sent = body["messages"].as_array().expect("messages");
+        let roles: Vec<_> = sent.iter().map(|message| message["role"].as_str().expect("a role")).collect();
+        assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "user", "assistant", "tool", "user"]);
+        assert!(sent.iter().all(|message| message["role"] == "user" || message.get("images").is_none()));
+        assert_eq!(sent[5]["images"], json!(["AAAA", "BBBB"]));
+        let words = |id: &str| format!("Pictures in the result of look, call {id}. The tool sent them, no person did:");
+        assert_eq!(sent[5]["content"], format!("{}\n/a.png:\n{}\n/b.png:", words("a"), words("b")));
+        assert_eq!(sent[8], json!({ "role": "user", "content": format!("{}\n/gone.png (not shown):", words("c")) }));
     }
 }

@@ -7,7 +7,7 @@ mod calls;
 mod reasoning;
 
 use super::{
-    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, ToolSpec, decode::Decoder,
+    AssistantMessage, Delta, FinishReason, Message, ModelError, ModelRequest, Picture, ToolSpec, decode::Decoder,
     failure::CallContext,
 };
 use calls::CallAssembler;
@@ -17,7 +17,10 @@ use reasoning::ReasoningBlocks;
 /// providers.
 pub(super) fn body(request: &ModelRequest, genuine: bool) -> Value {
     let mut messages = vec![json!({ "role": "system", "content": request.system })];
-    messages.extend(request.messages.iter().map(message));
+    for group in Message::groups(&request.messages) {
+        messages.extend(group.iter().map(message));
+        messages.extend(result_pictures(group));
+    }
     let mut body = json!({
         "model": request.model,
         "messages": messages,
@@ -48,14 +51,7 @@ fn message(message: &Message) -> Value {
     match message {
         Message::User(text) => json!({ "role": "user", "content": text }),
         Message::Pictures(pictures) => {
-            let mut parts = Vec::new();
-            for picture in pictures {
-                parts.push(json!({ "type": "text", "text": picture.caption() }));
-                if let Some(data) = &picture.data {
-                    let url = format!("data:{};base64,{data}", picture.media_type);
-                    parts.push(json!({ "type": "image_url", "image_url": { "url": url } }));
-                }
-            }
+            let parts: Vec<Value> = pictures.iter().flat_map(picture_parts).collect();
             json!({ "role": "user", "content": parts })
         }
         Message::Tool { call_id, content, .. } => {
@@ -79,6 +75,25 @@ fn message(message: &Message) -> Value {
             Value::Object(said)
         }
     }
+}
+
+/// The pictures of an answer's results, which are text alone in this format: a user's message behind them.
+fn result_pictures(results: &[Message]) -> Option<Value> {
+    let mut parts = Vec::new();
+    for (words, pictures) in results.iter().filter_map(Message::result_pictures) {
+        parts.push(json!({ "type": "text", "text": words }));
+        parts.extend(pictures.iter().flat_map(picture_parts));
+    }
+    (!parts.is_empty()).then(|| json!({ "role": "user", "content": parts }))
+}
+
+fn picture_parts(picture: &Picture) -> Vec<Value> {
+    let mut parts = vec![json!({ "type": "text", "text": picture.caption() })];
+    if let Some(data) = &picture.data {
+        let url = format!("data:{};base64,{data}", picture.media_type);
+        parts.push(json!({ "type": "image_url", "image_url": { "url": url } }));
+    }
+    parts
 }
 
 /// Assembles an answer from its chunks.
@@ -110,8 +125,8 @@ impl Decoder for OpenAiDecoder {
                 self.text.push_str(&text);
                 out.push(Delta::Text(text));
             }
-            for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-                self.calls.add(call);
+            if let Some(calls) = delta.get("tool_calls").and_then(Value::as_array) {
+                self.calls.add(calls);
             }
         }
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|reason| !reason.is_empty()) {

@@ -241,6 +241,7 @@ async fn an_announcement_and_an_ending_may_use_the_reserve() {
         session_id: protocol::SessionId::new(1),
         goal: "g".to_owned(),
         parent: None,
+        author: None,
     };
     // Nothing can be written here, with or without the reserve: it is released, and the ending's place becomes a gap.
     let place = folder.path().join(format!("outbox/{}.1", attempt().task_id));
@@ -410,6 +411,7 @@ async fn a_lost_announcement_is_replaced_when_the_board_has_not_had_it() {
         session_id: protocol::SessionId::new(1),
         goal: "lost".to_owned(),
         parent: None,
+        author: None,
     };
     outbox.announce(&attempt(), announce);
     let events = all(&outbox, &attempt(), 1);

@@ -69,7 +69,8 @@ fn assistant(parts: &[TurnPart], ids: &mut Ids, messages: &mut Vec<Message>) {
                     other => json!({ "shortened": other }),
                 };
                 open.calls.push(ToolCall { id: id.clone(), name: tool.clone(), args: Ok(args) });
-                results.push(Message::Tool { call_id: id, tool: tool.clone(), content: result.clone(), ok: *ok });
+                let (tool, content, pictures) = (tool.clone(), result.clone(), Vec::new());
+                results.push(Message::Tool { call_id: id, tool, content, ok: *ok, pictures });
             }
         }
     }

@@ -294,7 +294,8 @@ async fn every_layer_of_a_request_is_measured() {
     let call = ToolCall { id: "c".to_owned(), name: "grep".to_owned(), args: Ok(json!({ "pattern": "x" })) };
     request.messages.push(Message::Assistant(AssistantMessage { calls: vec![call], ..AssistantMessage::default() }));
     let tool = "grep".to_owned();
-    request.messages.push(Message::Tool { call_id: "c".to_owned(), tool, content: "word ".repeat(1_000), ok: true });
+    let (call_id, content, pictures) = ("c".to_owned(), "word ".repeat(1_000), vec![]);
+    request.messages.push(Message::Tool { call_id, tool, content, ok: true, pictures });
     let measured = json!(layers.report(&request, &window, RequestTokens::Measured(12_345)));
     assert_eq!((&measured["used"], &measured["source"], sum(&measured)), (&json!(12_345), &json!("measured"), 12_345));
     assert_eq!(layer(&measured, "results")["source"], "estimated");
@@ -309,6 +310,13 @@ async fn every_layer_of_a_request_is_measured() {
     assert_eq!(again.get("windowAt"), None);
     layers.begin_again();
     assert_eq!(json!(layers.report(&request, &window, RequestTokens::Estimated(100))), again);
+    // A picture of a result counts as much as one that people sent.
+    let (call_id, tool, picture) = ("d".to_owned(), "look".to_owned(), crate::model::testing::picture("/a.png", None));
+    let seen = Message::Tool { call_id, tool, content: String::new(), ok: true, pictures: vec![picture] };
+    request.messages.push(seen);
+    let more = json!(layers.report(&request, &window, RequestTokens::Estimated(100)));
+    let tokens = |told: &Value| layer(told, "results")["tokens"].as_u64().expect("tokens");
+    assert_eq!(tokens(&more) - tokens(&again), crate::model::PICTURE_TOKENS);
 
     let sent = sent_excerpts(&recall);
     assert_eq!((sent.len(), sent[0].text.as_str()), (2, "tabs"));

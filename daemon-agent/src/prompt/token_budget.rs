@@ -225,7 +225,9 @@ impl CountedMessages {
                     self.results += calls.sum::<u64>();
                 }
                 Message::Tool { tool, content, .. } if tool == LOAD_SKILL => self.skills += estimate(content),
-                Message::Tool { content, .. } => self.results += estimate(content),
+                Message::Tool { content, pictures, .. } => {
+                    self.results += estimate(content) + pictures.len() as u64 * PICTURE_TOKENS;
+                }
             }
         }
         self.messages = messages.len();

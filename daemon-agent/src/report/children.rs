@@ -15,7 +15,10 @@ use protocol::{
     AgentMode, ChildReport, ChildState, MeshDirectory, ParentCall, TaskId, TaskLimits, TreePlace, Usage,
     mesh::AGENT_MESSAGES_PER_MINUTE,
 };
-use tokio::time::Instant;
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use super::Approvals;
 
@@ -33,6 +36,10 @@ struct Desk {
     sent: Mutex<VecDeque<Instant>>,
     /// What tasks may use that messages have the Board make, until the budget knows of it.
     promised: Mutex<Vec<(ParentCall, TaskLimits)>>,
+    /// Messages to tasks that had ended, with those tasks, until what they make is heard of.
+    following: Mutex<Vec<(ParentCall, TaskId)>>,
+    /// Rings when something was heard of a task.
+    heard: Notify,
     approvals: Approvals,
     hands: Box<dyn ChildHands>,
 }
@@ -87,8 +94,15 @@ pub trait ChildHands: Send + Sync {
 impl Children {
     /// Of an attempt that knows of these.
     pub fn new(known: Vec<ChildReport>, approvals: Approvals, hands: impl ChildHands + 'static) -> Self {
-        let (known, sent, promised, hands) = (Mutex::new(known), Mutex::default(), Mutex::default(), Box::new(hands));
-        Self(Arc::new(Desk { known, sent, promised, approvals, hands }))
+        Self(Arc::new(Desk {
+            known: Mutex::new(known),
+            sent: Mutex::default(),
+            promised: Mutex::default(),
+            following: Mutex::default(),
+            heard: Notify::new(),
+            approvals,
+            hands: Box::new(hands),
+        }))
     }
 
     /// Whoever makes tasks.
@@ -101,9 +115,24 @@ impl Children {
         self.known_now().clone()
     }
 
-    /// What is known of a task.
-    pub fn find(&self, task: &TaskId) -> Option<ChildReport> {
-        self.known_now().iter().find(|known| known.child_task_id.as_ref() == Some(task)).cloned()
+    /// What is known of the newest task of the conversation that a task is in: after its end, messages to it make further ones.
+    pub fn newest_of(&self, task: &TaskId) -> Option<ChildReport> {
+        let known = self.known_now();
+        let mut found = known.iter().find(|known| known.child_task_id.as_ref() == Some(task))?;
+        // However they follow each other, there are no more of them.
+        for _ in 0..known.len() {
+            let is_next = |next: &&ChildReport| next.follows.is_some() && next.follows == found.child_task_id;
+            match known.iter().filter(|next| next.child_task_id.is_some()).rfind(is_next) {
+                Some(next) => found = next,
+                None => break,
+            }
+        }
+        Some(found.clone())
+    }
+
+    /// Whether a message to a task that has ended makes a task of which nothing was heard yet.
+    pub fn expects_after(&self, task: &TaskId) -> bool {
+        self.following_now().iter().any(|(_, before)| before == task)
     }
 
     /// How many count: what was refused was never made.
@@ -141,6 +170,27 @@ impl Children {
         self.promised_now().push((call, limits));
     }
 
+    /// Notes that a message to `task`, which has ended, has the Board make another one.
+    pub fn follow(&self, call: ParentCall, task: TaskId) {
+        self.following_now().push((call, task));
+    }
+
+    /// What is heard of the task that a call asks for: that it was made, or why not. `None` if that takes longer.
+    pub async fn made(&self, call: &ParentCall, within: Duration) -> Option<ChildReport> {
+        let made = async {
+            loop {
+                let heard = self.0.heard.notified();
+                let is_it = |known: &&ChildReport| known.call == *call && is_heard_of(known);
+                let found = self.known_now().iter().find(is_it).cloned();
+                match found {
+                    Some(report) => return report,
+                    None => heard.await,
+                }
+            }
+        };
+        timeout(within, made).await.ok()
+    }
+
     /// What was promised since this was asked last.
     pub fn take_promised(&self) -> Vec<(ParentCall, TaskLimits)> {
         std::mem::take(&mut *self.promised_now())
@@ -148,7 +198,13 @@ impl Children {
 
     /// Takes what was heard of a task, and answers the calls that wait for it. What was completed or refused stays so; a task
     /// that failed may be begun again by people, and end otherwise.
-    pub fn hear(&self, report: ChildReport) {
+    pub fn hear(&self, mut report: ChildReport) {
+        let following = {
+            let mut following = self.following_now();
+            let at = following.iter().position(|(call, _)| *call == report.call);
+            at.map(|at| following.remove(at).1)
+        };
+        report.follows = report.follows.take().or(following);
         let is_kept = |known: &ChildReport| match known.state {
             ChildState::Completed | ChildState::Refused => true,
             state => state.is_final() && !report.state.is_final(),
@@ -156,8 +212,13 @@ impl Children {
         let report = {
             let mut known = self.known_now();
             match known.iter_mut().find(|other| other.call == report.call) {
-                Some(other) if is_kept(other) => other.clone(),
+                Some(other) if is_kept(other) => {
+                    // Which one it follows may be heard later than how it ended.
+                    other.follows = other.follows.take().or(report.follows.take());
+                    other.clone()
+                }
                 Some(other) => {
+                    report.follows = report.follows.take().or(other.follows.take());
                     *other = report;
                     other.clone()
                 }
@@ -168,14 +229,12 @@ impl Children {
             }
         };
         self.answer(&report);
+        self.0.heard.notify_waiters();
     }
 
     /// Answers the calls that wait for what is known already.
     pub fn answer_known(&self) {
-        let known = self.known();
-        known.iter().filter(|report| report.child_task_id.is_some() || report.state.is_final()).for_each(|report| {
-            self.answer(report);
-        });
+        self.known().iter().filter(|report| is_heard_of(report)).for_each(|report| self.answer(report));
     }
 
     fn answer(&self, report: &ChildReport) {
@@ -209,9 +268,18 @@ impl Children {
         self.0.promised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn following_now(&self) -> MutexGuard<'_, Vec<(ParentCall, TaskId)>> {
+        self.0.following.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn known_now(&self) -> MutexGuard<'_, Vec<ChildReport>> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a task was made, or refused.
+fn is_heard_of(report: &ChildReport) -> bool {
+    report.child_task_id.is_some() || report.state.is_final()
 }
 
 /// With this digest a call waits until its task was made, or refused.
@@ -298,6 +366,7 @@ mod tests {
             agent_id: "coder".to_owned(),
             viber: None,
             title: "Do it".to_owned(),
+            follows: None,
             result: None,
             error: None,
             usage: Usage::default(),
@@ -322,7 +391,7 @@ mod tests {
         let told = end.answer().given().and_then(|given| given.answer).expect("the end");
         let told: ChildReport = serde_json::from_str(&told).expect("a report");
         assert_eq!(told.state, ChildState::Completed);
-        assert_eq!(children.find(&task(5)).map(|known| known.state), Some(ChildState::Completed));
+        assert_eq!(children.newest_of(&task(5)).map(|known| known.state), Some(ChildState::Completed));
         assert!(other.answer().given().is_none());
     }
 
@@ -336,9 +405,32 @@ mod tests {
         let first = end.answer().given().and_then(|given| given.answer).expect("the end");
         heard(ChildState::Running);
         heard(ChildState::Completed);
-        assert_eq!(children.find(&task(5)).map(|known| known.state), Some(ChildState::Completed));
+        assert_eq!(children.newest_of(&task(5)).map(|known| known.state), Some(ChildState::Completed));
         let told = end.answer().given().and_then(|given| given.answer);
         assert_eq!(told, Some(first), "whoever waited was told how it ended then");
+    }
+
+    #[tokio::test]
+    async fn a_task_is_found_by_the_one_before_it_in_its_session() {
+        let children = Children::new(Vec::new(), Approvals::default(), NotedWishes::default());
+        children.hear(report("a", Some(task(5)), ChildState::Completed));
+        let call = report("b", None, ChildState::Running).call;
+        children.follow(call.clone(), task(5));
+        assert!(children.expects_after(&task(5)));
+        assert_eq!(children.made(&call, Duration::ZERO).await, None);
+        children.hear(report("b", Some(task(6)), ChildState::Running));
+        children.hear(report("b", Some(task(6)), ChildState::Completed));
+        assert_eq!(children.made(&call, Duration::ZERO).await.and_then(|made| made.child_task_id), Some(task(6)));
+        // A Board says it by itself, to another attempt as well.
+        children.hear(ChildReport { follows: Some(task(6)), ..report("c", Some(task(7)), ChildState::Running) });
+        let newest = |n| children.newest_of(&task(n)).and_then(|known| known.child_task_id);
+        assert_eq!([newest(5), newest(6), newest(7), newest(8)], [Some(task(7)), Some(task(7)), Some(task(7)), None]);
+        assert!(!children.expects_after(&task(5)));
+        // A task of this machine ends before the Board says what it follows.
+        children.hear(report("d", Some(task(8)), ChildState::Completed));
+        assert_eq!(newest(5), Some(task(7)));
+        children.hear(ChildReport { follows: Some(task(7)), ..report("d", Some(task(8)), ChildState::Completed) });
+        assert_eq!(newest(5), Some(task(8)));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Tools of MCP servers: a call with its progress, its questions for people, and its result as text and artifacts.
 
+mod pictures;
 mod questions;
 
 use std::{
     io::{self, Seek, Write},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -22,6 +24,7 @@ use crate::{
     model::ToolSpec,
     workspace::hex,
 };
+use pictures::{ResultPictures, SeenPicture};
 use questions::AskedPeople;
 pub use questions::QuestionDesk;
 
@@ -94,7 +97,7 @@ impl Toolbox {
     pub(super) fn mcp_specs(&self, others: usize) -> Vec<ToolSpec> {
         let (room, mut bytes) = (MAX_OFFERED_TOOLS.saturating_sub(others), MAX_OFFERED_BYTES);
         let fits = |tool: &&McpTool| {
-            let left = bytes.checked_sub(tool.parameters.to_string().len());
+            let left = bytes.checked_sub(tool.parameters.as_str().len());
             bytes = left.unwrap_or(bytes);
             left.is_some()
         };
@@ -102,7 +105,7 @@ impl Toolbox {
         let spec = |tool: &McpTool| ToolSpec {
             name: tool.name.clone().into(),
             description: protocol::text::head(&tool.description, MAX_DESCRIPTION_BYTES).to_owned().into(),
-            parameters: tool.parameters.clone(),
+            parameters: tool.parameters.value(),
         };
         tools.map(spec).collect()
     }
@@ -179,14 +182,17 @@ impl<'t> Progress<'t> {
 async fn outcome(toolbox: &Toolbox, call_id: &str, tool: &McpTool, output: McpOutput) -> ToolOutcome {
     let own =
         format!("mcp-{}", protocol::text::head(&hex(format!("{}/{call_id}", toolbox.context.attempt).as_bytes()), 12));
-    let mut texts = Vec::new();
+    let (mut texts, mut pictures) = (Vec::new(), ResultPictures::default());
     for part in output.parts {
         texts.push(match part {
             OutputPart::Text(text) => plain(&text),
             OutputPart::File(file) => {
                 let (size, what) = (file.bytes.len(), plain(protocol::text::head(&file.media_type, 80)));
                 match keep(toolbox, named(&own, &file.bytes), file).await {
-                    Ok(id) => format!("[{what}, {size} bytes: kept as the artifact {id}]"),
+                    Ok(kept) => {
+                        let note = pictures.take(kept.seen, kept.path);
+                        format!("[{what}, {size} bytes: kept as the artifact {}{note}]", kept.id)
+                    }
                     Err(why) => format!("[{what}, {size} bytes: not kept: {why}]"),
                 }
             }
@@ -207,7 +213,8 @@ async fn outcome(toolbox: &Toolbox, call_id: &str, tool: &McpTool, output: McpOu
         text = format!("{}\n[{} bytes in all; {place}]", head_and_tail(&text, MAX_RESULT_BYTES), text.len());
     }
     match output.is_error {
-        false => ToolOutcome::done(text),
+        false => ToolOutcome { pictures: pictures.into_all(), ..ToolOutcome::done(text) },
+        // With a failed result Anthropic takes text alone.
         true => ToolOutcome::refused(ToolErrorKind::Unknown.because(text)),
     }
 }
@@ -222,12 +229,21 @@ fn plain(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Keeps a file of a result as an artifact; returns its id.
-async fn keep(toolbox: &Toolbox, id: String, file: OutputFile) -> Result<String, String> {
+/// A file of a result that is kept as an artifact.
+struct KeptFile {
+    id: String,
+    path: PathBuf,
+    /// `None`: it is no picture.
+    seen: Option<SeenPicture>,
+}
+
+/// Keeps a file of a result as an artifact.
+async fn keep(toolbox: &Toolbox, id: String, file: OutputFile) -> Result<KeptFile, String> {
     let OutputFile { name, media_type, bytes } = file;
     let home = toolbox.context.home.clone();
-    let writing = tokio::task::spawn_blocking(move || written(&home, &bytes));
-    let written = writing.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let writing = tokio::task::spawn_blocking(move || (written(&home, &bytes), SeenPicture::of(&bytes)));
+    let (written, seen) = writing.await.map_err(|error| error.to_string())?;
+    let written = written.map_err(|error| error.to_string())?;
     let ending = name.rsplit('/').next().unwrap_or_default().to_owned();
     let kept = NewArtifact {
         id,
@@ -235,7 +251,9 @@ async fn keep(toolbox: &Toolbox, id: String, file: OutputFile) -> Result<String,
         kind: Some(media_type).filter(|kind| !kind.is_empty()),
         from: ArtifactSource::File(written, ending),
     };
-    Ok(toolbox.context.collector.add(kept).await?.id)
+    let kept = toolbox.context.collector.add(kept).await?;
+    let path = toolbox.context.home.root().join(kept.reference.unwrap_or_default());
+    Ok(KeptFile { id: kept.id, path, seen })
 }
 
 fn written(home: &Home, bytes: &[u8]) -> io::Result<std::fs::File> {

@@ -4,6 +4,8 @@ use protocol::tool_result;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::model::Picture;
+
 /// The result of a call. A failure is reported to the model and does not fail the task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOutcome {
@@ -17,6 +19,8 @@ pub struct ToolOutcome {
     pub result: Value,
     /// Processes that had to be killed for it.
     pub killed: u32,
+    /// What a model that sees is shown of it besides.
+    pub pictures: Vec<Picture>,
 }
 
 impl ToolOutcome {
@@ -27,7 +31,7 @@ impl ToolOutcome {
 
     /// A call that succeeded.
     pub fn done(text: impl Into<String>) -> Self {
-        Self { ok: true, result: Value::String(text.into()), killed: 0 }
+        Self { ok: true, result: Value::String(text.into()), killed: 0, pictures: Vec::new() }
     }
 
     /// A call that did nothing.
@@ -37,12 +41,12 @@ impl ToolOutcome {
         if let Some(suggestion) = suggestion {
             error["suggestion"] = suggestion.into();
         }
-        Self { ok: false, result: json!({ "output": message, "error": error }), killed: 0 }
+        Self { ok: false, result: json!({ "output": message, "error": error }), killed: 0, pictures: Vec::new() }
     }
 
     /// A call that was ended, or not begun, by no fault of its own.
     pub fn ended(why: impl Into<String>) -> Self {
-        Self { ok: false, result: Value::String(why.into()), killed: 0 }
+        Self { ok: false, result: Value::String(why.into()), killed: 0, pictures: Vec::new() }
     }
 }
 

@@ -154,7 +154,7 @@ async fn run_call(toolbox: &Toolbox, call_id: &str, call: ShellCall, bounds: Opt
     if let Some(kept) = kept {
         toolbox.context.collector.keep_output(call_id, &kept.name, kept.digest).await;
     }
-    ToolOutcome { ok, result: Value::Object(fields), killed: ended.killed }
+    ToolOutcome { ok, result: Value::Object(fields), killed: ended.killed, pictures: Vec::new() }
 }
 
 /// Moves everything from the pipe to the kept output and the live stream, no faster than both accept it.

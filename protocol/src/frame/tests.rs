@@ -133,6 +133,8 @@ fn events_keep_their_shape() {
     for golden in [
         json!({"seq": 1, "at": AT, "type": "task:announce", "origin": "cli", "agentId": "default",
             "sessionId": SESSION, "goal": "g"}),
+        json!({"seq": 1, "at": AT, "type": "task:announce", "origin": "slack", "agentId": "default",
+            "sessionId": SESSION, "goal": "g", "author": "Maria"}),
         json!({"seq": 1, "at": AT, "type": "task:announce", "origin": "agent", "agentId": "coder",
             "sessionId": SESSION, "goal": "g", "parent": {"taskId": TASK, "attempt": 1, "callId": "c1"}}),
         json!({"seq": 1, "at": AT, "type": "task:announce", "origin": "agent", "agentId": "coder", "sessionId": SESSION,

@@ -138,8 +138,8 @@ async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
     let lab = Lab::new().await;
     let (id, session_id) = (TaskId::new(START), protocol::SessionId::new(START));
     let goal = "nightly\0 report".to_owned();
-    let announce =
-        EventBody::Announce { origin: "job".into(), agent_id: "default".into(), session_id, goal, parent: None };
+    let (origin, agent_id, author) = ("job".into(), "default".into(), Some("Mia\n\u{202e}".to_owned()));
+    let announce = EventBody::Announce { origin, agent_id, session_id, goal, parent: None, author };
     let answers = lab.report(&id, 1, vec![announce, started(), text("done"), completed("done")]).await.expect("heard");
     assert_eq!((answers.acks[0].seq, answers.refused.len()), (4, 0));
     let task = lab.task(&id).await;
@@ -147,6 +147,7 @@ async fn a_task_that_began_on_the_machine_gets_a_session_and_a_question() {
         (task.state, task.origin.as_str(), task.goal.as_str()),
         (TaskState::Completed, "job", "nightly\u{fffd} report")
     );
+    assert_eq!(task.author(), Some("Mia"), "cleaned");
     assert_eq!(lab.parts(&task).await.len(), 2);
     let stranger = lab.report(&TaskId::new(START + 1), 1, vec![started()]).await.expect("heard");
     assert_eq!(stranger.refused[0].0, "forbidden_task");

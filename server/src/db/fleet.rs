@@ -2,7 +2,7 @@
 
 pub mod commands;
 pub mod join_tokens;
-pub mod mcp_orders;
+pub mod orders;
 pub mod skill_orders;
 pub mod skill_rollouts;
 pub mod skills;

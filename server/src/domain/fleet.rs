@@ -2,6 +2,6 @@
 
 pub mod connection;
 pub mod library;
-pub mod mcp;
+pub mod order;
 pub mod rollout;
 pub mod viber;

@@ -25,8 +25,8 @@ use crate::{
         plans::SentWithTask,
     },
     domain::{
-        ApprovalSettings, Connection, Delivery, EditState, OverflowRung, Policies, SkillOrderState, Task, TaskKind,
-        TeamPrices,
+        AllowedTools, ApprovalSettings, Connection, Delivery, EditState, OrderState, OrderedSkill, OverflowRung,
+        Policies, Task, TaskKind, TeamPrices,
         context::{
             Exchange, ModelLimits, Past, PlanSettings,
             compaction::{self, Carried},
@@ -110,9 +110,9 @@ async fn compose(
         }
         ("workspace:write", ..) => Command::Write(Box::new(write(tx, &body).await?)),
         ("skill:install" | "skill:remove" | "skill:accept" | "skill:enable", ..) => {
-            let order = db::skill_orders::load(tx, viber, stored.cmd_seq).await?;
+            let order = db::orders::load::<OrderedSkill>(tx, viber, stored.cmd_seq).await?;
             // At most once: a daemon that lost its journal gets the number of what it did before, and refuses a nameless skill.
-            if order.is_none_or(|order| order.state != SkillOrderState::Queued) {
+            if order.is_none_or(|order| order.state != OrderState::Queued) {
                 return Ok(Command::RemoveSkill { name: String::new() });
             }
             let mut tagged = body;
@@ -120,10 +120,10 @@ async fn compose(
             serde_json::from_value(tagged).map_err(|error| Error::Internal(error.to_string()))?
         }
         ("mcp:allow", ..) => {
-            let order = db::mcp_orders::load(tx, viber, stored.cmd_seq).await?;
+            let order = db::orders::load::<AllowedTools>(tx, viber, stored.cmd_seq).await?;
             // The same: no server has this name.
-            let order = order.filter(|order| order.state == SkillOrderState::Queued);
-            let (name, hash) = order.map(|order| (order.name, order.hash)).unwrap_or_default();
+            let order = order.filter(|order| order.state == OrderState::Queued);
+            let (name, hash) = order.map(|order| (order.name, order.subject.hash)).unwrap_or_default();
             Command::AllowMcp { name, hash }
         }
         ("task:child", Some(id), _) => Command::Child(Box::new(child(tx, id, &body).await?)),
@@ -147,7 +147,18 @@ async fn child(tx: &mut TeamTx<'_>, parent: &TaskId, body: &Value) -> Result<Chi
     let (agent_id, title) = (String::new(), String::new());
     let usage = Usage::default();
     let state = ChildState::Refused;
-    Ok(ChildReport { call, child_task_id: None, state, agent_id, viber: None, title, result: None, error, usage })
+    Ok(ChildReport {
+        call,
+        child_task_id: None,
+        state,
+        agent_id,
+        viber: None,
+        title,
+        follows: None,
+        result: None,
+        error,
+        usage,
+    })
 }
 
 /// The ledger of a run as it is now: whichever of its commands comes last tells the newest.

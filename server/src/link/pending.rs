@@ -13,9 +13,8 @@ use protocol::{AttemptRef, CommandDone, NumberedCommand, ToDaemon, ViberState, W
 use super::compose;
 use crate::{
     actions::{
-        file_reports,
+        file_reports, orders,
         reconcile::{self, AttemptVerdict, LastSeen},
-        skill_orders,
     },
     domain::{Connection, FileReport},
     error::{Error, Result},
@@ -245,7 +244,7 @@ impl Pending {
             Self::Acked(cmd_seq) => reconcile::ack_commands(board, own, *cmd_seq).await?,
             Self::Lists(lists) => reconcile::lists(board, own, lists).await?,
             Self::Done(all) => {
-                skill_orders::done(board, own, all).await?;
+                orders::done(board, own, all).await?;
                 let cmd_seqs = all.iter().map(|one| one.cmd_seq).collect();
                 return Ok(WorkOutcome::Stored(ToDaemon::AckDone { cmd_seqs }));
             }

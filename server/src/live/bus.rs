@@ -141,7 +141,7 @@ pub async fn read(
 pub async fn position(board: &Board, of: &BusOf) -> Result<BusPosition, DbError> {
     let mut tx = board.db.reader_of(&of.team).await?;
     let mut places = BTreeMap::new();
-    for id in db::tasks::at_work(&mut tx, &of.viber, MAX_FOLLOWED as u64).await? {
+    for id in db::tasks::at_work(&mut tx, &of.viber, of.agent.as_deref(), MAX_FOLLOWED as u64).await? {
         if let Some(task) = db::tasks::load(&mut tx, &id).await?.filter(|task| of.concerns(task)) {
             places.insert(id, newest(&mut tx, &task).await?);
         }
@@ -252,14 +252,15 @@ impl BusReader {
     async fn look(&mut self) -> Result<(), DbError> {
         let board = self.board.clone();
         let mut tx = board.db.reader_of(&self.of.team).await?;
-        let mut ids = db::tasks::at_work(&mut tx, &self.of.viber, MAX_FOLLOWED as u64).await?;
+        let (viber, agent) = (&self.of.viber, self.of.agent.as_deref());
+        let mut ids = db::tasks::at_work(&mut tx, viber, agent, MAX_FOLLOWED as u64).await?;
         let since = protocol::Instant(self.looked.0 - LOOK_BACK_MS);
         let looked = board.clock.now();
         if self.is_first_look {
             ids.extend(self.known.0.keys().cloned());
         } else {
             // One that began and ended between two looks. Of those that were read to their end the place is known.
-            let ended = db::tasks::ended_since(&mut tx, &self.of.viber, since, MAX_FOLLOWED as u64).await?;
+            let ended = db::tasks::ended_since(&mut tx, viber, since, MAX_FOLLOWED as u64).await?;
             ids.extend(ended.into_iter().filter(|id| !self.known.0.contains_key(id)));
         }
         for id in ids {

@@ -24,6 +24,8 @@ pub mod shapes;
 
 pub(super) use gate::named_call;
 
+use std::sync::Arc;
+
 use axum::{Router, middleware::from_fn_with_state};
 use utoipa::{
     Modify, OpenApi,
@@ -31,7 +33,7 @@ use utoipa::{
 };
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::{domain, error::Error, state::Board};
+use crate::{domain, error::Error, state::Board, web::layers::api_limits::ApiLimits};
 
 /// Where the API lives.
 pub const PREFIX: &str = "/api/v1";
@@ -39,8 +41,8 @@ pub const PREFIX: &str = "/api/v1";
 const SUBMIT_PATHS: [&str; 2] = ["/api/v1/tasks", "/api/v1/playbook-runs"];
 
 /// The API's routes behind their gate with the public description, and the routes whose bodies may be large.
-pub fn routes(board: &Board) -> (Router<Board>, Router<Board>) {
-    let gate = gate::Gate::new(board);
+pub fn routes(board: &Board, limits: Arc<ApiLimits>) -> (Router<Board>, Router<Board>) {
+    let gate = gate::Gate::new(board, limits);
     let gated = |calls: Router<Board>| calls.route_layer(from_fn_with_state(gate.clone(), gate::pass));
     // Each part's description is dropped before the next one is made: together they take 7 MiB, which hardly anybody reads.
     let calls = CALLS.iter().fold(mcp::routes(), |all, calls| all.merge(calls().split_for_parts().0));

@@ -58,7 +58,12 @@ async fn a_direct_message_is_answered_in_its_thread_and_stands_on_the_board(engi
     })
     .await;
     let page = fixture.owner().page(&format!("/t/home/sessions/{session}")).await.expect(200).body;
-    assert!(page.contains("Someone in Slack"), "{page}");
+    assert!(page.contains("Person U1 (Slack)") && !page.contains("Someone in Slack"), "{page}");
+    let messages = fixture.operator.messages(session).await;
+    let said = messages.iter().filter(|message| message["role"] == "user");
+    let names: Vec<&Value> = said.map(|message| &message["authorName"]).collect();
+    assert_eq!((names.len(), &task["author"]), (2, &json!("Person U1")));
+    assert!(names.iter().all(|name| **name == "Person U1"), "{messages:#?}");
     fixture.board.assert_invariants().await;
 }
 

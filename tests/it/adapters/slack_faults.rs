@@ -74,6 +74,39 @@ async fn an_answer_goes_on_after_a_kill_where_slack_has_it() {
 }
 
 #[tokio::test]
+async fn an_answer_that_was_just_begun_begins_once() {
+    let gate = Gate::new();
+    let script = Reply::Stream(vec![Piece::text("The beginning. "), Piece::Wait(gate.clone())]);
+    let (mut fixture, slack) = with_slack(Engine::Sqlite, vec![script], FREE).await;
+    fixture.viber.fail("slack::begun", "1*return(crash)").await;
+    let root = slack.direct("U1", "Work");
+    fixture.viber.ended().await;
+    assert_eq!(slack.thread(&root).len(), 1, "Slack has it, and nobody noted that: {:#?}", slack.thread(&root));
+    fixture.viber.heal().await;
+    fixture.viber.run_again(&fixture.operator).await;
+    slack.message(&root, "the end", |message| message.text.contains("daemon_restarted")).await;
+    let said = slack.thread(&root).iter().filter(|message| message.text.contains("The beginning.")).count();
+    assert_eq!((said, slack.calls("chat.delete").len()), (1, 1), "{:#?}", slack.thread(&root));
+    gate.open();
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
+async fn a_beginning_of_which_slack_says_nothing_stands_once() {
+    let gate = Gate::new();
+    let said = vec![Piece::text("The beginning. "), Piece::Wait(gate.clone()), Piece::text("The end.")];
+    let (fixture, slack) = with_slack(Engine::Sqlite, vec![Reply::Stream(said)], FREE).await;
+    slack.lose("chat.startStream");
+    let root = slack.direct("U1", "Work");
+    slack.message(&root, "the beginning", |message| message.text.contains("The beginning.")).await;
+    gate.open();
+    slack.message(&root, "the end", |message| message.is_closed && message.text.contains("The end.")).await;
+    let said = slack.thread(&root).iter().filter(|message| message.text.contains("The beginning.")).count();
+    assert_eq!((said, slack.calls("chat.delete").len()), (1, 1), "{:#?}", slack.thread(&root));
+    fixture.board.assert_invariants().await;
+}
+
+#[tokio::test]
 async fn an_answer_that_is_complete_says_nothing_again_after_a_kill() {
     let gate = Gate::new();
     let first = vec![Piece::text("First words, "), Piece::Wait(gate.clone()), Piece::text("last words.")];

@@ -16,7 +16,7 @@ const PAGE_ATTRIBUTES = words(`class id href rel type src defer charset name con
   data-keys data-palette data-opens data-go data-row data-command data-armed data-member data-token data-invitation data-device data-scripted data-writing data-htmx-powered
    data-card data-filled data-shows data-goal data-drop data-failed alt decoding width height
    data-folds data-extent data-end data-wrap data-wrapped data-address data-comment data-look data-look-again data-brief data-as-of data-count data-lines
-   data-cancel data-layer x y x1 x2 y1 y2 preserveaspectratio data-over data-side data-line data-full data-away data-message data-new data-behind data-source data-agent data-task`);
+   data-cancel data-layer x y x1 x2 y1 y2 preserveaspectratio data-over data-side data-line data-full data-away data-message data-new data-behind data-source data-agent`);
 const PROSE_TAGS = words(`p br hr h3 h4 h5 h6 strong em del code pre span a ul ol li blockquote table thead tbody tr th td input sup div`);
 const PROSE_ATTRIBUTES = words(`href title rel start align tabindex data-lang type checked disabled class role aria-label id`);
 const CLASSES = words(`hl-comment hl-string hl-number hl-keyword hl-name hl-add hl-del scroll-x note note-back`);

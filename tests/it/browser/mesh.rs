@@ -59,7 +59,7 @@ async fn children_fold_in_place_and_change_while_one_looks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_agents_report_appears_on_the_live_page() {
-    let (fixture, _den, mut lead, _children, _page) = with_children(&[]).await;
+    let (fixture, _den, mut lead, _children, page) = with_children(&[]).await;
     let browser = Browser::open(Scripts::On).await;
     browser.sign_in(fixture.owner()).await;
     browser.go(&format!("{}/t/{HOME}/vibers/{}/live", fixture.board.url, fixture.viber_id)).await;
@@ -74,6 +74,15 @@ async fn what_agents_report_appears_on_the_live_page() {
         }
     }
     browser.sees("#bus", said).await;
+    // What is at work comes and goes meanwhile, and whoever stands on a line of it stays there.
+    browser.find("body[data-live=on]").await;
+    browser.run("document.querySelector('#at-work a').focus()", Value::Null).await;
+    fixture.submit("Sweep the yard").await;
+    browser.sees("#at-work", "Sweep the yard").await;
+    let stands = browser.run("return document.activeElement.getAttribute('href')", Value::Null).await;
+    assert!(stands.as_str().is_some_and(|href| page.ends_with(href)), "{stands}");
+    lead.completes(&fixture.viber, "Reviewed.").await;
+    browser.find("#at-work > li:only-child").await;
     assert!(!browser.has("#bus b").await, "texts are texts");
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
     fixture.board.assert_invariants().await;

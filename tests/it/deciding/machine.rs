@@ -275,7 +275,7 @@ async fn what_the_team_decided_holds_for_a_task_of_the_machine(engine: Engine) {
     fixture.llm.script([Reply::call("list_files", json!({ "path": "." })), Reply::text("Too far.")]);
     decides(json!({ "limits": { "steps": 1 } }), "\"steps\":1").await;
     let ran = fixture.viber.cli(&["task", "go"]).await;
-    assert!(ran.code() != 0 && ran.err.contains("limits.steps is 1"), "{ran:?}");
+    assert!(ran.code() != 0 && ran.err.contains("it may make 1 model call (limits.steps)"), "{ran:?}");
     assert_eq!(fixture.llm.requests().len(), 3, "{kept}");
 
     // What cannot be read may restrict something.

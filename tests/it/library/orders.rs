@@ -183,3 +183,18 @@ pub async fn the_version_to_put_back_is_known_after_many_other_orders(engine: En
     let restored = admin.post(&format!("{skills}/release-notes/restore"), &json!({})).await.expect(202).json();
     assert_eq!((&restored["op"], &restored["digest"]), (&json!("install"), &skill["digest"]));
 }
+
+pub async fn orders_that_wait_are_bounded_and_counted(engine: Engine) {
+    let board = Board::start(engine).await;
+    let (owner, admin) = (board.owner().await, board.token(HOME, "admin").await);
+    let mut daemon = FakeDaemon::connected(&board, "lab").await;
+    daemon.cut();
+    let skills = format!("/api/v1/vibers/{}/skills", daemon.id);
+    for n in 0..200 {
+        admin.delete(&format!("{skills}/skill-{n}")).await.expect(202);
+    }
+    assert_eq!(admin.delete(&format!("{skills}/another")).await.expect(409).code(), "too_many_orders");
+    let page = owner.page(&format!("/t/{HOME}/vibers/{}", daemon.id)).await.expect(200).body;
+    assert!(page.contains("Remove skill-199") && page.contains("And 190 more that wait or failed."), "{page}");
+    board.assert_invariants().await;
+}

@@ -133,7 +133,16 @@ async fn a_key_makes_a_call_once(engine: Engine) {
     let named = |value: &Value| [value["messageId"].clone(), value["taskId"].clone(), value["became"].clone()];
     assert_eq!(named(&message), named(&again));
     let program = fixture.board.token("home", "operator").await;
-    assert_ne!(told(&program, "submit_task", asked).await["taskId"], first["taskId"]);
+    assert_ne!(told(&program, "submit_task", asked.clone()).await["taskId"], first["taskId"]);
+    // Nor does it depend on what became of the viber that it names.
+    let (admin, viber) =
+        (fixture.board.token("home", "admin").await, format!("/api/v1/vibers/{}", id(&first, "viberId")));
+    admin.patch(&viber, &json!({ "name": "shed" })).await.expect(200);
+    let unknown = json!({ "goal": "Once", "viber": "lab" });
+    assert_eq!(refused(&fixture.operator, "submit_task", unknown).await, "viber_not_found");
+    assert_eq!(told(&fixture.operator, "submit_task", asked.clone()).await["taskId"], first["taskId"]);
+    admin.delete(&viber).await.expect(204);
+    assert_eq!(told(&fixture.operator, "submit_task", asked).await["taskId"], first["taskId"]);
     let wrong = json!({ "goal": "Once", "viber": "lab", "key": "k".repeat(256) });
     assert_eq!(refused(&fixture.operator, "submit_task", wrong).await, "bad_idempotency_key");
     fixture.board.assert_invariants().await;
@@ -261,6 +270,8 @@ async fn a_playbook_is_run_and_followed(engine: Engine) {
     assert!(broken["errors"].as_array().is_some_and(|errors| !errors.is_empty()), "{broken:#}");
     assert_eq!((&all["silent"], &all["vibersNotRead"]), (&json!([]), &json!(0)));
     assert_eq!(all["vibersWithMore"], json!([]));
+    board_tests::FakeDaemon::enrol(&fixture.board, "away").await;
+    assert_eq!(told(program, "list_playbooks", json!({})).await["vibersNotRead"], 1);
     // Of one viber page by page.
     let first = told(program, "list_playbooks", json!({ "viber": "lab", "limit": 1 })).await;
     assert_eq!((first["items"].as_array().map(Vec::len), &first["items"][0]["playbook"]), (Some(1), &json!("broken")));
@@ -281,7 +292,11 @@ async fn a_playbook_is_run_and_followed(engine: Engine) {
     let asked = start(json!({ "inputs": { "version": "4.12" }, "key": "release 4.12" }));
     let run = told(program, "run_playbook", asked.clone()).await;
     assert_eq!(run["state"], "running", "{run:#}");
-    assert_eq!(told(program, "run_playbook", asked).await["runId"], run["runId"], "the same key is the same run");
+    assert_eq!(
+        told(program, "run_playbook", asked.clone()).await["runId"],
+        run["runId"],
+        "the same key is the same run"
+    );
     let submit = machine.submitted().await;
     assert!(submit.goal.contains("4.12"), "{}", submit.goal);
     machine.report(&submit.task_id, 1, 1, vec![accepted(), started(), completed("shipped")]).await;
@@ -291,5 +306,10 @@ async fn a_playbook_is_run_and_followed(engine: Engine) {
     assert_eq!((&step["state"], &step["taskId"]), (&json!("done"), &json!(submit.task_id)), "{done:#}");
     let page = format!("{}/t/home/playbook-runs/{}", fixture.board.url, id(&run, "runId"));
     assert_eq!(done["url"], page.as_str());
+    // So it is when the viber has another name by now.
+    let (admin, viber) =
+        (fixture.board.token("home", "admin").await, format!("/api/v1/vibers/{}", id(&run, "viberId")));
+    admin.patch(&viber, &json!({ "name": "shed" })).await.expect(200);
+    assert_eq!(told(program, "run_playbook", asked).await["runId"], run["runId"]);
     fixture.board.assert_invariants().await;
 }

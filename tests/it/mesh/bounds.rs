@@ -241,6 +241,8 @@ async fn what_is_said_to_a_task_that_has_ended_is_its_next_one(engine: Engine) {
     let next = Job::next(&den).await;
     assert_eq!((&next.submit.session_id, next.submit.limits.tokens), (&tester.submit.session_id, Some(200)));
     assert!(next.submit.goal.contains("And the slow ones?") && next.submit.goal.contains("<agent-message"));
+    let made = child_of(lab, "call_2", |state| state == ChildState::Running).await;
+    assert_eq!((made.child_task_id.as_ref(), made.follows.as_ref()), (Some(next.task()), Some(tester.task())));
     // It is one of those that a task may ask for, and its limits are what is left.
     let of = fixture.operator.task(next.task().as_str()).await;
     assert_eq!((&of["parent"]["callId"], &of["parent"]["taskId"]), (&json!("call_2"), &task["id"]), "{of:#}");

@@ -8,7 +8,11 @@ crate::on_both_databases!(
     what_an_agent_asked_for_is_reached_from_who_asked,
     the_bus_is_read_by_cursor_and_nobody_slows_another,
     the_bus_has_short_tasks_and_those_before_a_long_queue,
+    siblings_stand_in_the_order_of_their_calls,
+    a_tree_says_that_more_was_refused,
+    an_older_page_shows_what_was_asked_for_there,
     the_live_page_shows_what_is_at_work,
+    a_viber_without_the_agent_is_told_of_before_a_task_goes_there,
     agents_are_listed_and_added_from_templates,
 );
 
@@ -215,23 +219,156 @@ async fn the_bus_has_short_tasks_and_those_before_a_long_queue(engine: Engine) {
     fixture.board.assert_invariants().await;
 }
 
+async fn siblings_stand_in_the_order_of_their_calls(engine: Engine) {
+    let (fixture, _den) = two_machines(engine).await;
+    let task = fixture.submit("Ready the release").await;
+    let mut lead = Job::next(&fixture.viber).await;
+    let calls = [("call_c", "First"), ("call_b", "Second"), ("call_a", "Third")];
+    let asked = calls.map(|(call, goal)| progress(&wanted(call, ("tester", "den"), goal)));
+    lead.tell(&fixture.viber, asked.to_vec()).await;
+    let titles = |items: &Value| -> Vec<String> {
+        items.as_array().into_iter().flatten().map(|child| id(child, "title").to_owned()).collect()
+    };
+    let children = eventually("all are made", async || {
+        let children = fixture.operator.task(id(&task, "id")).await["children"].clone();
+        (titles(&children).len() == 3).then_some(children)
+    })
+    .await;
+    assert_eq!(titles(&children), ["First", "Second", "Third"]);
+    assert_eq!(titles(&tree(&fixture.operator, id(&task, "id")).await["items"]), ["First", "Second", "Third"]);
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_tree_says_that_more_was_refused(engine: Engine) {
+    let (fixture, den) = two_machines(engine).await;
+    let lab = &fixture.viber;
+    let task = fixture.submit("Ready the release").await;
+    let mut lead = Job::next(lab).await;
+    let refused = |of: usize| -> Vec<EventBody> {
+        (0..64).map(|n| progress(&wanted(&format!("no_{of}_{n}"), ("nobody", "den"), "Help"))).collect()
+    };
+    lead.tell(lab, refused(0)).await;
+    for n in 1..7 {
+        lead.asks(lab, &format!("call_{n}"), ("tester", "den"), &format!("Part {n}")).await;
+        Job::next(&den).await.tell(&den, refused(n)).await;
+    }
+    let path = format!("/t/{HOME}/sessions/{}?pane=tree", id(&task, "sessionId"));
+    eventually("more was refused than is read", async || {
+        let tree = tree(&fixture.operator, id(&task, "id")).await;
+        let made = items(&tree).iter().filter(|item| item["id"].is_string()).count();
+        assert!(items(&tree).len() <= 400, "{tree:#}");
+        (items(&tree).len() == 400 && made == 6 && tree["moreRefused"] == true).then_some(())
+    })
+    .await;
+    let page = fixture.owner().page(&path).await.expect(200).body;
+    assert!(page.contains("More calls were refused than are shown here"), "{page}");
+    assert!(page.contains("7 tasks, depth") && page.contains("Part 6"), "{page}");
+    fixture.board.assert_invariants().await;
+}
+
+async fn an_older_page_shows_what_was_asked_for_there(engine: Engine) {
+    let (fixture, _den) = two_machines(engine).await;
+    let lab = &fixture.viber;
+    let first = fixture.submit("Turn 0").await;
+    // More than a page reads of what was asked for.
+    for turn in 0..101 {
+        if turn > 0 {
+            fixture.operator.follow_up(&first, &format!("Turn {turn}")).await;
+        }
+        let mut job = Job::next(lab).await;
+        let ask = |n| {
+            let (call, goal) = (format!("call_{turn}_{n}"), format!("Part {turn}.{n}"));
+            let said = json!({ "type": "tool-call", "callId": call, "tool": "delegate", "args": {} });
+            [progress(&said), progress(&wanted(&call, ("nobody", "den"), &goal))]
+        };
+        job.tell(lab, (0..4).flat_map(ask).collect()).await;
+        job.completes(lab, "done").await;
+    }
+    let path = format!("/t/{HOME}/sessions/{}", id(&first, "sessionId"));
+    for (part, address) in [("Part 100.3", path.clone()), ("Part 0.3", format!("{path}?before=3"))] {
+        eventually(part, async || {
+            let page = fixture.owner().page(&address).await.expect(200).body;
+            page.contains(part).then_some(())
+        })
+        .await;
+    }
+    fixture.board.assert_invariants().await;
+}
+
 async fn the_live_page_shows_what_is_at_work(engine: Engine) {
     let fixture = Fixture::on(engine).owner().with_machine_of(&["coder"]).await;
     let path = format!("/t/{HOME}/vibers/{}/live", fixture.viber_id);
     let page = fixture.owner().page(&path).await.expect(200).body;
     assert!(page.contains("No agent is at work here."), "{page}");
+    let view = format!("view=bus:{}:", fixture.viber_id);
+    assert!(page.contains(&view), "{page}");
+    let live = async |agent: &str| fixture.owner().stream(&format!("/t/{HOME}/live?{view}{agent}"), None).await;
+    let (mut all, mut coders) = (live("").await, live("coder").await);
     fixture.submit("Sort the shelf").await;
-    Job::next(&fixture.viber).await;
+    let mut job = Job::next(&fixture.viber).await;
     let page = fixture.owner().page(&path).await.expect(200).body;
     assert!(page.contains("Sort the shelf") && page.contains("bus.js"), "{page}");
+    // Its list is kept current.
+    region(&mut all, |html| html.contains("Sort the shelf") && html.contains("data-state=\"working\"")).await;
     let other = fixture.owner().page(&format!("{path}?agent=coder")).await.expect(200).body;
     let (_, listed) = other.split_once("<main").expect("the page beside the rail");
     assert!(!listed.contains("Sort the shelf"), "{other}");
     let viber = fixture.owner().page(&format!("/t/{HOME}/vibers/{}", fixture.viber_id)).await.expect(200).body;
     assert!(viber.contains(&path), "its page leads there");
+    let tasks = format!("/t/{HOME}/sessions?steps=1&#38;viber={}", fixture.viber_id);
+    assert!(viber.contains(&tasks), "and to all its tasks");
     let mut stream = fixture.owner().stream(&format!("/t/{HOME}/vibers/{}/bus", fixture.viber_id), None).await;
     stream.until("task").await;
+    job.completes(&fixture.viber, "sorted").await;
+    region(&mut all, |html| html.contains("No agent is at work here.")).await;
+    // It says when there are more than it lists.
+    for n in 0..65 {
+        fixture.submit(&format!("Dust board {n}")).await;
+    }
+    let lamp = fixture.submit_with("Fix the lamp", json!({ "agentId": "coder" })).await;
+    let page = fixture.owner().page(&path).await.expect(200).body;
+    let (_, listed) = page.split_once("id=\"at-work\"").expect("the list");
+    assert!(listed.contains("These are the first 64") && listed.contains("All its sessions"), "{page}");
+    let told = region(&mut coders, |html| html.contains("Fix the lamp")).await;
+    assert!(!told.contains("Dust board") && !told.contains("more-at-work"), "{told}");
+    // Behind more tasks of others than a bus follows, too.
+    let bus = format!("/api/v1/vibers/{}/bus?agent=coder", fixture.viber_id);
+    let place = fixture.operator.get(&bus).await.expect(200).json();
+    assert!(id(&place, "next").starts_with(id(&lamp, "id")), "{place}");
+    let frame = fixture.operator.stream(&bus, None).await.until("task").await.pop().expect("a frame");
+    assert_eq!(frame.json()["id"], lamp["id"]);
     fixture.board.assert_invariants().await;
+}
+
+async fn a_viber_without_the_agent_is_told_of_before_a_task_goes_there(engine: Engine) {
+    let (fixture, den) = two_machines(engine).await;
+    let asked = async |path: &str| fixture.owner().page(&format!("/t/{HOME}{path}")).await.expect(200).body;
+    // One that has it is chosen.
+    eventually("the agents are known", async || {
+        let page = asked("?agent=tester&goal=Test").await;
+        page.contains(&format!("value=\"{}\" selected", den.id)).then_some(()).filter(|()| !page.contains("no agent"))
+    })
+    .await;
+    let elsewhere = asked(&format!("/preflight?viber={}&agent=tester", fixture.viber_id)).await;
+    let told = ["lab has no agent tester:", "the task goes to default. Choose another viber or agent."];
+    assert!(told.iter().all(|words| elsewhere.contains(words)), "{elsewhere}");
+    let known = asked(&format!("/preflight?viber={}&agent=coder", fixture.viber_id)).await;
+    assert!(!known.contains("no agent"), "{known}");
+    let any = asked("/preflight?viber=&agent=tester").await;
+    assert!(any.contains("To give it to tester, choose a viber:"), "{any}");
+    let sent = json!({ "goal": "Test", "viberId": fixture.viber_id, "agentId": "tester" });
+    assert_eq!(fixture.operator.post("/api/v1/tasks", &sent).await.expect(422).code(), "unknown_agent");
+    fixture.board.assert_invariants().await;
+}
+
+/// What is at work, once it is as wanted.
+async fn region(stream: &mut board_tests::person::EventStream, is_wanted: impl Fn(&str) -> bool) -> String {
+    loop {
+        let told = stream.next().await.expect("a frame").data;
+        if told.contains("id=\"at-work-now\"") && is_wanted(&told) {
+            return told;
+        }
+    }
 }
 
 async fn agents_are_listed_and_added_from_templates(engine: Engine) {

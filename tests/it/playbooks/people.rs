@@ -17,6 +17,9 @@ crate::on_both_databases!(
     a_machine_starts_no_more_runs_than_it_may,
     a_run_stands_in_the_rail_and_its_steps_do_not,
     the_palette_offers_playbooks_by_name,
+    playbooks_are_listed_page_by_page,
+    playbooks_of_a_large_folder_are_found,
+    a_run_says_that_it_has_older_events,
 );
 
 /// A run that the owner started, whose gate is open, in a team where they do not decide it.
@@ -254,4 +257,73 @@ async fn the_palette_offers_playbooks_by_name(engine: Engine) {
         assert!(html.contains("Run release-feature on ") && html.contains("/playbooks/release-feature"), "{html}");
     }
     assert!(!find("courier").await.contains("Run release-feature"));
+}
+
+async fn playbooks_are_listed_page_by_page(engine: Engine) {
+    let text = playbook("1. [Coder] Run the tests.");
+    let fixture = with_playbook(engine, &text).await;
+    for n in 0..120 {
+        fixture.viber.state().files.insert(format!("playbooks/nightly-{n:03}.md"), text.clone());
+    }
+    let path = format!("/api/v1/vibers/{}/playbooks", fixture.viber_id);
+    let (mut names, mut next) = (Vec::new(), String::new());
+    loop {
+        let list = fixture.operator.get(&format!("{path}?limit=60&cursor={next}")).await.expect(200).json();
+        let items = list["items"].as_array().expect("a list").iter();
+        names.extend(items.map(|file| id(file, "name").to_owned()));
+        match list["next"].as_str() {
+            Some(more) => more.clone_into(&mut next),
+            None => break,
+        }
+    }
+    assert_eq!((names.len(), names.last().map(String::as_str)), (121, Some("release-feature")));
+    assert!(names.is_sorted(), "{names:?}");
+    assert_eq!(fixture.operator.get(&format!("{path}?cursor=x")).await.expect(422).code(), "bad_cursor");
+    assert_eq!(fixture.operator.get(&format!("{path}?limit=201")).await.expect(422).code(), "bad_limit");
+    fixture.board.assert_invariants().await;
+}
+
+async fn playbooks_of_a_large_folder_are_found(engine: Engine) {
+    let fixture = with_playbook(engine, RELEASE).await;
+    let page = async || {
+        let path = format!("/t/{HOME}/playbooks?viber={}", fixture.viber_id);
+        fixture.owner().page(&path).await.expect(200).body
+    };
+    // Entries before it: those of the first answer, then of as many as are asked for.
+    let fill = |to: usize| {
+        let notes = (0..to).map(|n| (format!("playbooks/a-{n:05}.txt"), String::new()));
+        fixture.viber.state().files.extend(notes);
+    };
+    fill(2_100);
+    assert_eq!(playbooks(&fixture).await["items"][0]["name"], "release-feature");
+    let html = page().await;
+    assert!(html.contains("release-feature") && !html.contains("are not looked at here"), "{html}");
+    fill(20_050);
+    assert_eq!(playbooks(&fixture).await["items"], json!([]));
+    let html = page().await;
+    assert!(html.contains("51 more entries of the folder are not looked at here."), "{html}");
+    // One that takes its time for each answer holds nobody up: what is known by then is shown.
+    fixture.viber.state().files.insert("playbooks/A.md".to_owned(), RELEASE.to_owned());
+    fixture.viber.state().slow = Duration::from_millis(1_500);
+    let began = std::time::Instant::now();
+    let list = playbooks(&fixture).await;
+    assert_eq!((list["items"].as_array().map(Vec::len), &list["items"][0]["name"]), (Some(1), &json!("A")));
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
+    fixture.viber.state().slow = Duration::ZERO;
+    fixture.board.assert_invariants().await;
+}
+
+async fn a_run_says_that_it_has_older_events(engine: Engine) {
+    let fixture = with_playbook(engine, RELEASE).await;
+    let run = start(&fixture, json!({ "inputs": { "version": "4.12" } })).await;
+    let now = run_now(&fixture.operator, &run).await;
+    assert!(now.get("moreEvents").is_none(), "{now:#}");
+    let events = "INSERT INTO playbook_events (team_id, run_id, n, at, kind, text) \
+                  WITH RECURSIVE i(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM i WHERE n < 1499) \
+                  SELECT r.team_id, r.run_id, i.n, 1, 'paused', 'Paused' FROM i, playbook_runs r";
+    assert_eq!(fixture.board.sql(events).await, 500);
+    let now = run_now(&fixture.operator, &run).await;
+    assert_eq!((now["events"].as_array().map(Vec::len), &now["moreEvents"]), (Some(500), &json!(true)));
+    act(&fixture.operator, &run, "stop").await.expect(200);
+    fixture.board.assert_invariants().await;
 }

@@ -3,7 +3,7 @@
 //! `--legacy`: only `initialize`. `--tools N`: so many more tools. `--words FILE`: where the description of `echo` lies.
 //! `--notes FILE`: what it is told besides requests goes there, a line each. `--dies`: it ends before it says a word.
 //! `--flaps`: each list of tools is another one, and it says so on and on. `--book`: a tool with a schema as long as a book.
-//! Whatever else stands there tells one process from another.
+//! `--tasks`: a tool that is called as a task of MCP alone. Whatever else stands there tells one process from another.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,6 +26,8 @@ const NEWEST: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
 /// Tools on one page of the list.
 const PAGE: usize = 50;
+/// A picture of one dot.
+const DOT: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 /// More than a client reads in one line.
 const FLOOD_BYTES: usize = 40 * 1024 * 1024;
 /// More than stands in a result.
@@ -42,6 +44,7 @@ struct Server {
     more_tools: usize,
     flaps: bool,
     has_book: bool,
+    has_tasks: bool,
     /// How often its tools were listed.
     listed: AtomicU64,
     words: Option<PathBuf>,
@@ -64,6 +67,7 @@ fn main() {
             "--tools" => server.more_tools = args.next().and_then(|n| n.parse().ok()).expect("a number"),
             "--flaps" => server.flaps = true,
             "--book" => server.has_book = true,
+            "--tasks" => server.has_tasks = true,
             "--words" => server.words = args.next().map(PathBuf::from),
             "--notes" => server.notes = args.next().map(PathBuf::from),
             "--dies" => {
@@ -169,7 +173,7 @@ impl Server {
             ("silent", "Says nothing."),
             ("die", "Ends."),
             ("flood", "Says too much."),
-            ("picture", "A picture, a resource and a link."),
+            ("picture", "A picture, a resource and a link; or n pictures that can be seen."),
             ("long", "A long text."),
             ("ask", "Asks who it is."),
             ("phish", "Asks for a password."),
@@ -193,7 +197,11 @@ impl Server {
             let annotations = json!({ "readOnlyHint": true, "destructiveHint": false });
             json!({ "name": name, "description": words, "inputSchema": schema, "annotations": annotations })
         });
-        described.chain(book).collect()
+        let task = self.has_tasks.then(|| {
+            let execution = json!({ "taskSupport": "required" });
+            json!({ "name": "voyage", "description": "d", "inputSchema": { "type": "object" }, "execution": execution })
+        });
+        described.chain(book).chain(task).collect()
     }
 
     fn call(&self, id: &Value, params: &Value) -> Result<Value, Value> {
@@ -219,6 +227,7 @@ impl Server {
                 let _ = out.write_all(&vec![b'x'; FLOOD_BYTES]).and_then(|()| out.flush());
                 Ok(text("It read all of it."))
             }
+            "picture" if args["n"].is_u64() => Ok(dots(args["n"].as_u64().unwrap_or(1))),
             "picture" => Ok(json!({ "content": [
                 { "type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png" },
                 { "type": "resource", "resource": { "uri": "fake://owl", "text": "In the oak." } },
@@ -394,6 +403,16 @@ impl Server {
             .map_or_else(|| json!({}), |id| json!({ "_meta": { "io.modelcontextprotocol/subscriptionId": id } }));
         send(&json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params }));
     }
+}
+
+/// So many pictures, every second one in a resource, behind a page that claims to be one.
+fn dots(count: u64) -> Value {
+    let page = json!({ "type": "image", "data": "PGh0bWw+PHA+eA==", "mimeType": "image/png" });
+    let dots = (0..count).map(|n| match n % 2 {
+        0 => json!({ "type": "image", "data": DOT, "mimeType": "image/jpeg" }),
+        _ => json!({ "type": "resource", "resource": { "uri": "fake://dot", "blob": DOT, "mimeType": "image/png" } }),
+    });
+    json!({ "content": std::iter::once(page).chain(dots).collect::<Vec<_>>() })
 }
 
 /// A form with one field.

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    api::{SlackApi, SlackError},
+    api::{RETRY_WAITS, SlackApi, SlackError},
+    beginning::{Beginning, BeginningNotes},
     store::SlackThread,
     text::{MAX_POST_BYTES, MAX_STREAM_BYTES, cut, mrkdwn, open_code, quiet},
 };
@@ -24,6 +25,9 @@ pub struct ThreadAnswer {
     pub thread: SlackThread,
     /// The message that is written now.
     message: Option<SlackMessage>,
+    /// One that may have been begun, and of which nobody knows.
+    beginning: Option<Beginning>,
+    notes: BeginningNotes,
     /// Text that no message has yet, Markdown.
     waiting: String,
     /// Where the step that is written began in `waiting`; `None` once part of it is shown.
@@ -51,7 +55,7 @@ struct SlackMessage {
 
 impl ThreadAnswer {
     /// The answer of an attempt, with what is known from before a restart.
-    pub fn new(attempt: AttemptRef, thread: SlackThread, note: &Value) -> Self {
+    pub fn new(attempt: AttemptRef, thread: SlackThread, note: &Value, notes: BeginningNotes) -> Self {
         let message = note["ts"].as_str().map(|ts| SlackMessage {
             ts: ts.to_owned(),
             is_streamed: note["streamed"] == true,
@@ -63,6 +67,8 @@ impl ThreadAnswer {
             attempt,
             thread,
             message,
+            beginning: Beginning::read(note),
+            notes,
             waiting,
             step: Some(0),
             has_said,
@@ -76,13 +82,14 @@ impl ThreadAnswer {
 
     /// What is needed to go on after a restart.
     pub fn note(&self) -> Value {
-        let (said, files) = (self.has_said, self.sent_files);
-        match &self.message {
-            Some(SlackMessage { ts, is_streamed, text }) => {
-                json!({ "ts": ts, "streamed": is_streamed, "text": text, "said": said, "files": files })
-            }
-            None => json!({ "said": said, "files": files }),
+        let mut note = json!({ "said": self.has_said, "files": self.sent_files });
+        if let Some(SlackMessage { ts, is_streamed, text }) = &self.message {
+            (note["ts"], note["streamed"], note["text"]) = (json!(ts), json!(is_streamed), json!(text));
         }
+        if let Some(beginning) = &self.beginning {
+            note[Beginning::KEY] = json!(beginning);
+        }
+        note
     }
 
     /// Adds text.
@@ -172,13 +179,27 @@ impl ThreadAnswer {
 
     async fn begin(&mut self, api: &SlackApi) -> Result<(), SlackError> {
         self.waiting.drain(..self.waiting.len() - self.waiting.trim_start_matches('\n').len());
+        let mut waits = RETRY_WAITS.iter();
+        loop {
+            if let Some(former) = &self.beginning {
+                former.remove(api, &self.thread, &self.notes.bot).await?;
+            }
+            match (self.try_to_begin(api).await, waits.next()) {
+                (Err(SlackError::Unreachable(_)), Some(wait)) => tokio::time::sleep(*wait).await,
+                (begun, _) => return begun,
+            }
+        }
+    }
+
+    async fn try_to_begin(&mut self, api: &SlackApi) -> Result<(), SlackError> {
+        let (text, rest) = taken("", &self.waiting, MAX_STREAM_BYTES);
+        self.beginning = Some(self.notes.note(&self.attempt, &text, api.newest_ts()).await);
         if api.may_stream() {
-            let (text, rest) = taken("", &self.waiting, MAX_STREAM_BYTES);
             let begun = json!({
                 "channel": self.thread.channel, "thread_ts": self.thread.root, "markdown_text": quiet("", &text),
                 "recipient_user_id": self.thread.user, "recipient_team_id": self.thread.team,
             });
-            match api.call("chat.startStream", &begun).await {
+            match api.call_once("chat.startStream", &begun).await {
                 Ok(answer) => return self.begun(&answer, (true, text, rest)),
                 Err(SlackError::Unreachable(why)) => return Err(SlackError::Unreachable(why)),
                 // Not for this app, or not in this conversation.
@@ -187,14 +208,15 @@ impl ThreadAnswer {
         }
         let (text, rest) = posted("", &self.waiting);
         let said = json!({ "channel": self.thread.channel, "thread_ts": self.thread.root, "text": mrkdwn(&text) });
-        let answer = api.call("chat.postMessage", &said).await?;
+        let answer = api.call_once("chat.postMessage", &said).await?;
         self.begun(&answer, (false, text, rest))
     }
 
     fn begun(&mut self, answer: &Value, (is_streamed, text, rest): (bool, String, String)) -> Result<(), SlackError> {
         let ts = answer["ts"].as_str().ok_or_else(|| SlackError::Unreachable("a message has no ts".to_owned()))?;
+        crate::fault::at("slack::begun");
         self.message = Some(SlackMessage { ts: ts.to_owned(), is_streamed, text });
-        self.waiting = rest;
+        (self.waiting, self.beginning) = (rest, None);
         Ok(())
     }
 
@@ -320,9 +342,12 @@ pub async fn post(
 
 #[cfg(test)]
 mod tests {
+    use std::{path::PathBuf, sync::Arc};
+
     use protocol::{SessionId, TaskId};
 
     use super::*;
+    use crate::{adapters::pump::Cursors, clock::Clock};
 
     fn answer(note: &Value) -> ThreadAnswer {
         let word = |text: &str| text.to_owned();
@@ -330,7 +355,8 @@ mod tests {
         let (channel, root, session) = (word("C1"), word("1.1"), SessionId::new(1));
         let (agent, user, team) = (word("coder"), word("U1"), word("T1"));
         let thread = SlackThread { channel, root, session, agent, user, team };
-        ThreadAnswer::new(attempt, thread, note)
+        let cursors = Arc::new(Cursors::open(PathBuf::from("/nonexistent/cursors.json")));
+        ThreadAnswer::new(attempt, thread, note, BeginningNotes { cursors, clock: Clock::system(), bot: word("UBOT") })
     }
 
     #[test]

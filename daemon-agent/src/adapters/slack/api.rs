@@ -5,7 +5,7 @@ use std::{
     fmt,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -28,7 +28,7 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest wait that Slack is believed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Waits before a call is made again that did not get through.
-const RETRY_WAITS: [Duration; 5] = [
+pub const RETRY_WAITS: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_secs(1),
     Duration::from_secs(3),
@@ -107,6 +107,8 @@ pub struct SlackApi {
     config: Arc<SlackConfig>,
     /// Whether the app can stream, as far as Slack has said.
     streams: Arc<AtomicBool>,
+    /// The newest `ts` that Slack has answered.
+    newest: Arc<Mutex<String>>,
 }
 
 impl SlackApi {
@@ -118,7 +120,8 @@ impl SlackApi {
             .timeout(CALL_TIMEOUT)
             .build()
             .map_err(|error| format!("no HTTP client: {error}"))?;
-        Ok(Self { client, config: Arc::new(config), streams: Arc::new(AtomicBool::new(true)) })
+        let streams = Arc::new(AtomicBool::new(true));
+        Ok(Self { client, config: Arc::new(config), streams, newest: Arc::default() })
     }
 
     /// Calls a method as the bot. What did not get through is tried again some times; what Slack limits waits as long as it
@@ -126,12 +129,42 @@ impl SlackApi {
     pub async fn call(&self, method: &str, body: &Value) -> Result<Value, SlackError> {
         let mut waits = RETRY_WAITS.iter();
         loop {
-            match self.once(method, SlackToken::Bot, body).await {
+            match (self.call_once(method, body).await, waits.next()) {
+                (Err(SlackError::Unreachable(_)), Some(wait)) => tokio::time::sleep(*wait).await,
+                (answered, _) => return answered,
+            }
+        }
+    }
+
+    /// The same, but what did not get through is not tried again: Slack may have done it.
+    pub async fn call_once(&self, method: &str, body: &Value) -> Result<Value, SlackError> {
+        let answer = self.when_let(method, SlackToken::Bot, body).await?;
+        if let Some(ts) = answer["ts"].as_str() {
+            let mut newest = self.newest();
+            // Seconds with six decimals: a longer one is later.
+            if (newest.len(), newest.as_str()) < (ts.len(), ts) {
+                ts.clone_into(&mut newest);
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The `ts` that a message has at least that is written next: that of the newest one of which Slack has told; empty if it
+    /// has told of none.
+    pub fn newest_ts(&self) -> String {
+        self.newest().clone()
+    }
+
+    fn newest(&self) -> MutexGuard<'_, String> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls a method as soon as Slack's limits let it.
+    async fn when_let(&self, method: &str, token: SlackToken, body: &Value) -> Result<Value, SlackError> {
+        loop {
+            match self.once(method, token, body).await {
                 Err(Attempted::Limited(wait)) => tokio::time::sleep(wait).await,
-                Err(Attempted::Lost(why)) => match waits.next() {
-                    Some(wait) => tokio::time::sleep(*wait).await,
-                    None => return Err(SlackError::Unreachable(why)),
-                },
+                Err(Attempted::Lost(why)) => return Err(SlackError::Unreachable(why)),
                 Err(Attempted::Refused(code)) => return Err(SlackError::Refused(code)),
                 Ok(answer) => return Ok(answer),
             }
@@ -155,17 +188,9 @@ impl SlackApi {
 
     /// The address of a new socket. It holds a ticket: it is not logged.
     pub async fn open_socket(&self) -> Result<String, SlackError> {
-        loop {
-            match self.once("apps.connections.open", SlackToken::App, &json!({})).await {
-                Err(Attempted::Limited(wait)) => tokio::time::sleep(wait).await,
-                Err(Attempted::Lost(why)) => return Err(SlackError::Unreachable(why)),
-                Err(Attempted::Refused(code)) => return Err(SlackError::Refused(code)),
-                Ok(answer) => {
-                    let url = answer["url"].as_str().map(str::to_owned);
-                    return url.ok_or_else(|| SlackError::Unreachable("it names no socket".to_owned()));
-                }
-            }
-        }
+        let answer = self.when_let("apps.connections.open", SlackToken::App, &json!({})).await?;
+        let url = answer["url"].as_str().map(str::to_owned);
+        url.ok_or_else(|| SlackError::Unreachable("it names no socket".to_owned()))
     }
 
     async fn once(&self, method: &str, token: SlackToken, body: &Value) -> Result<Value, Attempted> {

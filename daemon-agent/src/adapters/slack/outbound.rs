@@ -12,6 +12,7 @@ use super::{
     SlackAdapter,
     answer::ThreadAnswer,
     api::{SlackApi, SlackError},
+    beginning::BeginningNotes,
     question::{self, ShownQuestion},
     text::escaped,
 };
@@ -80,7 +81,9 @@ impl SlackAdapter {
         }
         let cursor = self.cursors.of(&event.attempt);
         let thread = self.threads.of_session(cursor.session.as_ref()?)?;
-        let answer = ThreadAnswer::new(event.attempt.clone(), thread, &cursor.note);
+        let bot = self.own.get().map(|own| own.user.clone()).unwrap_or_default();
+        let notes = BeginningNotes { cursors: self.cursors.clone(), clock: self.mesh.clock().clone(), bot };
+        let answer = ThreadAnswer::new(event.attempt.clone(), thread, &cursor.note, notes);
         let answer = Arc::new(tokio::sync::Mutex::new(answer));
         self.answers().insert(event.attempt.clone(), answer.clone());
         Some(answer)

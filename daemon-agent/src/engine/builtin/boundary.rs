@@ -80,8 +80,7 @@ impl AgentLoop {
     /// Says once of each limit that little of it is left.
     pub(super) async fn tell_what_is_nearly_used(&mut self) {
         for state in self.budget.nearly_used() {
-            let (name, used, allowed) = (state.limit.name(), number(state.used), number(state.allowed));
-            let text = format!("The task's budget is nearly used: {used} of limits.{name} {allowed}.");
+            let text = format!("The budget is nearly used: {}.", state.used_of_allowed());
             self.notice(NoticeLevel::Warning, text).await;
         }
     }
@@ -150,16 +149,15 @@ fn denial(by: &str, note: Option<&str>) -> String {
 
 /// What a person reads before they decide.
 fn preview(reached: &LimitState, next: Option<&ToolCall>) -> String {
-    let (used, allowed) = (number(reached.used), number(reached.allowed));
+    let (used, bound) = (reached.limit.amount(reached.used), reached.bound());
     let said = match reached.limit {
-        Limit::Steps => format!("The task has made {used} model calls; it may make {allowed} (limits.steps)."),
-        Limit::ToolCalls => format!("The task has made {used} tool calls; it may make {allowed} (limits.toolCalls)."),
-        Limit::Tokens => format!("The task has used {used} tokens; it may use {allowed} (limits.tokens)."),
-        Limit::CostUsd => format!("The task has cost {used} USD; it may cost {allowed} USD (limits.costUsd)."),
-        Limit::Minutes => {
-            format!("The task has worked for {used} min; it may work for {allowed} min (limits.minutes).")
+        Limit::Steps | Limit::ToolCalls => format!("The task has made {used}; {bound}."),
+        Limit::Tokens => format!("The task has used {used}; {bound}."),
+        Limit::CostUsd => format!("The task has cost {used}; {bound}."),
+        Limit::Minutes => format!("The task has worked for {used}; {bound}."),
+        Limit::Leash => {
+            format!("The agent has made {used} since somebody last looked (leash: {}).", number(reached.allowed))
         }
-        Limit::Leash => format!("The agent has made {used} tool calls since somebody last looked (leash: {allowed})."),
     };
     match next {
         Some(call) => {

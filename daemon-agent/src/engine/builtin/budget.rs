@@ -2,6 +2,7 @@
 
 mod children;
 pub(super) mod cost;
+mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{config::Agent, report::ActiveTime};
 use children::SetApart;
+pub(super) use words::nothing_left;
 
 /// Part of a limit from which on people are told.
 const NEARLY_USED: f64 = 0.8;
@@ -104,11 +106,14 @@ impl LimitState {
         let (name, allowed) = (self.limit.name(), number(self.allowed));
         let (message, suggestion) = match self.limit {
             Limit::Leash => (
-                format!("The agent checked in after {allowed} tool calls, its leash, and was not to go on"),
+                format!(
+                    "The agent checked in after {}, its leash, and was not to go on",
+                    self.limit.amount(self.allowed)
+                ),
                 "Continue in a new task, with a longer `leash` if need be.".to_owned(),
             ),
             _ => (
-                format!("The task's budget is used up: limits.{name} is {allowed}"),
+                format!("The task's budget is used up: {}", self.bound()),
                 format!("Raise `limits.{name}` in the agent's file or for the task, or continue in a new task."),
             ),
         };

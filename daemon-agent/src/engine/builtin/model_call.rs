@@ -2,8 +2,11 @@
 //! part of the answer.
 
 mod failure;
+mod pictures;
 mod prune;
 mod skills;
+
+use std::collections::HashSet;
 
 use protocol::{ActivityState, AgentStreamEvent, Instant, StepState, Usage, UsageSource, text::head, tokens};
 use serde::{Deserialize, Serialize};
@@ -18,7 +21,7 @@ use super::{
     },
 };
 use crate::{
-    model::{Answer, Delta, ModelError},
+    model::{Answer, Delta, ModelError, ToolCall},
     prompt::RequestTokens,
 };
 pub(super) use failure::Tries;
@@ -82,6 +85,7 @@ impl AgentLoop {
             self.prepare_call(due).await?;
             self.tell_steering().await;
             self.take_up_skills();
+            self.leave_old_pictures();
             let fits = self.make_room().await;
             self.step += 1;
             self.step(StepState::Started, None).await;
@@ -245,24 +249,39 @@ impl AgentLoop {
         Ok(answer)
     }
 
-    /// Gives every call an id of its own, because some providers send none, repeat them in every answer, or use text
-    /// that another provider would refuse. Also limits the length of tool names, which a model can choose freely.
+    /// Gives every call an id of its own in the attempt, because some providers send none, give several calls the same one,
+    /// number them anew in every answer, or use text that another provider would refuse. What is asked, made and kept for a
+    /// call is known by its id. Also limits the length of tool names, which a model can choose freely.
     fn name_calls(&mut self, answer: &mut Answer) {
         let task = self.run.submit.task_id.as_str();
-        let task = &task[task.len() - 8..];
-        for (i, call) in answer.message.calls.iter_mut().enumerate() {
+        let prefix = format!("call_{}_{}", &task[task.len() - 8..], self.step);
+        for call in &mut answer.message.calls {
             call.name = plain(head(&call.name, MAX_TOOL_NAME_BYTES));
-            let usable =
-                (1..=MAX_CALL_ID_BYTES).contains(&call.id.len()) && call.id.bytes().all(|byte| byte.is_ascii_graphic());
-            if !usable || self.ids.contains(&call.id) {
-                call.id = format!("call_{task}_{}_{i}", self.step);
-            }
-            self.ids.insert(call.id.clone());
         }
+        give_ids(&mut answer.message.calls, &prefix, &mut self.ids);
     }
 
     async fn step(&self, state: StepState, reason: Option<String>) {
         self.emit(AgentStreamEvent::Step { n: self.step, state, reason }).await;
+    }
+}
+
+/// Gives a call whose id cannot be used, or is in `taken`, another one that begins with `prefix`. All are taken then.
+fn give_ids(calls: &mut [ToolCall], prefix: &str, taken: &mut HashSet<String>) {
+    let mut next = 0;
+    for (i, call) in calls.iter_mut().enumerate() {
+        let usable =
+            (1..=MAX_CALL_ID_BYTES).contains(&call.id.len()) && call.id.bytes().all(|byte| byte.is_ascii_graphic());
+        if !usable || taken.contains(&call.id) {
+            // A model that names its calls itself may have taken some of these, too. None is tried twice.
+            next = next.max(i);
+            call.id = format!("{prefix}_{next}");
+            while taken.contains(&call.id) {
+                next += 1;
+                call.id = format!("{prefix}_{next}");
+            }
+        }
+        taken.insert(call.id.clone());
     }
 }
 
@@ -281,4 +300,35 @@ fn believable(usage: Usage) -> Usage {
 /// Removes NUL characters, which databases and terminals cannot handle.
 fn plain(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(ids: impl Iterator<Item = String>, taken: &mut HashSet<String>) -> Vec<String> {
+        let call = |id| ToolCall { id, name: "read".to_owned(), args: Ok(json!({})) };
+        let mut calls: Vec<ToolCall> = ids.map(call).collect();
+        give_ids(&mut calls, "call_t_1", taken);
+        calls.into_iter().map(|call| call.id).collect()
+    }
+
+    #[test]
+    fn every_call_has_an_id_of_its_own() {
+        let said = ["a", "", "a", "call_t_1_4", "not one", "old"].map(str::to_owned);
+        let mut taken = HashSet::from(["old".to_owned()]);
+        let given = given(said.into_iter(), &mut taken);
+        assert_eq!(given, ["a", "call_t_1_1", "call_t_1_2", "call_t_1_4", "call_t_1_5", "call_t_1_6"]);
+        assert_eq!(taken.len(), 7);
+    }
+
+    #[test]
+    fn a_model_that_takes_our_ids_holds_nothing_up() {
+        let half = 20_000;
+        let said = (0..2 * half).map(|n| if n < half { format!("call_t_1_{}", n + half) } else { String::new() });
+        let began = std::time::Instant::now();
+        let given = given(said, &mut HashSet::new());
+        assert_eq!(given.iter().collect::<HashSet<_>>().len(), 2 * half);
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    }
 }

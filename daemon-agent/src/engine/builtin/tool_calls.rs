@@ -216,11 +216,13 @@ impl AgentLoop {
         let text = self.failed_calls.remark(self.step, call, outcome.ok, outcome.text());
         let content = preface.map_or(text.clone(), |preface| format!("{preface}\n\n{text}"));
         let content = self.within_cap(call, content, outcome.result["file"].as_str()).await;
+        let pictures = if self.model.sees() { outcome.pictures } else { Vec::new() };
         self.request.messages.push(Message::Tool {
             call_id: call.id.clone(),
             tool: call.name.clone(),
             content,
             ok: outcome.ok,
+            pictures,
         });
     }
 

@@ -24,7 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{CallTerms, WireError, guard::OpenRequests};
+use super::{CallTerms, WireError, guard::OpenRequests, task_tools::TaskTools};
 
 /// Longest text of progress, bytes.
 const MAX_PROGRESS_BYTES: usize = 1_000;
@@ -62,7 +62,8 @@ pub struct Heard {
     /// Cancelled when nothing comes any more.
     pub closed: CancellationToken,
     /// Why it was cut off, if it did not end by itself.
-    pub cut: Arc<OnceLock<String>>,
+    pub cut: OnceLock<String>,
+    pub task_tools: Arc<TaskTools>,
 }
 
 type CallsUnderWay = BTreeMap<u64, (TaskId, mpsc::Sender<CallEvent>)>;
@@ -75,7 +76,7 @@ pub struct CallSeat {
 }
 
 impl Heard {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             progress: Default::default(),
             calls: Mutex::default(),
@@ -84,7 +85,8 @@ impl Heard {
             changes: watch::Sender::new(0),
             open: Arc::default(),
             closed: CancellationToken::new(),
-            cut: Arc::default(),
+            cut: OnceLock::new(),
+            task_tools: Arc::default(),
         }
     }
 
@@ -97,6 +99,12 @@ impl Heard {
     /// The same for whoever waits for an answer.
     pub fn closed_error(&self) -> WireError {
         WireError::Closed(self.why_closed())
+    }
+
+    /// Ends the connection: what is under way fails, and the next call makes another one.
+    pub fn cut_off(&self, why: &str) {
+        let _ = self.cut.set(why.to_owned());
+        self.closed.cancel();
     }
 
     /// Notes that the list of tools may be another.

@@ -25,12 +25,14 @@ use rmcp::{
 use sse_stream::{Sse, SseStream};
 use tokio::time::{Instant, sleep_until};
 
-use super::{MAX_MESSAGE_BYTES, pace::ListeningPace};
+use super::{MAX_MESSAGE_BYTES, heard::Heard, pace::ListeningPace};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shortest time between two streams that are opened: a server that ends each at once is not asked on and on.
 const STREAM_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a stream that broke off is asked for again. A server that is not there after that has forgotten the call.
+const RESUME_TIME: Duration = Duration::from_secs(4);
 /// Longest body of a refusal that is read, bytes.
 const MAX_REFUSAL_BYTES: usize = 16 * 1024;
 const EVENTS: &str = "text/event-stream";
@@ -53,7 +55,7 @@ pub struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    pub(super) fn into_transport(self) -> (BoundedHttp, StreamableHttpClientTransportConfig) {
+    pub(super) fn into_transport(self, heard: Arc<Heard>) -> (BoundedHttp, StreamableHttpClientTransportConfig) {
         // No redirects: the headers are for this server alone.
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
@@ -64,7 +66,7 @@ impl HttpEndpoint {
             Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?))
         });
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.clone()).custom_headers(named.collect());
-        (BoundedHttp { client, token: self.token, stream_due: Arc::default() }, config)
+        (BoundedHttp { client, token: self.token, stream_due: Arc::default(), heard }, config)
     }
 }
 
@@ -75,6 +77,8 @@ pub struct BoundedHttp {
     token: TokenSource,
     /// When the next stream may be opened.
     stream_due: Arc<Mutex<Option<Instant>>>,
+    /// Of the connection that this one carries.
+    heard: Arc<Heard>,
 }
 
 type Failure = StreamableHttpError<reqwest::Error>;
@@ -116,6 +120,49 @@ impl BoundedHttp {
         }
         Ok(response)
     }
+
+    /// Opens a stream of events when it is its turn: the one that belongs to no call, or the rest of one behind `last_event`.
+    async fn open_stream(
+        &self,
+        uri: &str,
+        session: Option<&str>,
+        last_event: Option<&str>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        let due = {
+            let mut next = self.stream_due.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
+            *next = Some(due + STREAM_INTERVAL);
+            due
+        };
+        sleep_until(due).await;
+        let mut request = self.client.get(uri).header(ACCEPT, EVENTS);
+        if let Some(last) = last_event {
+            request = request.header(LAST_EVENT, last);
+        }
+        let response = self.send(request, session, headers).await?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        let response = response.error_for_status().map_err(StreamableHttpError::Client)?;
+        Ok(self.events(response))
+    }
+
+    fn events(&self, response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        let known = self.heard.task_tools.clone();
+        let events = SseStream::from_bytes_stream(within_bounds(response.bytes_stream()));
+        let seen = events.inspect(move |event| {
+            if let Ok(Sse { data: Some(data), .. }) = event {
+                known.look(data.as_bytes());
+            }
+        });
+        seen.boxed()
+    }
+}
+
+/// Whether a stream may be there when it is asked for again: the server could not be reached, or has too much to do.
+fn is_passing(failure: &reqwest::Error) -> bool {
+    failure.status().is_none_or(|status| status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS)
 }
 
 impl StreamableHttpClient for BoundedHttp {
@@ -141,7 +188,7 @@ impl StreamableHttpClient for BoundedHttp {
         let of = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let (kind, session) = (of(CONTENT_TYPE.as_str()).unwrap_or_default(), of(SESSION));
         if status.is_success() && kind.starts_with(EVENTS) {
-            return Ok(StreamableHttpPostResponse::Sse(events(response), session));
+            return Ok(StreamableHttpPostResponse::Sse(self.events(response), session));
         }
         let asked = match message {
             ClientJsonRpcMessage::Request(request) => Some(request.id),
@@ -149,6 +196,7 @@ impl StreamableHttpClient for BoundedHttp {
         };
         let body = if status.is_success() { body(response).await? } else { beginning(response).await };
         let is_json = kind.starts_with(JSON);
+        self.heard.task_tools.look(&body);
         match serde_json::from_slice::<ServerJsonRpcMessage>(&body) {
             Ok(message) if is_json && status.is_success() => Ok(StreamableHttpPostResponse::Json(message, session)),
             // Some servers, started anew, refuse the session that they do not know in their own way.
@@ -201,23 +249,25 @@ impl StreamableHttpClient for BoundedHttp {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
-        let due = {
-            let mut next = self.stream_due.lock().unwrap_or_else(PoisonError::into_inner);
-            let due = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
-            *next = Some(due + STREAM_INTERVAL);
-            due
-        };
-        sleep_until(due).await;
-        let mut request = self.client.get(uri.as_ref()).header(ACCEPT, EVENTS);
-        if let Some(last) = last_event_id {
-            request = request.header(LAST_EVENT, last);
+        let (last, until) = (last_event_id.as_deref(), Instant::now() + RESUME_TIME);
+        loop {
+            let opening = self.open_stream(&uri, session_id.as_deref(), last, custom_headers.clone());
+            match opening.await {
+                Err(StreamableHttpError::Client(failure)) if last.is_some() && is_passing(&failure) => {
+                    if Instant::now() >= until {
+                        self.heard.cut_off("it cannot be reached any more");
+                        return Err(StreamableHttpError::ServerDoesNotSupportSse);
+                    }
+                }
+                // The rest is not to be had. The library would ask for it on and on, and whoever called would wait.
+                Err(StreamableHttpError::Client(_) | StreamableHttpError::UnexpectedServerResponse(_))
+                    if last.is_some() =>
+                {
+                    return Err(StreamableHttpError::ServerDoesNotSupportSse);
+                }
+                opened => return opened,
+            }
         }
-        let response = self.send(request, session_id.as_deref(), custom_headers).await?;
-        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-            return Err(StreamableHttpError::ServerDoesNotSupportSse);
-        }
-        let response = response.error_for_status().map_err(StreamableHttpError::Client)?;
-        Ok(events(response))
     }
 }
 
@@ -243,10 +293,6 @@ async fn body(response: reqwest::Response) -> Result<Vec<u8>, Failure> {
         }
     }
     Ok(whole)
-}
-
-fn events(response: reqwest::Response) -> BoxStream<'static, Result<Sse, SseError>> {
-    SseStream::from_bytes_stream(within_bounds(response.bytes_stream())).boxed()
 }
 
 /// The bytes, until more than a message came without the empty line that ends an event. Whoever sends too much of them waits.

@@ -128,6 +128,7 @@ impl Mesh {
                     let (call, limits) = (place.call.clone(), submit.limits.clone());
                     ChildAnnouncement { call, limits }
                 }),
+                author: None,
             },
         );
         crate::fault::at("mesh::after_announce");
@@ -248,6 +249,7 @@ impl Mesh {
             agent_id: submit.agent_id.clone(),
             viber: None,
             title: title(&submit.goal),
+            follows: None,
             result: None,
             error: None,
             usage: Usage::default(),
@@ -272,8 +274,19 @@ impl Mesh {
             EventBody::Error { error } => (ChildState::Error, None, Some(error.message.clone())),
             _ => return None,
         };
-        let (call, child_task_id) = (place.call, Some(attempt.task_id.clone()));
-        Some(ChildReport { call, child_task_id, state: how, agent_id, viber: None, title, result, error, usage })
+        let (call, child_task_id, follows) = (place.call, Some(attempt.task_id.clone()), None);
+        Some(ChildReport {
+            call,
+            child_task_id,
+            state: how,
+            agent_id,
+            viber: None,
+            title,
+            follows,
+            result,
+            error,
+            usage,
+        })
     }
 
     /// Ends what tasks asked for that are stopped, down to the last one.

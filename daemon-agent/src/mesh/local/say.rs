@@ -6,7 +6,7 @@ use std::{io, path::Path};
 use protocol::{
     AgentEvent, AgentStreamEvent, AttemptRef, EventBody, InjectionPoint, MessageId, MessageProgress, SessionId, TaskId,
     TaskMessage, UserContext, UserMessage,
-    adapter::{MAX_MESSAGE_FILES, MAX_MESSAGE_ID_BYTES},
+    adapter::{MAX_MESSAGE_FILES, MAX_MESSAGE_ID_BYTES, SLACK_ORIGIN},
     limits::MAX_GOAL_BYTES,
 };
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ use crate::mesh::Mesh;
 
 /// Longest text that a running task is told, bytes. A longer one becomes the next task.
 const MAX_TOLD_BYTES: usize = 64 * 1024;
+/// Longest name that a task is announced with, characters.
+const MAX_AUTHOR_CHARS: usize = 80;
 /// Longest context of a message, bytes.
 const MAX_CONTEXT_BYTES: usize = 16 * 1024;
 /// Tasks of this machine that run at most before nothing further is begun here.
@@ -185,6 +187,8 @@ impl Mesh {
         let (attachments, missing) = self.place_files(said, |name| self.home().attachment(task, name)).await;
         self.begin_here(BegunHere {
             origin: said.origin.clone(),
+            // A name in Slack is there for others; that of an account of this machine is not.
+            author: (said.origin == SLACK_ORIGIN).then(|| said.author.chars().take(MAX_AUTHOR_CHARS).collect()),
             task_id: said.task_id.clone(),
             session_id: said.session_id.clone(),
             agent_id: said.agent_id.clone(),

@@ -43,6 +43,7 @@ async fn play(request: &mut ModelRequest, ok: bool) -> (Vec<String>, Vec<Value>,
             tool: call.name,
             content: "it said so".to_owned(),
             ok,
+            pictures: vec![],
         });
     }
     (tools, all_args, text)

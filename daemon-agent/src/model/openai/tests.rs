@@ -1,6 +1,7 @@
-//! Reasoning goes back to the provider that sent it.
+//! What is sent: reasoning goes back to the provider that sent it, and pictures of results follow them.
 
 use super::*;
+use crate::model::testing::{picture, results_with_pictures};
 
 fn answer(deltas: &[Value]) -> AssistantMessage {
     let mut decoder = OpenAiDecoder::default();
@@ -44,4 +45,23 @@ fn openrouters_details_are_put_together() {
     let details = &message(&Message::Assistant(said))["reasoning_details"];
     let text = json!({ "type": "reasoning.text", "index": 0, "text": "ab", "signature": "c2ln" });
     assert_eq!(*details, json!([text, { "type": "reasoning.encrypted", "index": 1, "data": "e" }]));
+}
+
+#[test]
+fn pictures_of_results_follow_all_results_of_an_answer() {
+    let body = body(&results_with_pictures(), false);
+    let sent = body["messages"].as_array().expect("messages");
+    let roles: Vec<_> = sent.iter().map(|message| message["role"].as_str().expect("a role")).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool", "tool", "user", "assistant", "tool", "user"]);
+    assert_eq!((&sent[3]["content"], &sent[4]["content"]), (&json!("Look."), &json!("Look.")), "text alone");
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let image =
+        |data: &str| json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{data}") } });
+    let words =
+        |id: &str| text(&format!("Pictures in the result of look, call {id}. The tool sent them, no person did:"));
+    let parts = [words("a"), text("/a.png:"), image("AAAA"), words("b"), text("/b.png:"), image("BBBB")];
+    assert_eq!(sent[5]["content"], json!(parts));
+    assert_eq!(sent[8]["content"], json!([words("c"), text("/gone.png (not shown):")]));
+    let mine = message(&Message::Pictures(vec![picture("/c.png", Some("CCCC"))]));
+    assert_eq!(mine, json!({ "role": "user", "content": [text("/c.png:"), image("CCCC")] }));
 }

@@ -12,7 +12,7 @@ use crate::{
     clock::Clock,
     config::known_models::{AskedWindow, KnownModel, KnownModels, LearntWindow, is_plausible},
     home::Home,
-    model::{Answer, Message, ModelError, ModelRequest, http::HttpProvider},
+    model::{Answer, ModelError, ModelRequest, http::HttpProvider},
 };
 
 /// How long a provider's word is taken.
@@ -84,8 +84,7 @@ impl ModelFindings {
 
     async fn compare(&self, request: &ModelRequest, usage: &Usage) {
         // What pictures cost is hardly known.
-        let has_pictures = request.messages.iter().any(|message| matches!(message, Message::Pictures(_)));
-        if usage.source != UsageSource::Measured || has_pictures {
+        if usage.source != UsageSource::Measured || request.has_pictures() {
             return;
         }
         let (estimated, counted) = (request.estimated_tokens(), usage.input_tokens);

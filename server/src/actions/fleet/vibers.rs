@@ -181,7 +181,9 @@ async fn apply(tx: &mut Change<'_>, viber: &Viber, change: &ViberChange, after: 
             ("viber.stop", String::new(), reason.clone())
         }
         ViberChange::Interrupt(agent, reason) => {
-            if !viber.agents.is_empty() && !viber.agents.iter().any(|known| known.id == *agent) {
+            // Nothing is kept of a name that no agent can have.
+            let may_be = viber.agents.is_empty() && protocol::agent::is_id(agent);
+            if !may_be && !viber.agents.iter().any(|known| known.id == *agent) {
                 let message = format!("this viber has no agent {:?}", protocol::text::head(agent, 64));
                 return Err(Error::unacceptable("unknown_agent", message));
             }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use protocol::TeamId;
+use protocol::{Instant, TeamId};
 use serde_json::Value;
 
 use crate::{
-    db::{self, Change},
-    domain::idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
+    db::{self, Change, TeamTx},
+    domain::{
+        By,
+        idempotency::{EarlierCall, IdempotentCall, KeptAnswer},
+    },
     error::{Error, Result},
     state::Board,
 };
@@ -17,9 +20,27 @@ pub(in crate::actions) async fn earlier_answer(
     tx: &mut Change<'_>,
     once: Option<&IdempotentCall>,
 ) -> Result<Option<Value>> {
-    let Some(once) = once else { return Ok(None) };
     let (actor, now) = (tx.by.actor.id().to_owned(), tx.now);
-    match db::idempotency::find(tx, &actor, once, now).await? {
+    find(tx, (&actor, now), once).await
+}
+
+/// The same before a change, for a call that looks up what it names: what was answered does not depend on that any more.
+pub async fn answered_before(
+    board: &Board,
+    team: &TeamId,
+    by: &By,
+    once: Option<&IdempotentCall>,
+) -> Result<Option<Value>> {
+    find(&mut board.db.reader_of(team).await?, (by.actor.id(), board.clock.now()), once).await
+}
+
+async fn find(
+    tx: &mut TeamTx<'_>,
+    (actor, now): (&str, Instant),
+    once: Option<&IdempotentCall>,
+) -> Result<Option<Value>> {
+    let Some(once) = once else { return Ok(None) };
+    match db::idempotency::find(tx, actor, once, now).await? {
         EarlierCall::No => Ok(None),
         EarlierCall::Other => {
             let message = "this Idempotency-Key was used for another call";

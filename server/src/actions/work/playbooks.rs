@@ -31,7 +31,7 @@ use crate::{
 
 pub use advance::advance;
 pub use control::{pause, resume, retry_step, skip_step, stop};
-pub use files::{PlaybookFile, file, files, files_after, playbook_names};
+pub use files::{PlaybookFile, file, files_after, playbook_names};
 pub use gates::{GateDecision, decide_gate};
 pub use start::{NewRun, SentPlaybook, start, start_sent};
 

@@ -5,7 +5,7 @@ use protocol::{RolloutId, TeamId};
 use crate::{
     args,
     db::{Change, DbError, Row, TeamTx, Tx, json},
-    domain::{LabelProgress, RolloutCounts, RolloutState, SkillOrderState, SkillRollout},
+    domain::{LabelProgress, OrderState, RolloutCounts, RolloutState, SkillRollout},
 };
 
 macro_rules! select {
@@ -116,9 +116,9 @@ pub async fn counts(tx: &mut TeamTx<'_>, id: &RolloutId) -> Result<Vec<(u64, Rol
         }
         let Some((_, counts)) = all.last_mut() else { continue };
         match row.parse("state")? {
-            SkillOrderState::Done => counts.done = n,
-            SkillOrderState::Failed => counts.failed = n,
-            SkillOrderState::Queued => counts.queued = n,
+            OrderState::Done => counts.done = n,
+            OrderState::Failed => counts.failed = n,
+            OrderState::Queued => counts.queued = n,
         }
     }
     Ok(all)

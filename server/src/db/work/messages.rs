@@ -7,7 +7,10 @@ pub mod search;
 pub mod summaries;
 pub mod text_index;
 
+use std::collections::HashMap;
+
 use protocol::{MessageId, SessionId, TaskId};
+use serde_json::Value;
 
 use crate::{
     args,
@@ -146,6 +149,26 @@ fn spread(messages: &mut [Message], rows: &[Row]) -> Result<(), DbError> {
         }
     }
     Ok(())
+}
+
+/// Who said these messages of a session at its machine, as the adapter there knows them; those of which that is known, by id.
+pub async fn author_names(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    messages: &[Message],
+) -> Result<HashMap<MessageId, String>, DbError> {
+    let (Some(first), Some(last)) = (messages.first(), messages.last()) else { return Ok(HashMap::new()) };
+    let sql = "SELECT m.message_id, t.payload FROM messages m JOIN tasks t ON t.team_id = m.team_id \
+               AND t.task_id = m.task_id WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq >= $3 AND m.seq <= $4 \
+               AND m.role = 'user' AND t.origin NOT IN ('board', 'playbook', 'agent')";
+    let mut names = HashMap::new();
+    for row in tx.rows(sql, args![session, first.seq, last.seq]).await? {
+        let payload: Value = row.json("payload")?;
+        if let Some(name) = payload["author"].as_str() {
+            names.insert(row.parse("message_id")?, name.to_owned());
+        }
+    }
+    Ok(names)
 }
 
 /// One message with its parts.

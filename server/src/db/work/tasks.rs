@@ -8,11 +8,13 @@ use crate::{
     domain::{Contact, Task, TaskState},
 };
 
+mod at_work;
 pub mod delegations;
 pub mod message_modes;
 pub mod messages;
 mod transitions;
 
+pub use at_work::{TaskAtWork, at_work, list_at_work};
 pub use transitions::*;
 
 macro_rules! select {
@@ -275,26 +277,6 @@ pub async fn open_of_viber(
         rows.extend(tx.rows(open, args![viber, until, room]).await?);
     }
     rows.iter().map(|row| Ok((row.parse("session_id")?, row.parse("task_id")?))).collect()
-}
-
-/// The tasks of a viber that are at work, those that run first: what is queued behind another task says nothing.
-pub async fn at_work(tx: &mut TeamTx<'_>, viber: &ViberId, limit: u64) -> Result<Vec<TaskId>, DbError> {
-    macro_rules! in_state {
-        ($filter:literal) => {
-            concat!(
-                "SELECT t.task_id FROM tasks t JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id \
-                 AND s.deleted_at IS NULL WHERE t.team_id = $1 AND t.viber_id = $2 AND t.state <> 'completed' AND t.state = ",
-                $filter,
-                " ORDER BY t.task_id LIMIT $3 + 0"
-            )
-        };
-    }
-    let mut rows = tx.rows(in_state!("'running'"), args![viber, limit]).await?;
-    let room = limit.saturating_sub(rows.len() as u64);
-    if room > 0 {
-        rows.extend(tx.rows(in_state!("'pending' AND t.delivery <> 'queued'"), args![viber, room]).await?);
-    }
-    rows.iter().map(|row| row.parse("task_id")).collect()
 }
 
 /// Those of the newest tasks of a viber that ended since an instant.

@@ -1,8 +1,8 @@
-//! A team's library of skills, and what people order of the skills of vibers.
+//! A team's library of skills, and what vibers have of it.
 
 use std::ops::Range;
 
-use protocol::{Instant, SkillCheck, SkillId, SkillInfo, SkillSource, SkillState, ViberId};
+use protocol::{Instant, SkillCheck, SkillId, SkillInfo, SkillSource, SkillState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -42,16 +42,6 @@ crate::words! {
         Accept = "accept",
         /// Offer it to other agents.
         Enable = "enable",
-    }
-}
-
-crate::words! {
-    /// What came of an order.
-    SkillOrderState {
-        /// The viber has not answered.
-        Queued = "queued",
-        Done = "done",
-        Failed = "failed",
     }
 }
 
@@ -182,23 +172,4 @@ pub struct QueuedInstall {
     pub name: String,
     pub digest: Option<String>,
     pub version: Option<String>,
-}
-
-/// Something that people ordered of a skill of a viber.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SkillOrder {
-    pub viber_id: ViberId,
-    pub cmd_seq: u64,
-    pub op: SkillOp,
-    pub name: String,
-    pub digest: Option<String>,
-    pub version: Option<String>,
-    pub agents: Option<Vec<String>>,
-    pub state: SkillOrderState,
-    /// Why it failed, in the viber's words.
-    pub error: Option<String>,
-    pub ordered_by: String,
-    pub orderer: String,
-    pub ordered_at: Instant,
-    pub ended_at: Option<Instant>,
 }

@@ -104,11 +104,16 @@ impl Kin {
     }
 }
 
+/// Rows of one tree that are read: more than are kept of what was made or is to be made, with some that were refused.
+pub const MAX_TREE_ROWS: usize = 400;
+
 /// A tree: the task that it begins with, and all that was asked for beneath it, in the order in which it was.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskTree {
     pub root: KinTask,
     pub kin: Vec<Kin>,
+    /// Calls were refused in it that are not among these.
+    pub is_cut: bool,
 }
 
 /// What is to be done about a tree.
@@ -132,6 +137,15 @@ impl TaskTree {
     /// What a task asked for, in that order.
     pub fn children<'a>(&'a self, of: &'a TaskId) -> impl Iterator<Item = &'a Kin> {
         self.kin.iter().filter(move |kin| kin.asked.call.task_id == *of)
+    }
+
+    /// When a task asks for something that it asks for `now`: behind all that it has asked for, and behind itself. Several calls
+    /// may come at one instant, and stand in the order in which they came, which is that of the calls where one viber reports
+    /// them.
+    pub fn asked_at(&self, parent: &TaskId, now: Instant) -> Instant {
+        let is_before = |kin: &&Kin| kin.asked.call.task_id == *parent || kin.asked.child.as_ref() == Some(parent);
+        let last = self.kin.iter().filter(is_before).map(|kin| kin.asked.created_at.millis()).max();
+        last.map_or(now, |last| now.max(Instant(last.saturating_add(1))))
     }
 
     /// Tasks that were asked for and not refused.
@@ -317,7 +331,7 @@ mod tests {
     fn an_end_is_told_once_and_a_stop_goes_down() {
         let root = task(1, TaskState::Running);
         let child = task(2, TaskState::Running);
-        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(child.clone()))], root };
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(child.clone()))], root, is_cut: false };
         assert!(tree.moves().is_empty() && !tree.is_settled());
         tree.kin[0].task = Some(KinTask { state: TaskState::Error, ..child.clone() });
         assert_eq!(tree.moves(), [TreeMove::Tell(tree.kin[0].asked.call.clone())]);
@@ -339,7 +353,7 @@ mod tests {
         let (between, last) = (task(2, TaskState::Completed), task(3, TaskState::Running));
         let mut below = kin(&between, "b", Some(last.clone()));
         below.asked.depth = 2;
-        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(between)), below], root };
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(between)), below], root, is_cut: false };
         tree.kin[0].asked.told = true;
         assert_eq!(tree.moves(), [TreeMove::Stop(last.id.clone())]);
         // It was begun again by a person after whoever asked knew how it ended: it hangs there all the same.
@@ -351,7 +365,7 @@ mod tests {
     fn one_too_many_is_stopped_and_then_told() {
         let root = task(1, TaskState::Running);
         let more = task(2, TaskState::Running);
-        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(more.clone()))], root };
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(more.clone()))], root, is_cut: false };
         tree.kin[0].asked.state = DelegationState::Refused;
         assert_eq!(tree.moves(), [TreeMove::Stop(more.id.clone())]);
         assert_eq!(tree.made(), 0, "it takes no room");
@@ -367,7 +381,7 @@ mod tests {
         let child = KinTask { limits, ..task(2, TaskState::Running) };
         let mut below = kin(&child, "c", Some(task(3, TaskState::Running)));
         below.asked.depth = 2;
-        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(child)), below], root };
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(child)), below], root, is_cut: false };
         let id = tree.root.id.clone();
         assert_eq!(tree.taken(&id), (1_010, 2.0));
         if let Some(child) = &mut tree.kin[0].task {
@@ -382,11 +396,24 @@ mod tests {
     #[test]
     fn what_was_deleted_counts_as_stopped() {
         let root = task(1, TaskState::Running);
-        let mut tree = TaskTree { kin: vec![kin(&root, "a", None)], root };
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", None)], root, is_cut: false };
         assert_eq!(tree.kin[0].state(), ChildState::Stopped);
         assert_eq!(tree.moves().len(), 1);
         tree.kin[0].asked.state = DelegationState::Gathering;
         assert_eq!(tree.moves(), [TreeMove::Make(tree.kin[0].asked.call.clone())]);
+    }
+
+    #[test]
+    fn what_is_asked_for_stands_behind_what_was() {
+        let root = task(1, TaskState::Running);
+        let (a, b) = (task(2, TaskState::Running), task(3, TaskState::Running));
+        let at = |millis, kin: Kin| Kin { asked: Delegation { created_at: Instant(millis), ..kin.asked }, ..kin };
+        let kin = vec![at(70, kin(&root, "a", Some(a.clone()))), at(71, kin(&root, "b", Some(b)))];
+        let tree = TaskTree { kin, root, is_cut: false };
+        let asked = |parent: &TaskId, now| tree.asked_at(parent, Instant(now)).millis();
+        assert_eq!((asked(&tree.root.id, 70), asked(&tree.root.id, 90)), (72, 90));
+        // Whoever was asked for asks behind that, and not behind others.
+        assert_eq!((asked(&a.id, 60), asked(&a.id, 71), asked(&TaskId::new(9), 5)), (71, 71, 5));
     }
 
     #[test]
@@ -395,7 +422,7 @@ mod tests {
         let (a, b) = (task(2, TaskState::Running), task(3, TaskState::Running));
         let mut below = kin(&a, "c", Some(b));
         below.asked.depth = 2;
-        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(a.clone())), below], root };
+        let mut tree = TaskTree { kin: vec![kin(&root, "a", Some(a.clone())), below], root, is_cut: false };
         assert_eq!(tree.usage(&tree.root.id).input_tokens, 30);
         assert_eq!(tree.usage(&a.id).input_tokens, 20);
         assert_eq!((tree.depth(), tree.made(), tree.open()), (2, 2, 3));

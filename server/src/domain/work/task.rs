@@ -2,7 +2,7 @@
 
 use protocol::{
     AgentMode, BudgetProgress, Instant, MessageId, NextCall, PausePoint, PlaybookTask, ReportedDetail, SessionId,
-    TaskError, TaskId, TaskLimits, TaskResult, TreePlace, Usage, ViberId,
+    TaskError, TaskId, TaskLimits, TaskResult, TreePlace, Usage, ViberId, adapter::SLACK_ORIGIN,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -181,6 +181,14 @@ pub struct Task {
     pub goes_on_from: Option<u32>,
 }
 
+/// Where something was said, in a word for people.
+pub fn origin_name(origin: &str) -> &str {
+    match origin {
+        SLACK_ORIGIN => "Slack",
+        other => other,
+    }
+}
+
 impl Task {
     /// How an attempt's request was made smaller, if it was.
     pub fn rung_of(&self, attempt: u32) -> Option<&SmallerAttempt> {
@@ -202,6 +210,13 @@ impl Task {
     pub fn parent(&self) -> Option<TreePlace> {
         let told = self.payload.get("parent").filter(|_| self.origin == AGENT_ORIGIN)?;
         serde_json::from_value(told.clone()).ok()
+    }
+
+    /// Who asked for it where it began, as the machine's adapter knows them: somebody else's text, cleaned. Nobody, of what the
+    /// Board or an agent began, whatever a viber says.
+    pub fn author(&self) -> Option<&str> {
+        let is_of_adapter = !["board", PLAYBOOK_ORIGIN, AGENT_ORIGIN].contains(&self.origin.as_str());
+        self.payload.get("author").filter(|_| is_of_adapter).and_then(Value::as_str)
     }
 
     /// It drafts a summary, which changes nothing until somebody applies it.

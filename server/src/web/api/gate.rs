@@ -49,8 +49,8 @@ pub struct Gate {
 
 impl Gate {
     /// A gate with no calls in progress.
-    pub fn new(board: &Board) -> Self {
-        Self { board: board.clone(), limits: Arc::default(), under_way: Arc::default() }
+    pub fn new(board: &Board, limits: Arc<ApiLimits>) -> Self {
+        Self { board: board.clone(), limits, under_way: Arc::default() }
     }
 
     fn turn(&self, name: String) -> Arc<tokio::sync::Mutex<()>> {

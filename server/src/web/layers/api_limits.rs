@@ -1,4 +1,5 @@
-//! API limits per credential: calls per second, and streams open at once. They are kept in memory, per replica.
+//! Limits per credential: calls of the API per second, and streams open at once, those of pages among them. They are kept in
+//! memory, per replica.
 
 use std::{
     collections::HashMap,

@@ -29,6 +29,8 @@ pub enum PageLocation {
     Session(SessionId),
     Vibers,
     Viber(ViberId),
+    /// What is at work on a viber; of one agent, or of all where it is empty.
+    Live(ViberId, String),
     Skills,
     /// A version of a skill, and the orders that its page names.
     Skill(SkillId, String),
@@ -50,6 +52,7 @@ impl PageLocation {
             Self::Vibers => "vibers".to_owned(),
             Self::Session(id) => format!("session:{id}"),
             Self::Viber(id) => format!("viber:{id}"),
+            Self::Live(id, agent) => format!("bus:{id}:{}", urls::escape(agent)),
             Self::Files(id, how, path) => format!("files:{id}:{how}:{}", urls::escape(path)),
             Self::Joining(id) => format!("join:{id}"),
             Self::Playbooks => "playbooks".to_owned(),

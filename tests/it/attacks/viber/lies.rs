@@ -63,6 +63,7 @@ async fn a45_a_report_about_somebody_elses_task_is_refused_and_the_third_ends_it
         session_id: session.parse().expect("an id"),
         goal: "stolen".into(),
         parent: None,
+        author: None,
     };
     for (task, session) in [
         (near_task.clone(), SessionId::new(1).to_string()),

@@ -23,7 +23,7 @@ use super::{AgentLoop, Considered, Halt, forbidden};
 use crate::{
     artifacts,
     config::{Delegate, toolset::DELEGATE},
-    engine::builtin::gate::CallVerdict,
+    engine::builtin::{budget::nothing_left, gate::CallVerdict},
     model::ToolCall,
     report::children::{LocalChild, end_key, made_key},
     tools::{CallProposal, ToolErrorKind, ToolOutcome},
@@ -87,7 +87,7 @@ impl AgentLoop {
         }
         let waiting = match order {
             MeshOrder::Delegate(wanted) => self.waits_for_new(call, *wanted),
-            MeshOrder::Check { task, wait: true } => match self.run.children.find(&task) {
+            MeshOrder::Check { task, wait: true } => match self.run.children.newest_of(&task) {
                 Some(known) if !known.state.is_final() => {
                     Ok((end_key(&known.call), WaitingCall { of: known.call, wanted: None }))
                 }
@@ -155,7 +155,7 @@ impl AgentLoop {
         }
         match self.budget.room_for_child(&wanted.limits) {
             Ok(limits) => Ok(WantedTask { limits, place: delegate.place.clone(), ..wanted }),
-            Err(limit) => refused(format!("Not begun: nothing is left of limits.{limit} of this task.")),
+            Err(limit) => refused(format!("Not begun: {}.", nothing_left(limit))),
         }
     }
 
@@ -203,6 +203,7 @@ impl AgentLoop {
             agent_id: wanted.agent,
             viber: wanted.place,
             title: title(&wanted.goal),
+            follows: None,
             result: None,
             error: None,
             usage: Usage::default(),

@@ -38,9 +38,14 @@ impl AgentLoop {
     /// What comes before the call is tried again. Returns after the usual delay of a retry.
     pub(super) async fn after_failure(&mut self, failure: ModelError) -> Result<DueCall, Halt> {
         self.step(StepState::Discarded, Some(failure.message.clone())).await;
+        let said = failure.message.trim_end_matches('.').to_owned();
+        if self.leave_refused_pictures(&failure) {
+            let text = format!("{said}. The pictures in the request may be why: trying again without them.");
+            self.notice(NoticeLevel::Warning, text).await;
+            return Ok(DueCall::Retry);
+        }
         self.tries.failed += 1;
         let wait = retry_delay(&failure, self.tries.failed);
-        let said = failure.message.trim_end_matches('.').to_owned();
         let is_limited = failure.retryable && failure.code == ErrorCode::ProviderRateLimited;
         if is_limited && wait > MAX_RETRY_DELAY && self.tries.waited.saturating_add(wait) <= MAX_RATE_LIMIT_WAIT {
             let minutes = wait.as_secs().div_ceil(60);

@@ -8,6 +8,7 @@ use std::{collections::HashSet, io};
 use protocol::{
     NoticeLevel,
     context::{ContextBudget, ContextWindow, DEFAULT_THRESHOLD_PERCENT, WindowSource},
+    text::grouped,
 };
 
 use super::AgentLoop;
@@ -112,6 +113,7 @@ fn notice(pruned: &PrunedConversation) -> String {
         part(pruned.lines, "result became a line", "results became lines"),
         part(pruned.cut, "result was cut", "results were cut"),
         part(pruned.short_arguments, "call's arguments were cut", "calls' arguments were cut"),
+        part(pruned.pictures, "picture was left out", "pictures were left out"),
         part(pruned.left_out, "call was left out", "calls were left out"),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -120,19 +122,6 @@ fn notice(pruned: &PrunedConversation) -> String {
         parts.join(", "),
         grouped(pruned.freed)
     )
-}
-
-/// A number as people read it: `12,300`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -144,10 +133,10 @@ mod tests {
         let pruned = PrunedConversation { lines: 41, freed: 12_300, ..PrunedConversation::default() };
         let start = "The conversation was shortened to make room in the model's window: ";
         assert_eq!(notice(&pruned), format!("{start}41 results became lines (12,300 tokens)."));
-        let all =
-            PrunedConversation { lines: 1, cut: 2, short_arguments: 1, left_out: 1_234, freed: 1_000_000, ..pruned };
-        let words =
-            "1 result became a line, 2 results were cut, 1 call's arguments were cut, 1,234 calls were left out";
+        let all = PrunedConversation { lines: 1, cut: 2, short_arguments: 1, pictures: 3, ..pruned };
+        let all = PrunedConversation { left_out: 1_234, freed: 1_000_000, ..all };
+        let words = "1 result became a line, 2 results were cut, 1 call's arguments were cut, 3 pictures were left out, \
+                     1,234 calls were left out";
         assert_eq!(notice(&all), format!("{start}{words} (1,000,000 tokens)."));
         assert_eq!((grouped(0), grouped(999), grouped(1_000)), ("0".into(), "999".into(), "1,000".into()));
     }

@@ -197,7 +197,7 @@ async fn people_are_told_once_that_little_is_left() {
     let mut fixture = Fixture::new(&endpoint);
     fixture.limits = TaskLimits { tokens: Some(75), ..TaskLimits::default() };
     result(run(fixture.run("x")).await);
-    assert_eq!(fixture.notices(), ["The task's budget is nearly used: 60 of limits.tokens 75."]);
+    assert_eq!(fixture.notices(), ["The budget is nearly used: 60 of the 75 tokens that this task may use."]);
 }
 
 #[tokio::test]

@@ -37,15 +37,23 @@ impl Fixture {
         ParentCall { task_id: self.task.clone(), attempt: 1, call_id: call.to_owned() }
     }
 
-    fn hear(&self, run: &Children, call: &str, state: ChildState, text: &str) {
+    /// Returns the task that was heard of.
+    fn hear(&self, run: &Children, call: &str, state: ChildState, text: &str) -> TaskId {
+        let task = TaskId::new(9);
+        self.hear_of(run, call, &task, (state, text));
+        task
+    }
+
+    fn hear_of(&self, run: &Children, call: &str, task: &TaskId, (state, text): (ChildState, &str)) {
         let result = protocol::TaskResult { text: text.to_owned(), ..protocol::TaskResult::default() };
         run.hear(ChildReport {
             call: self.call(call),
-            child_task_id: Some(TaskId::new(9)),
+            child_task_id: Some(task.clone()),
             state,
             agent_id: "coder".to_owned(),
             viber: None,
             title: String::new(),
+            follows: None,
             result: (state == ChildState::Completed).then_some(result),
             error: (state != ChildState::Completed).then(|| text.to_owned()),
             usage: Usage { input_tokens: 10, cost_usd: Some(0.25), ..Usage::default() },
@@ -121,11 +129,58 @@ async fn what_is_said_to_a_task_that_has_ended_makes_one_within_the_limits() {
     let children = asked.children.clone();
     let running = tokio::spawn(run(asked));
     fixture.all_hold(|events| requests(events).len() == 1).await;
-    fixture.hear(&children, &requests(&fixture.events())[0].call_id, ChildState::Completed, "The parser is mended.");
+    let first =
+        fixture.hear(&children, &requests(&fixture.events())[0].call_id, ChildState::Completed, "It is mended.");
+    let is_said = |event: &AgentStreamEvent| match event {
+        AgentStreamEvent::AgentMessage(message) => message.call_id.clone(),
+        _ => None,
+    };
+    fixture.all_hold(|events| events.iter().any(|event| is_said(event).is_some())).await;
+    let call = fixture.events().iter().find_map(is_said).expect("a message");
+    let next = fixture.hear(&children, &call, ChildState::Completed, "So is the lexer.");
     ended(running).await;
+    // The Board has not said yet which task the second one made.
+    let told = fixture.results();
+    assert!(told[1].2.contains(next.as_str()) && told[2].2.contains(&format!("`check_task` with {next}")), "{told:?}");
+    assert_ne!(first, next);
     let [Some(first), Some(second)] = promised(&fixture.events())[..] else { panic!("{:?}", fixture.events()) };
     assert!(first <= 50_000 && second <= (100_000 - first) / 2, "{first} {second}");
     assert!(fixture.results().iter().all(|(_, ok, _)| *ok), "{:?}", fixture.results());
+}
+
+#[tokio::test]
+async fn whoever_stops_a_task_that_has_ended_stops_what_was_made_of_a_message_to_it() {
+    let first: TaskId = format!("task_{}", "1".repeat(32)).parse().expect("an id");
+    let stop = json!({ "task": first, "reason": "enough" }).to_string();
+    let script = vec![
+        calls(&TWO_TASKS[..1]),
+        calls(&[("message_agent", r#"{"to":"coder","content":"And the lexer."}"#)]),
+        calls(&[("stop_task", stop.as_str())]),
+        says("Done."),
+    ];
+    let endpoint = ScriptedProvider::start(script).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.lead(&["coder"]);
+    let asked = fixture.run("Mend it.");
+    let children = asked.children.clone();
+    let running = tokio::spawn(run(asked));
+    fixture.all_hold(|events| requests(events).len() == 1).await;
+    let delegated = requests(&fixture.events())[0].call_id.clone();
+    fixture.hear_of(&children, &delegated, &first, (ChildState::Completed, "It is mended."));
+    let said = |event: &AgentStreamEvent| match event {
+        AgentStreamEvent::AgentMessage(message) => message.call_id.clone(),
+        _ => None,
+    };
+    fixture.all_hold(|events| events.iter().any(|event| said(event).is_some())).await;
+    let call = fixture.events().iter().find_map(said).expect("a message");
+    let next = fixture.hear(&children, &call, ChildState::Running, "");
+    ended(running).await;
+    let events = fixture.events();
+    let stopped = events.iter().find_map(|event| match event {
+        AgentStreamEvent::ChildStop { child_task_id, .. } => Some(child_task_id),
+        _ => None,
+    });
+    assert_eq!(stopped, Some(&next), "{:?}", fixture.results());
 }
 
 #[tokio::test]
@@ -156,6 +211,37 @@ async fn tasks_are_asked_for_once_and_answered_by_their_results() {
     assert!(!told[1].1 && told[1].2.matches("</child-result").count() == 1, "{told:?}");
     let asked = fixture.events().iter().filter(|event| matches!(event, AgentStreamEvent::ApprovalRequired(_))).count();
     assert_eq!(asked, 0, "people are asked about none of it");
+}
+
+/// Local servers number the calls of every answer from 0, or give all the same id.
+#[tokio::test]
+async fn calls_that_share_an_id_ask_for_a_task_each() {
+    let asks = |index: usize, goal: &str| json!({ "index": index, "id": "call_0", "function": { "name": "delegate", "arguments": json!({ "agent": "coder", "goal": goal }).to_string() } });
+    let said = |calls: Vec<Value>| ScriptedReply::chunks(&[delta(json!({ "tool_calls": calls })), ends("tool_calls")]);
+    let both = said(vec![asks(0, "One"), asks(1, "Two")]);
+    let endpoint = ScriptedProvider::start(vec![both, said(vec![asks(0, "Three")]), says("All is done.")]).await;
+    let mut fixture = Fixture::new(&endpoint);
+    fixture.lead(&["coder"]);
+    let asked = fixture.run("Go on.");
+    let children = asked.children.clone();
+    let running = tokio::spawn(run(asked));
+    for (count, goals) in [(2, &["One", "Two"][..]), (3, &["Three"][..])] {
+        fixture.all_hold(|events| requests(events).len() == count).await;
+        for asked in requests(&fixture.events()).iter().filter(|asked| goals.contains(&asked.goal.as_str())) {
+            fixture.hear(&children, &asked.call_id, ChildState::Completed, &format!("{} is done.", asked.goal));
+        }
+    }
+    ended(running).await;
+    let told: Vec<String> = fixture.results().into_iter().map(|(_, _, text)| text).collect();
+    for (text, goal) in told.iter().zip(["One", "Two", "Three"]) {
+        assert!(text.contains(&format!("{goal} is done.")), "{told:?}");
+    }
+    let last = endpoint.seen()[2].body["messages"].as_array().expect("messages").clone();
+    let made = last.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
+    let made: Vec<&str> = made.filter_map(|call| call["id"].as_str()).collect();
+    let answered: Vec<&str> = last.iter().filter_map(|message| message["tool_call_id"].as_str()).collect();
+    assert_eq!((made.len(), &made), (3, &answered), "each call has its result");
+    assert_eq!(made.iter().collect::<HashSet<_>>().len(), 3, "{made:?}");
 }
 
 #[tokio::test]

@@ -24,8 +24,12 @@ async fn the_same_message_is_one_task_that_says_where_it_began() {
     assert_ne!(said.task_id, other.task_id, "another adapter's id is another message");
     let attempt = of(&said.task_id);
     assert!(matches!(fixture.ending(&attempt).await, EventBody::Completed { .. }));
-    let first = fixture.events(&attempt).into_iter().next().expect("an announcement");
-    assert!(matches!(first.body, EventBody::Announce { origin, goal, .. } if origin == "websocket" && goal == "hello"));
+    let announced = |attempt: &AttemptRef| fixture.events(attempt).into_iter().next().expect("an announcement").body;
+    let EventBody::Announce { origin, goal, author, .. } = announced(&attempt) else { panic!("no announcement") };
+    assert_eq!((origin.as_str(), goal.as_str(), author), ("websocket", "hello", None));
+    fixture.ending(&of(&other.task_id)).await;
+    let EventBody::Announce { author, .. } = announced(&of(&other.task_id)) else { panic!("no announcement") };
+    assert_eq!(author.as_deref(), Some("Mia"), "people of Slack have names that are for others to read");
 }
 
 #[tokio::test]
@@ -143,6 +147,7 @@ async fn a_local_task_that_is_just_announced_is_none_of_a_former_process() {
         session_id: SessionId::new(1),
         goal: "wait".to_owned(),
         parent: None,
+        author: None,
     };
     fixture.mesh.outbox().begin(&attempt, "echo");
     fixture.mesh.outbox().append(&attempt, announce);

@@ -17,9 +17,10 @@ use crate::{
     state::Board,
 };
 
-/// Playbooks of one viber that are read at most at once.
-const MAX_FILES: usize = 100;
-/// How many of them are read at once, and how long all of them may take.
+/// Listings of the folder that are asked for: each has up to 2,000 entries. How long all behind the first one may take.
+const MAX_LISTINGS: usize = 10;
+const LISTINGS_TIMEOUT: Duration = Duration::from_secs(4);
+/// How many playbooks are read at once, and how long all of a page may take.
 const READS_AT_ONCE: usize = 4;
 const FILES_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a folder's listing is good enough for the names in it, milliseconds, and how long a viber has to answer with another.
@@ -59,11 +60,8 @@ pub struct PlaybookFiles {
     pub files: Vec<PlaybookFile>,
     /// The last name, when there are more behind it.
     pub next: Option<String>,
-}
-
-/// The playbooks of a viber, by name. One that cannot be read says why, and hides no other.
-pub async fn files(board: &Board, team: &TeamId, viber: &ViberId) -> Result<Vec<PlaybookFile>> {
-    Ok(files_after(board, (team, viber), "", MAX_FILES).await?.files)
+    /// Entries of the folder whose names nobody knows here.
+    pub unlisted: u64,
 }
 
 /// The names of a viber's playbooks, without looking into them: as they were listed a moment ago, else as they are now, or were
@@ -91,7 +89,42 @@ fn listed(listing: &protocol::Listing) -> Vec<(String, String)> {
     named
 }
 
-/// At most `limit` of them, whose names come after `after`.
+/// All playbooks of a viber's folder, by name, each with its path, and how many entries were not listed.
+async fn all_listed(board: &Board, team: &TeamId, viber: &ViberId) -> Result<(Vec<(String, String)>, u64)> {
+    let (mut named, mut from) = (Vec::new(), 0);
+    let mut unlisted = 0;
+    let mut until = None;
+    for n in 0..MAX_LISTINGS {
+        let asked = files::list(board, team, viber, PLAYBOOK_FOLDER, from);
+        // One that answers ever more slowly holds nobody up.
+        let answer = match until {
+            None => asked.await,
+            Some(until) => match timeout_at(until, asked).await {
+                Ok(answer) => answer,
+                Err(_) => break,
+            },
+        };
+        until.get_or_insert_with(|| Instant::now() + LISTINGS_TIMEOUT);
+        let listing = match answer {
+            Ok(folder) => folder.listing,
+            Err(Error::NotFound) => break,
+            // It has gone away meanwhile, or it is away and its first listing is kept alone.
+            Err(Error::Conflict { .. }) if n > 0 => break,
+            Err(error) => return Err(error),
+        };
+        named.extend(listed(&listing));
+        from += listing.entries.len() as u64;
+        unlisted = listing.omitted;
+        if unlisted == 0 || listing.entries.is_empty() {
+            break;
+        }
+    }
+    named.sort_unstable();
+    named.dedup();
+    Ok((named, unlisted))
+}
+
+/// At most `limit` of them, by name, whose names come after `after`. One that cannot be read says why, and hides no other.
 pub async fn files_after(
     board: &Board,
     (team, viber): (&TeamId, &ViberId),
@@ -99,12 +132,7 @@ pub async fn files_after(
     limit: usize,
 ) -> Result<PlaybookFiles> {
     let known = db::vibers::load(&mut board.db.reader_of(team).await?, viber).await?.ok_or(Error::NotFound)?;
-    let listing = match files::list(board, team, viber, PLAYBOOK_FOLDER, 0).await {
-        Ok(folder) => folder.listing,
-        Err(Error::NotFound) => return Ok(PlaybookFiles::default()),
-        Err(error) => return Err(error),
-    };
-    let mut named = listed(&listing);
+    let (mut named, unlisted) = all_listed(board, team, viber).await?;
     named.retain(|(name, _)| name.as_str() > after);
     let is_more = named.len() > limit;
     named.truncate(limit);
@@ -125,7 +153,7 @@ pub async fn files_after(
     while let Some(read) = reads.next().await {
         found.extend(read?);
     }
-    Ok(PlaybookFiles { files: found, next })
+    Ok(PlaybookFiles { files: found, next, unlisted })
 }
 
 /// One of them, as it lies there now, or as it was seen last while the viber is away.

@@ -11,7 +11,7 @@ use crate::{
     db::{self, Change, attempts::AttemptWithTask},
     domain::{
         Connection, Contact, ContactState, Delivery, Message, MessageRole, Part, Policies, Report, Session, Task,
-        TaskKind, TaskState,
+        TaskKind, TaskState, name,
     },
     error::Result,
 };
@@ -28,10 +28,14 @@ pub(super) async fn announced(
     let Some(report) = first.and_then(|raw| Report::read(raw.get()).ok()).filter(|report| report.seq == 1) else {
         return Ok(None);
     };
-    let Some(EventBody::Announce { origin, agent_id, session_id, goal, parent }) = report.body else { return Ok(None) };
+    let Some(EventBody::Announce { origin, agent_id, session_id, goal, parent, author }) = report.body else {
+        return Ok(None);
+    };
     if goal.trim().is_empty() || goal.len() > MAX_GOAL_BYTES || db::tasks::is_taken(tx.without_team(), id).await? {
         return Ok(None);
     }
+    // What the Board begins nobody announces.
+    let (origin, author) = if origin == "board" { ("cli".to_owned(), None) } else { (origin, author) };
     let goal = db::clean(&goal);
     let agent_id = db::clean(protocol::text::head(&agent_id, 100));
     let fresh = Session {
@@ -91,6 +95,9 @@ pub(super) async fn announced(
     };
     if let Some(told) = &parent {
         tasks::children::announced(tx, &mut task, told, &mut book.after).await?;
+    }
+    if let Some(author) = author.and_then(|author| name::clean(&author, name::MAX_NAME_CHARS)) {
+        task.payload["author"] = json!(author);
     }
     let message = Message {
         id: task.message_id.clone(),

@@ -6,7 +6,7 @@ use protocol::{AgentStreamEvent, InjectionPoint, Instant, MessageId, MessageProg
 use super::{Recording, effects::stream_event};
 use crate::{
     db::{self, TeamTx, tasks::messages::TellingPlace},
-    domain::{KnownEnd, Part, Report, TaskMessage, TaskMessageState},
+    domain::{KnownEnd, Part, Report, TaskMessage, TaskMessageState, task},
     error::Result,
 };
 
@@ -63,7 +63,8 @@ impl Recording<'_, '_> {
             return Ok(());
         }
         db::sessions::lock(self.tx, &self.held.session_id).await?;
-        let author_name = db::clean(&format!("{} ({})", head(author, MAX_NAME_BYTES), head(origin, MAX_NAME_BYTES)));
+        let origin = task::origin_name(head(origin, MAX_NAME_BYTES));
+        let author_name = db::clean(&format!("{} ({origin})", head(author, MAX_NAME_BYTES)));
         let message = TaskMessage {
             id: message_id.clone(),
             session_id: self.held.session_id.clone(),

@@ -5,11 +5,8 @@ use protocol::{Instant, ParentCall, SessionId, TaskId, TaskLimits, TeamId, Viber
 use crate::{
     args,
     db::{Change, DbError, Row, TeamTx, Tx, json, sessions},
-    domain::{Delegation, DelegationState, Kin, KinTask, TaskState, TaskTree},
+    domain::{Delegation, DelegationState, Kin, KinTask, TaskState, TaskTree, delegation::MAX_TREE_ROWS},
 };
-
-/// Rows of one tree that are read: more than are kept of what was made or is to be made, with some that were refused.
-const MAX_ROWS: u64 = 400;
 
 macro_rules! asked_columns {
     ($goal:literal) => {
@@ -33,7 +30,7 @@ macro_rules! task_columns {
 
 /// What was asked for, with the beginning of its goal, and the tasks that came of it.
 macro_rules! select {
-    ($rest:literal) => {
+    ($($rest:tt)+) => {
         concat!(
             "SELECT ",
             asked_columns!("substr(d.goal, 1, 2000)"),
@@ -42,7 +39,7 @@ macro_rules! select {
             " FROM delegations d LEFT JOIN tasks t ON t.team_id = d.team_id AND t.task_id = d.child_task \
              LEFT JOIN sessions s ON s.team_id = t.team_id AND s.session_id = t.session_id AND s.deleted_at IS NULL \
              LEFT JOIN vibers v ON v.team_id = t.team_id AND v.viber_id = t.viber_id ",
-            $rest
+            $($rest)+
         )
     };
 }
@@ -160,10 +157,12 @@ pub async fn tree(tx: &mut TeamTx<'_>, root: &TaskId) -> Result<Option<TaskTree>
          ORDER BY CASE WHEN d.state = 'refused' AND d.child_task IS NULL THEN 1 ELSE 0 END, d.created_at, d.depth, d.call_id \
          LIMIT $3 + 0"
     );
-    let rows = tx.rows(sql, args![root, MAX_ROWS]).await?;
+    let mut rows = tx.rows(sql, args![root, MAX_TREE_ROWS as u64 + 1]).await?;
     if rows.is_empty() {
         return Ok(None);
     }
+    let is_cut = rows.len() > MAX_TREE_ROWS;
+    rows.truncate(MAX_TREE_ROWS);
     let mut kin = rows.iter().map(kin).collect::<Result<Vec<Kin>, DbError>>()?;
     kin.sort_by_key(|kin| (kin.asked.created_at.millis(), kin.asked.depth));
     let first = concat!(
@@ -176,19 +175,47 @@ pub async fn tree(tx: &mut TeamTx<'_>, root: &TaskId) -> Result<Option<TaskTree>
         Some(row) => task(&row)?,
         None => None,
     };
-    Ok(Some(TaskTree { root: root_task.unwrap_or_else(|| gone(root)), kin }))
+    Ok(Some(TaskTree { root: root_task.unwrap_or_else(|| gone(root)), kin, is_cut }))
 }
 
-/// All that was asked for in the trees that tasks of a session are in, the newest of it, in the order in which it was.
-pub async fn of_session(tx: &mut TeamTx<'_>, session: &SessionId) -> Result<Vec<Kin>, DbError> {
-    let sql = select!(
-        "WHERE d.team_id = $1 AND d.root_task IN (SELECT a.root_task FROM (SELECT k.root_task FROM delegations k \
-         WHERE k.team_id = $1 AND k.parent_session = $2 ORDER BY k.created_at DESC LIMIT $3 + 0) a \
-         UNION SELECT b.root_task FROM (SELECT k.root_task FROM delegations k \
-         WHERE k.team_id = $1 AND k.child_session = $2 ORDER BY k.created_at DESC LIMIT $3 + 0) b) \
-         ORDER BY d.created_at DESC, d.depth DESC, d.call_id DESC LIMIT $3 + 0"
-    );
-    tx.rows(sql, args![session, MAX_ROWS]).await?.iter().rev().map(kin).collect()
+/// A part of a session, as a page shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionPart<'a> {
+    pub session: &'a SessionId,
+    /// The messages before this one; up to the newest when absent.
+    pub before: Option<u64>,
+    /// How many of them.
+    pub messages: u64,
+    /// A task that is shown whatever is.
+    pub task: Option<&'a TaskId>,
+}
+
+/// The tasks of a [`SessionPart`]. Few sessions are in a tree: of the others no message is read.
+macro_rules! shown_tasks {
+    () => {
+        "(SELECT n.task_id FROM (SELECT m.task_id FROM messages m WHERE m.team_id = $1 AND m.session_id = $2 AND m.seq < $3 \
+         AND ((SELECT g.created_at FROM delegations g WHERE g.team_id = $1 AND g.parent_session = $2 \
+         ORDER BY g.created_at DESC LIMIT 1) IS NOT NULL OR (SELECT g.created_at FROM delegations g WHERE g.team_id = $1 \
+         AND g.child_session = $2 ORDER BY g.created_at DESC LIMIT 1) IS NOT NULL) ORDER BY m.seq DESC LIMIT $4 + 0) n \
+         UNION SELECT $5)"
+    };
+}
+
+/// All that was asked for in the trees that the tasks of a part of a session are in, the newest of it, in the order in which
+/// it was.
+pub async fn of_part(tx: &mut TeamTx<'_>, part: SessionPart<'_>) -> Result<Vec<Kin>, DbError> {
+    // A task is in one tree, so that the limit of trees cuts none; without it PostgreSQL would read all rows of the team.
+    let sql = select!(concat!(
+        "WHERE d.team_id = $1 AND d.root_task IN (SELECT r.root_task FROM (SELECT k.root_task FROM ",
+        shown_tasks!(),
+        " p JOIN delegations k ON k.team_id = $1 AND k.parent_task = p.task_id UNION SELECT k.root_task FROM ",
+        shown_tasks!(),
+        " c JOIN delegations k ON k.team_id = $1 AND k.child_task = c.task_id) r LIMIT 100) \
+         ORDER BY d.created_at DESC, d.depth DESC, d.call_id DESC LIMIT $6 + 0"
+    ));
+    let before = part.before.unwrap_or(u64::MAX);
+    let args = args![part.session, before, part.messages, part.task.map_or("", TaskId::as_str), MAX_TREE_ROWS as u64];
+    tx.rows(sql, args).await?.iter().rev().map(kin).collect()
 }
 
 /// Trees of all teams of which somebody still has to be told, behind `after`.

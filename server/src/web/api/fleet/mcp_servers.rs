@@ -14,7 +14,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     actions::mcp_orders::{self, SeenTools},
     db,
-    domain::SkillOrderState,
+    domain::{McpOrder, OrderState},
     error::{Error, Result},
     state::Board,
     web::api::{
@@ -58,7 +58,7 @@ async fn list(
 ) -> Result<Json<ViberMcpResource>, Rejection> {
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     let viber = db::vibers::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-    let orders = db::mcp_orders::newest(&mut tx, &id, MAX_LISTED_ORDERS).await?;
+    let orders: Vec<McpOrder> = db::orders::newest(&mut tx, &id, MAX_LISTED_ORDERS).await?;
     let orders = orders.into_iter().map(McpOrderResource::from).collect();
     Ok(Json(ViberMcpResource { items: viber.mcp, orders }))
 }
@@ -85,7 +85,7 @@ async fn allow(
 ) -> Result<Response, Rejection> {
     let seen = SeenTools { name, hash: said.hash };
     let order = mcp_orders::allow(&board, &caller.team.id, &caller.by, &id, seen).await?;
-    let status = if order.state == SkillOrderState::Queued { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let status = if order.state == OrderState::Queued { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok((status, Json(McpOrderResource::from(order))).into_response())
 }
 

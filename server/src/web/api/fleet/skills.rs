@@ -21,7 +21,7 @@ use crate::{
         skills::{self, SkillDecision, SkillOnViber},
     },
     db,
-    domain::{SkillOrder, SkillOrderState, SkillReviewState},
+    domain::{OrderState, SkillOrder, SkillReviewState},
     error::{Error, Result},
     state::Board,
     web::api::{
@@ -254,7 +254,7 @@ async fn of_viber(
 ) -> Result<Json<ViberSkillsResource>, Rejection> {
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     let viber = db::vibers::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-    let orders = db::skill_orders::newest(&mut tx, &id, MAX_LISTED_ORDERS).await?;
+    let orders: Vec<SkillOrder> = db::orders::newest(&mut tx, &id, MAX_LISTED_ORDERS).await?;
     let orders = orders.into_iter().map(SkillOrderResource::from).collect();
     Ok(Json(ViberSkillsResource { items: viber.skills, orders }))
 }
@@ -272,7 +272,7 @@ pub struct InstallSkill {
 
 /// 200 with what the viber answered, 202 while it has not.
 fn answer(order: SkillOrder) -> Response {
-    let status = if order.state == SkillOrderState::Queued { StatusCode::ACCEPTED } else { StatusCode::OK };
+    let status = if order.state == OrderState::Queued { StatusCode::ACCEPTED } else { StatusCode::OK };
     (status, Json(SkillOrderResource::from(order))).into_response()
 }
 

@@ -1,12 +1,14 @@
 //! What a call of a tool has: the Board, and who asks.
 
-use std::sync::Arc;
+use std::{str::FromStr, sync::Arc};
 
 use protocol::{TeamId, ViberId};
 use serde_json::Value;
 
 use crate::{
+    actions::idempotency,
     db,
+    domain::idempotency::IdempotentCall,
     error::{Error, Result},
     state::Board,
     web::{Caller, layers::api_limits::ApiLimits},
@@ -32,6 +34,12 @@ impl ToolContext {
     /// The whole address of a page.
     pub fn url(&self, path: &str) -> String {
         format!("{}{path}", self.board.config.base_url())
+    }
+
+    /// What the same call made before, by its key: whoever repeats a call is told so whatever its other fields name by now.
+    pub async fn made_before<I: FromStr>(&self, once: Option<&IdempotentCall>) -> Result<Option<I>> {
+        let before = idempotency::answered_before(&self.board, self.team(), &self.caller.by, once).await?;
+        Ok(before.and_then(|answer| answer["id"].as_str().and_then(|id| id.parse().ok())))
     }
 
     /// The viber that a model means: by its id, which whoever uses it looks up, or by its name.

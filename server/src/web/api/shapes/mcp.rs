@@ -4,7 +4,7 @@ use protocol::{Instant, McpServerInfo};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::{McpOrder, SkillOrderState};
+use crate::domain::{McpOrder, OrderState};
 
 /// A list of tools that somebody has seen, to be offered by a server.
 #[derive(Debug, Serialize, ToSchema)]
@@ -16,7 +16,7 @@ pub struct McpOrderResource {
     /// SHA-256 of the list.
     pub hash: String,
     /// `queued` until the viber has answered.
-    pub state: SkillOrderState,
+    pub state: OrderState,
     /// Why it failed, in the viber's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -31,7 +31,7 @@ impl From<McpOrder> for McpOrderResource {
     fn from(order: McpOrder) -> Self {
         Self {
             name: order.name,
-            hash: order.hash,
+            hash: order.subject.hash,
             state: order.state,
             error: order.error,
             ordered_by: order.ordered_by,

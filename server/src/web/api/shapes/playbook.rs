@@ -112,8 +112,11 @@ pub struct WholeRunResource {
     pub text: String,
     /// In order.
     pub steps: Vec<RunStepResource>,
-    /// The newest first, some hundreds at most.
+    /// The newest first, 500 at most.
     pub events: Vec<RunEventResource>,
+    /// There are older events.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub more_events: bool,
 }
 
 /// A step of a run.

@@ -67,8 +67,11 @@ pub struct MessageResource {
     /// Ascending in the session; the reply to a message directly follows it.
     pub seq: u64,
     pub role: domain::MessageRole,
-    /// Operator or token id of a user's message, agent id of an assistant's.
+    /// Operator or token id of a user's message, id of the viber of one that was said at its machine, agent id of an assistant's.
     pub author: String,
+    /// Of a message that was said at a machine: who that is, as the adapter there knows them, such as a name in Slack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author_name: Option<String>,
     /// The parts of the message, in order. An answer carries about 4 MiB of them.
     pub parts: Vec<domain::Part>,
     /// Set when parts before these were left out: how many. `next` leads to them.
@@ -88,6 +91,7 @@ impl From<domain::Message> for MessageResource {
             seq: message.seq,
             role: message.role,
             author: message.author,
+            author_name: None,
             parts: message.parts,
             omitted_parts: None,
             task_id: message.task_id,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{
-    self, LibrarySkill, RolloutCounts, RolloutState, SkillContents, SkillOp, SkillOrder, SkillOrderState, SkillOrigin,
+    self, LibrarySkill, OrderState, RolloutCounts, RolloutState, SkillContents, SkillOp, SkillOrder, SkillOrigin,
     SkillReviewState, SkillRollout,
 };
 
@@ -103,7 +103,7 @@ pub struct SkillOrderResource {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
     /// `queued` until the viber has answered.
-    pub state: SkillOrderState,
+    pub state: OrderState,
     /// Why it failed, in the viber's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -117,11 +117,11 @@ pub struct SkillOrderResource {
 impl From<SkillOrder> for SkillOrderResource {
     fn from(order: SkillOrder) -> Self {
         Self {
-            op: order.op,
+            op: order.subject.op,
             name: order.name,
-            digest: order.digest,
-            version: order.version,
-            agents: order.agents,
+            digest: order.subject.digest,
+            version: order.subject.version,
+            agents: order.subject.agents,
             state: order.state,
             error: order.error,
             ordered_by: order.ordered_by,

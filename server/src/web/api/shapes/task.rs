@@ -21,8 +21,11 @@ pub struct TaskResource {
     pub agent_id: String,
     /// `work`, or what is done with the conversation.
     pub kind: domain::TaskKind,
-    /// `board`, `playbook`, `agent`, or where on the machine it began: `job`, `cli`.
+    /// `board`, `playbook`, `agent`, or where on the machine it began: `job`, `cli`, `websocket`, `slack`.
     pub origin: String,
+    /// Who asked for it where it began, as the adapter there knows them, such as a name in Slack: text of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
     /// The run of a playbook that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub playbook: Option<TaskPlaybook>,
@@ -140,6 +143,9 @@ pub struct TreeResource {
     pub depth: u32,
     /// In the order in which they were asked for.
     pub items: Vec<TaskChild>,
+    /// More calls were refused than are among `items`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub more_refused: bool,
     /// What all of them have used together.
     pub usage: Usage,
 }
@@ -150,6 +156,7 @@ impl From<&domain::TaskTree> for TreeResource {
             root: tree.root.id.clone(),
             depth: tree.depth(),
             items: tree.kin.iter().map(TaskChild::from).collect(),
+            more_refused: tree.is_cut,
             usage: tree.usage(&tree.root.id),
         }
     }
@@ -168,6 +175,7 @@ pub struct TaskPlaybook {
 impl From<domain::Task> for TaskResource {
     fn from(task: domain::Task) -> Self {
         let leash = task.leash();
+        let author = task.author().map(str::to_owned);
         let parent = task.parent().map(|place| place.call);
         let playbook = task.playbook().map(|of| TaskPlaybook { run_id: of.run_id, step: of.step });
         Self {
@@ -177,6 +185,7 @@ impl From<domain::Task> for TaskResource {
             agent_id: task.agent_id,
             kind: task.kind,
             origin: task.origin,
+            author,
             playbook,
             parent,
             children: Vec::new(),

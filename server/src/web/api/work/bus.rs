@@ -3,7 +3,6 @@
 use axum::{
     Json,
     extract::State,
-    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures_util::StreamExt;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::events::StreamRequest;
+pub(in crate::web) use super::events::StreamRequest;
 use crate::{
     db,
     error::Error,
@@ -82,11 +81,6 @@ async fn read(
     })))
 }
 
-/// Whether a request wants the stream.
-pub(in crate::web) fn wants_stream(headers: &HeaderMap) -> bool {
-    super::events::wants_stream(headers)
-}
-
 /// The bus of a viber of the team.
 pub(in crate::web) async fn of_viber(
     board: &Board,
@@ -95,6 +89,8 @@ pub(in crate::web) async fn of_viber(
     agent: Option<String>,
 ) -> Result<BusOf, Error> {
     db::vibers::load(&mut board.db.reader_of(team).await?, &viber).await?.ok_or(Error::NotFound)?;
-    let agent = agent.filter(|agent| !agent.is_empty() && agent.len() <= MAX_AGENT_BYTES);
+    // No agent has a longer id: of one that is asked for so nothing is read, rather than of all.
+    let agent = agent.map(|agent| protocol::text::head(agent.trim(), MAX_AGENT_BYTES).to_owned());
+    let agent = agent.filter(|agent| !agent.is_empty());
     Ok(BusOf { team: team.clone(), viber, agent })
 }

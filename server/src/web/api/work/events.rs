@@ -57,19 +57,19 @@ impl FromRequestParts<Board> for StreamRequest {
         let last = parts.headers.get("last-event-id");
         let last = last.map(|value| value.to_str().unwrap_or("?").trim().to_owned()).filter(|text| !text.is_empty());
         let limits = parts.extensions.get::<Arc<ApiLimits>>().cloned();
-        let limits = limits.ok_or_else(|| Error::Internal("a call that did not pass the gate".to_owned()))?;
+        let limits = limits.ok_or_else(|| Error::Internal("a request without limits".to_owned()))?;
         Ok(Self { wanted: wants_stream(&parts.headers), last, limits })
     }
 }
 
 impl StreamRequest {
     /// Whether a stream is wanted.
-    pub(in crate::web::api) fn is_wanted(&self) -> bool {
+    pub(in crate::web) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
     /// A place among the caller's open streams, and the last event that is known.
-    pub(in crate::web::api) fn place_of(self, who: &str) -> Result<(OpenStream, Option<String>)> {
+    pub(in crate::web) fn place_of(self, who: &str) -> Result<(OpenStream, Option<String>)> {
         let place = self.limits.open_stream(who).ok_or(Error::Throttled { retry_after: 5 })?;
         Ok((place, self.last))
     }

@@ -22,7 +22,7 @@ use crate::{
     web::api::{
         Answers, PREFIX,
         json::{JsonBody, OptionalJsonBody},
-        page::Page,
+        page::{Page, PageQuery, cursor},
         query::StrictQuery,
         shapes::{
             EmptyBody, List,
@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// Events of a run that are shown.
-const MAX_EVENTS: u64 = 500;
+const MAX_EVENTS: usize = 500;
 
 pub fn routes() -> OpenApiRouter<Board> {
     OpenApiRouter::new()
@@ -50,17 +50,19 @@ pub fn routes() -> OpenApiRouter<Board> {
         .routes(routes!(decide))
 }
 
-/// The playbooks of a viber, with what is wrong with them. While the viber is away, as they were seen last.
+/// The playbooks of a viber by name, with what is wrong with them. While the viber is away, as they were seen last.
 #[utoipa::path(get, path = "/api/v1/vibers/{id}/playbooks", operation_id = "playbooks.list", tag = "playbooks",
-    params(("id" = ViberId, Path)), responses((status = 200, body = List<PlaybookFileResource>), Answers))]
+    params(("id" = ViberId, Path), PageQuery), responses((status = 200, body = List<PlaybookFileResource>), Answers))]
 async fn files(
     State(board): State<Board>,
     caller: AsViewer,
     Id(id): Id<ViberId>,
+    page: Page,
 ) -> Result<Json<List<PlaybookFileResource>>, Rejection> {
-    let found = playbooks::files(&board, &caller.team.id, &id).await?;
-    let items = found.into_iter().map(PlaybookFileResource::from).collect();
-    Ok(Json(List { items, next: None }))
+    let after: String = page.after_id("playbooks")?.unwrap_or_default();
+    let found = playbooks::files_after(&board, (&caller.team.id, &id), &after, page.limit as usize).await?;
+    let items = found.files.into_iter().map(PlaybookFileResource::from).collect();
+    Ok(Json(List { items, next: found.next.map(|name| cursor("playbooks", &[name])) }))
 }
 
 /// Filters of the list of runs.
@@ -150,12 +152,15 @@ async fn read(
     let mut tx = board.db.reader_of(&caller.team.id).await?;
     let mut run = db::playbook_runs::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
     let steps = db::playbook_runs::steps(&mut tx, &id).await?;
-    let events = db::playbook_runs::events(&mut tx, &id, MAX_EVENTS).await?;
+    let mut events = db::playbook_runs::events(&mut tx, &id, MAX_EVENTS as u64 + 1).await?;
+    let more_events = events.len() > MAX_EVENTS;
+    events.truncate(MAX_EVENTS);
     Ok(Json(WholeRunResource {
         text: std::mem::take(&mut run.text),
         run: run.into(),
         steps: steps.into_iter().map(Into::into).collect(),
         events: events.into_iter().map(Into::into).collect(),
+        more_events,
     }))
 }
 

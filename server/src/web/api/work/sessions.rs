@@ -15,7 +15,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
     actions, db,
-    domain::{PolicyChange, SessionState, context::overview::ContextOverview},
+    domain::{Message, PolicyChange, SessionState, context::overview::ContextOverview},
     error::Error,
     state::Board,
     web::api::{
@@ -295,8 +295,12 @@ async fn messages(
     let omitted = Some(found.first_part).filter(|first| *first > 0);
     let oldest = found.messages.first().filter(|_| found.more).map(|oldest| oldest.seq);
     let next = oldest.map(|seq| omitted.map_or_else(|| seq.to_string(), |part| format!("{seq}.{part}")));
-    let mut items: Vec<shapes::MessageResource> =
-        found.messages.into_iter().map(shapes::MessageResource::from).collect();
+    let mut names = db::messages::author_names(&mut tx, &id, &found.messages).await?;
+    let named = |message: Message| {
+        let author_name = names.remove(&message.id);
+        shapes::MessageResource { author_name, ..message.into() }
+    };
+    let mut items: Vec<shapes::MessageResource> = found.messages.into_iter().map(named).collect();
     if let Some(first) = items.first_mut() {
         first.omitted_parts = omitted;
     }

@@ -212,7 +212,13 @@ async fn tree(
 ) -> Result<Json<shapes::task::TreeResource>, Rejection> {
     let task = load(&board, &caller, id).await?;
     let found = children::tree_of(&board, &caller.team.id, &task.id).await?;
-    let alone = || shapes::task::TreeResource { root: task.id, depth: 0, items: Vec::new(), usage: task.usage };
+    let alone = || shapes::task::TreeResource {
+        root: task.id,
+        depth: 0,
+        items: Vec::new(),
+        more_refused: false,
+        usage: task.usage,
+    };
     Ok(Json(found.as_ref().map_or_else(alone, shapes::task::TreeResource::from)))
 }
 

@@ -10,15 +10,15 @@ use protocol::{TaskId, ViberId};
 use serde::Deserialize;
 
 use crate::{
-    db,
-    domain::{Role, Task, Viber},
-    error::Error,
+    db::{self, tasks::TaskAtWork},
+    domain::{Role, Viber},
+    error::{Error, Result},
     live::bus as live_bus,
     state::Board,
     web::{
         AsViewer, Rejection,
-        api::bus as api_bus,
-        extract::Id,
+        api::bus::{self as api_bus, StreamRequest},
+        extract::{Caller, Id},
         html, stream, urls,
         view::{Badge, PageLocation, Shell, filters},
     },
@@ -26,6 +26,8 @@ use crate::{
 
 /// Tasks at work that are listed.
 const MAX_TASKS: u64 = 64;
+/// Longest id of an agent that is asked for, bytes.
+const MAX_AGENT_BYTES: usize = 200;
 
 /// Whose reports are shown, and from where on.
 #[derive(Debug, Default, Deserialize)]
@@ -45,14 +47,32 @@ struct LivePage {
     /// What is chosen.
     agent: String,
     agents: Vec<String>,
-    tasks: Vec<TaskAtWork>,
+    at_work: AtWork,
     /// Where the stream is.
     source: String,
-    role: Role,
+}
+
+impl LivePage {
+    fn action(&self) -> String {
+        urls::viber_live(&self.slug, &self.viber.id)
+    }
+}
+
+/// What is at work: a region of the live stream.
+#[derive(Clone, Debug, Template)]
+#[template(path = "fleet/vibers/_at_work.html")]
+pub struct AtWork {
+    slug: String,
+    viber: ViberId,
+    agent: String,
+    tasks: Vec<AtWorkLine>,
+    has_more: bool,
+    may_give: bool,
 }
 
 /// A task at work.
-struct TaskAtWork {
+#[derive(Clone, Debug)]
+struct AtWorkLine {
     id: TaskId,
     badge: Badge,
     agent: String,
@@ -60,13 +80,38 @@ struct TaskAtWork {
     href: String,
 }
 
-impl LivePage {
-    fn action(&self) -> String {
-        urls::viber_live(&self.slug, &self.viber.id)
+impl AtWork {
+    /// As it is now, of one agent or of all.
+    pub async fn load(board: &Board, caller: &Caller, (viber, agent): (&ViberId, &str)) -> Result<Self> {
+        let mut tx = board.db.reader_of(&caller.team.id).await?;
+        let only = Some(agent).filter(|agent| !agent.is_empty());
+        let mut tasks = db::tasks::list_at_work(&mut tx, viber, only, MAX_TASKS + 1).await?;
+        let slug = caller.team.slug.clone();
+        let has_more = tasks.len() as u64 > MAX_TASKS;
+        if has_more {
+            tasks.pop();
+        }
+        let line = |at_work: TaskAtWork| AtWorkLine {
+            badge: Badge::brief(&at_work.task, at_work.contact),
+            title: protocol::text::title(&at_work.goal),
+            href: urls::session(&slug, &at_work.session_id),
+            agent: at_work.agent_id,
+            id: at_work.task.id,
+        };
+        Ok(Self {
+            tasks: tasks.into_iter().map(line).collect(),
+            viber: viber.clone(),
+            agent: agent.to_owned(),
+            may_give: caller.role >= Role::Operator,
+            has_more,
+            slug,
+        })
     }
 
-    fn may_give(&self) -> bool {
-        self.role >= Role::Operator
+    /// Where the others are listed, too.
+    fn all(&self) -> String {
+        let narrowed = [("steps", "1"), ("viber", self.viber.as_str()), ("agent", self.agent.as_str())];
+        urls::sessions_with(&self.slug, &narrowed)
     }
 }
 
@@ -78,31 +123,15 @@ pub async fn show(
     Query(asked): Query<BusPageQuery>,
 ) -> Result<Html<String>, Rejection> {
     let slug = caller.team.slug.clone();
-    let agent = protocol::text::head(asked.agent.trim(), 200).to_owned();
-    let (viber, tasks) = {
-        let mut tx = board.db.reader_of(&caller.team.id).await?;
-        let viber = db::vibers::load(&mut tx, &id).await?.ok_or(Error::NotFound)?;
-        let mut tasks = Vec::new();
-        for task in db::tasks::at_work(&mut tx, &id, MAX_TASKS).await? {
-            tasks.extend(db::tasks::load(&mut tx, &task).await?);
-        }
-        (viber, tasks)
-    };
-    let at_work = |task: Task| TaskAtWork {
-        badge: Badge::task(&task),
-        title: protocol::text::title(&task.goal),
-        href: urls::session(&slug, &task.session_id),
-        agent: task.agent_id,
-        id: task.id,
-    };
-    let tasks = tasks.into_iter().filter(|task| agent.is_empty() || task.agent_id == agent).map(at_work).collect();
-    let source = urls::viber_verb(&slug, &id, "bus");
+    let agent = protocol::text::head(asked.agent.trim(), MAX_AGENT_BYTES).to_owned();
+    let found = db::vibers::load(&mut board.db.reader_of(&caller.team.id).await?, &id).await?;
+    let viber = found.ok_or(Error::NotFound)?;
+    let here = PageLocation::Live(id.clone(), agent.clone());
     html(&LivePage {
-        shell: Shell::load(&board, &caller).await?.at(PageLocation::Viber(viber.id.clone())),
+        shell: Shell::load(&board, &caller).await?.at(here),
+        at_work: AtWork::load(&board, &caller, (&id, agent.as_str())).await?,
         agents: viber.agents.iter().map(|agent| agent.id.clone()).collect(),
-        source,
-        role: caller.role,
-        tasks,
+        source: urls::viber_verb(&slug, &id, "bus"),
         agent,
         slug,
         viber,
@@ -115,15 +144,18 @@ pub async fn read(
     caller: AsViewer,
     Id(id): Id<ViberId>,
     Query(asked): Query<BusPageQuery>,
-    headers: axum::http::HeaderMap,
+    how: StreamRequest,
 ) -> Result<Response, Rejection> {
-    if !api_bus::wants_stream(&headers) {
+    if !how.is_wanted() {
         return Ok(Redirect::to(&urls::viber_live(&caller.team.slug, &id)).into_response());
     }
     let of = api_bus::of_viber(&board, &caller.team.id, id, Some(asked.agent)).await?;
-    let last = headers.get("last-event-id").and_then(|last| last.to_str().ok());
-    let from = last.filter(|last| !last.is_empty()).and_then(|last| last.parse().ok());
+    let (place, last) = how.place_of(caller.by.actor.id())?;
+    let from = last.and_then(|last| last.parse().ok());
     let revoked = crate::web::revoked(board.clone(), caller.0);
     let frames = live_bus::read(&board, of, from, revoked).await.map_err(Error::from)?;
-    Ok(stream::answer_bytes(frames.map(|frame| stream::encode_bus(&frame))))
+    Ok(stream::answer_bytes(frames.map(move |frame| {
+        let _held = &place;
+        stream::encode_bus(&frame)
+    })))
 }

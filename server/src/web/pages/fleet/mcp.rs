@@ -13,7 +13,7 @@ use super::skills::refusal;
 use crate::{
     actions::mcp_orders::{self, SeenTools},
     db,
-    domain::{ContactState, McpOrder, Role, SkillOrderState, Viber, skills::marked},
+    domain::{ContactState, McpOrder, Role, Viber, open_orders, skills::marked},
     error::Result,
     state::Board,
     web::pages::viber,
@@ -27,8 +27,8 @@ use crate::{
 
 /// Servers that are shown.
 const MAX_SERVERS: usize = 100;
-/// Orders that are looked at, and those that are shown.
-const MAX_ORDERS: u64 = 50;
+/// Orders that are looked at, as many as may wait, and those that are shown.
+const MAX_ORDERS: u64 = 100;
 const MAX_SHOWN_ORDERS: usize = 10;
 
 /// The section.
@@ -41,7 +41,10 @@ pub struct ViberMcpSection {
     /// Why nothing was done.
     pub refused: Option<String>,
     servers: Vec<ServerView>,
+    /// How many more servers there are.
+    omitted: usize,
     orders: Vec<McpOrder>,
+    more_orders: usize,
     is_connected: bool,
     may_act: bool,
     may_change: bool,
@@ -118,22 +121,39 @@ impl ViberMcpSection {
     /// As the viber reported them.
     pub async fn load(board: &Board, caller: &Caller, viber: &Viber) -> Result<Self> {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
-        let orders = db::mcp_orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?;
+        let orders = db::orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?;
         let slug = caller.team.slug.clone();
         let is_able = viber.capabilities.iter().any(|word| word == MCP_CAPABILITY);
-        let view = |info: &McpServerInfo| ServerView { badge: badge(info.state), info: info.clone() };
+        let view = |info: &&McpServerInfo| ServerView { badge: badge(info.state), info: (*info).clone() };
+        let (orders, more_orders) = open_orders(orders, MAX_SHOWN_ORDERS);
         Ok(Self {
             now: board.clock.now(),
             allow_action: urls::viber_verb(&slug, &viber.id, "mcp"),
             test_action: urls::viber_verb(&slug, &viber.id, "mcp/test"),
             refused: None,
-            servers: viber.mcp.iter().take(MAX_SERVERS).map(view).collect(),
-            orders: open_orders(orders),
+            servers: shown(&viber.mcp).iter().map(view).collect(),
+            omitted: viber.mcp.len().saturating_sub(MAX_SERVERS),
+            orders,
+            more_orders,
             is_connected: viber.contact.state == ContactState::Connected,
             may_act: is_able && caller.role >= Role::Operator,
             may_change: is_able && caller.role >= Role::Admin,
         })
     }
+}
+
+/// The servers that are shown: of too many rather those that somebody has to look at.
+fn shown(servers: &[McpServerInfo]) -> Vec<&McpServerInfo> {
+    let mut all: Vec<&McpServerInfo> = servers.iter().collect();
+    if all.len() > MAX_SERVERS {
+        all.sort_by_key(|info| match info.state {
+            McpState::Changed => 0,
+            McpState::Failed | McpState::AuthRequired => 1,
+            McpState::Ready | McpState::Starting | McpState::Idle => 2,
+        });
+        all.truncate(MAX_SERVERS);
+    }
+    all
 }
 
 /// What somebody else wrote, with what does not show in it, line by line.
@@ -151,21 +171,6 @@ fn diff_lines(diff: &str) -> Vec<(&'static str, String)> {
         _ => "same",
     };
     diff.lines().map(|line| (op(line), marked(line))).collect()
-}
-
-/// Orders that wait, and the newest of each server if it failed.
-fn open_orders(orders: Vec<McpOrder>) -> Vec<McpOrder> {
-    let mut seen = std::collections::BTreeSet::new();
-    let mut open = Vec::new();
-    for order in orders {
-        let is_newest = seen.insert(order.name.clone());
-        let is_failure = is_newest && order.state == SkillOrderState::Failed;
-        if order.state == SkillOrderState::Queued || is_failure {
-            open.push(order);
-        }
-    }
-    open.truncate(MAX_SHOWN_ORDERS);
-    open
 }
 
 /// What is wanted of a server.
@@ -218,26 +223,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_shown_until_it_is_tried_again() {
-        let order = |cmd_seq, name: &str, state| McpOrder {
-            viber_id: ViberId::new(1),
-            cmd_seq,
-            name: name.to_owned(),
-            hash: String::new(),
-            state,
-            error: None,
-            ordered_by: String::new(),
-            orderer: String::new(),
-            ordered_at: Instant(0),
-            ended_at: None,
-        };
-        let orders = vec![
-            order(4, "a", SkillOrderState::Done),
-            order(3, "a", SkillOrderState::Failed),
-            order(2, "b", SkillOrderState::Failed),
-            order(1, "b", SkillOrderState::Queued),
-        ];
-        let shown: Vec<u64> = open_orders(orders).into_iter().map(|order| order.cmd_seq).collect();
-        assert_eq!(shown, [2, 1]);
+    fn of_too_many_servers_those_that_wait_for_somebody_are_shown() {
+        let server = |n: usize, state| McpServerInfo { name: format!("s{n:03}"), state, ..McpServerInfo::default() };
+        let mut servers: Vec<McpServerInfo> = (0..=MAX_SERVERS).map(|n| server(n, McpState::Idle)).collect();
+        servers.push(server(900, McpState::Changed));
+        let names: Vec<&str> = shown(&servers).iter().map(|info| info.name.as_str()).collect();
+        assert_eq!((names.len(), names.first(), names.get(1)), (MAX_SERVERS, Some(&"s900"), Some(&"s000")));
     }
 }

@@ -24,6 +24,10 @@ pub use skills::{SkillWord, words as skill_words};
 
 /// Vibers that the choice offers at once; the others are found by their words.
 const MAX_OFFERED_VIBERS: usize = 30;
+/// The agent that gets a task when none is named.
+const DEFAULT_AGENT: &str = "default";
+/// Longest id of an agent that is repeated, bytes.
+const MAX_AGENT_BYTES: usize = 100;
 /// Searches for one choice, each of which goes on where the one before it ended.
 const MAX_SEARCHES: usize = 10;
 
@@ -133,7 +137,7 @@ impl ViberChoice {
             }
             vibers.sort_by(|one, other| one.id.cmp(&other.id));
             // Of those in a list nobody knows the skills.
-            if let Some(id) = chosen(&vibers, asked.viber).map(|viber| viber.id.clone())
+            if let Some(id) = chosen(&vibers, asked).map(|viber| viber.id.clone())
                 && let Some(whole) = db::vibers::load(&mut tx, &id).await?
                 && let Some(listed) = vibers.iter_mut().find(|viber| viber.id == id)
             {
@@ -157,7 +161,7 @@ impl ViberChoice {
     ) -> Self {
         let vibers = offered.vibers.as_slice();
         let is_searchable = offered.more || !asked.find.is_empty();
-        let chosen = chosen(vibers, asked.viber);
+        let chosen = chosen(vibers, asked);
         let option = |viber: &Viber| {
             let badge = Badge::contact(viber.contact.state, viber.drained);
             let state =
@@ -180,7 +184,7 @@ impl ViberChoice {
         let picked = agents
             .iter()
             .find(|known| Some(known.id.as_str()) == asked.agent)
-            .or_else(|| agents.iter().find(|known| known.id == "default"))
+            .or_else(|| agents.iter().find(|known| known.id == DEFAULT_AGENT))
             .or(agents.first());
         let mut facts = match chosen {
             Some(viber) => facts(slug, viber, picked),
@@ -196,6 +200,9 @@ impl ViberChoice {
                 " a connected viber that is not drained, the least busy one.",
             )],
         };
+        if let Some(fact) = missing_agent(asked.agent.unwrap_or_default(), chosen, picked) {
+            facts.insert(0, fact);
+        }
         if let Some(viber) = chosen.filter(|_| offered.is_restricted)
             && picked.is_some_and(|agent| !agent.capabilities.contains(&Capability::Approve))
         {
@@ -254,19 +261,40 @@ async fn search(tx: &mut TeamTx<'_>, filter: ViberFilter, words: &str, limit: us
 }
 
 /// The viber that was asked for, if it is among these, else the best one; `None`: the Board chooses.
-fn chosen<'v>(vibers: &'v [Viber], asked: Option<&str>) -> Option<&'v Viber> {
-    match asked {
+fn chosen<'v>(vibers: &'v [Viber], asked: ChoiceQuery<'_>) -> Option<&'v Viber> {
+    match asked.viber {
         Some("") => None,
-        Some(id) => vibers.iter().find(|viber| viber.id.as_str() == id).or_else(|| best(vibers)),
-        None => best(vibers),
+        Some(id) => vibers.iter().find(|viber| viber.id.as_str() == id).or_else(|| best(vibers, asked.agent)),
+        None => best(vibers, asked.agent),
     }
 }
 
-/// Connected before not, taking tasks before drained, idle before busy.
-fn best(vibers: &[Viber]) -> Option<&Viber> {
+/// Connected before not, with the agent that is asked for before without, taking tasks before drained, idle before busy.
+fn best<'v>(vibers: &'v [Viber], agent: Option<&str>) -> Option<&'v Viber> {
+    let has_agent = |viber: &Viber| viber.agents.iter().any(|known| Some(known.id.as_str()) == agent);
     vibers.iter().min_by_key(|viber| {
-        (viber.contact.state != ContactState::Connected, viber.drained, viber.running + viber.queued)
+        let is_away = viber.contact.state != ContactState::Connected;
+        (is_away, !has_agent(viber), viber.drained, viber.running + viber.queued)
     })
+}
+
+/// That another agent than the one that was asked for gets the task.
+fn missing_agent(asked: &str, chosen: Option<&Viber>, picked: Option<&AgentInfo>) -> Option<Fact> {
+    let agent = protocol::text::head(asked, MAX_AGENT_BYTES);
+    let (lead, rest) = match (chosen, picked) {
+        _ if asked.is_empty() => return None,
+        (Some(_), Some(picked)) if picked.id == asked => return None,
+        (Some(viber), Some(picked)) => {
+            let rest = format!(" the task goes to {}. Choose another viber or agent.", picked.id);
+            (format!("{} has no agent {agent}:", viber.name), rest)
+        }
+        (None, _) if asked != DEFAULT_AGENT => {
+            let rest = format!(" the task goes to the {DEFAULT_AGENT} agent of the viber that the Board chooses.");
+            (format!("To give it to {agent}, choose a viber:"), rest)
+        }
+        _ => return None,
+    };
+    Some(Fact::new("wait", "agent", lead, rest))
 }
 
 /// What one should know about this viber, the gravest first.

@@ -64,6 +64,11 @@ impl Page {
     fn verb(&self, verb: &str) -> String {
         urls::viber_verb(&self.slug, &self.viber.id, verb)
     }
+
+    /// Where all its tasks are, by session.
+    fn sessions(&self) -> String {
+        urls::sessions_with(&self.slug, &[("steps", "1"), ("viber", self.viber.id.as_str())])
+    }
 }
 
 /// The facts that change by themselves: a region of the live stream.

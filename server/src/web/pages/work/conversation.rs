@@ -64,7 +64,7 @@ pub struct Conversation {
     pub current: Option<Task>,
     /// What that task is to the run of a playbook.
     pub step: Option<RunPlace>,
-    /// All that was asked for in the trees of tasks that its tasks are in.
+    /// All that was asked for in the trees that the tasks of its page are in.
     pub kin: Vec<Kin>,
     /// The message of the current task's attempt, while it may grow.
     pub growing: Option<GrowingMessage>,
@@ -191,7 +191,7 @@ pub fn person_name(names: &HashMap<String, String>, id: &str) -> String {
 impl Conversation {
     /// Everything but the messages that are complete, and their tasks. Of a page that ends `before` no message grows.
     pub async fn load(board: &Board, team: &TeamId, id: &SessionId, before: Option<PageEnd>) -> Result<Self> {
-        read::state(&mut board.db.reader_of(team).await?, id, before.is_none(), None).await
+        read::state(&mut board.db.reader_of(team).await?, id, before, None).await
     }
 
     /// Drops what was read for messages that are complete.

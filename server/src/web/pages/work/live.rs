@@ -20,7 +20,7 @@ use askama::Template;
 use axum::{
     body::{Body, Bytes},
     extract::{Query, State},
-    http::{HeaderMap, header},
+    http::header,
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
@@ -36,6 +36,7 @@ use crate::{
     measure,
     state::Board,
     web::pages::{
+        bus::AtWork,
         conversation::Conversation,
         files,
         join::JoinStatus,
@@ -48,6 +49,7 @@ use crate::{
     },
     web::{
         AsViewer, Rejection,
+        api::bus::StreamRequest,
         extract::Caller,
         stream::{KEEP_ALIVE_INTERVAL, kept_alive, revoked},
         view::{Shell, shell::RailView},
@@ -96,10 +98,11 @@ pub async fn watch(
     State(board): State<Board>,
     caller: AsViewer,
     Query(asked): Query<LiveQuery>,
-    headers: HeaderMap,
+    how: StreamRequest,
 ) -> Result<Response, Rejection> {
     let view = View::parse(&asked.view).ok_or(Error::NotFound)?;
-    let cursor = headers.get("last-event-id").and_then(|id| id.to_str().ok()).unwrap_or(&asked.cursor).to_owned();
+    let (place, last) = how.place_of(caller.by.actor.id())?;
+    let cursor = last.unwrap_or(asked.cursor);
     let news = board.hub.subscribe(&caller.team.id);
     let mut workspace = None;
     let conversation = match &view {
@@ -151,7 +154,7 @@ pub async fn watch(
         stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|bytes| (bytes, watcher)) });
     let viewer = measure::Viewer::open();
     let bytes = futures_util::StreamExt::map(kept_alive(bytes, KEEP_ALIVE_INTERVAL), move |bytes| {
-        let _counted = &viewer;
+        let _counted = (&viewer, &place);
         Ok::<_, Infallible>(bytes)
     });
     let headers = [
@@ -257,7 +260,7 @@ impl Watcher {
                     ours(id)
                         || is_step
                         || self.askers.contains_key(id)
-                        || matches!(self.view, View::Vibers | View::Viber(_)),
+                        || matches!(self.view, View::Vibers | View::Viber(_) | View::Bus(..)),
                 )
             }
             Changed::Run(id) => {
@@ -436,6 +439,10 @@ impl Watcher {
                 let viber = found.ok_or(Error::NotFound)?;
                 let html = render(&StateView::of(&self.board, viber))?;
                 self.region("viber", html.clone(), &html);
+            }
+            View::Bus(id, agent) => {
+                let html = render(&AtWork::load(&self.board, &self.caller, (&id, agent.as_str())).await?)?;
+                self.region("at-work-now", html.clone(), &html);
             }
             View::Files { viber, how, path } => {
                 for (name, html) in files::regions(&self.board, &self.caller, &viber, &how, &path).await? {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use protocol::OutputPlace;
+use protocol::{OutputPlace, text::grouped};
 
 use super::super::{ansi, timeline::escaped};
 use crate::domain::size_words;
@@ -204,19 +204,6 @@ impl OutputWindow {
         let lines: usize = self.lines.iter().map(|line| line.html.len() + LINE_FRAME_BYTES).sum();
         lines + escaped(&self.open.source).min(MAX_LINE_HTML_BYTES) + 2 * LINE_FRAME_BYTES + 60
     }
-}
-
-/// `5,000`
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Calls of the mesh that are answered at once: who is there, how far a task is, what is said to another agent, and a stop.
 
+use std::time::Duration;
+
 use protocol::{
     AgentMessage, AgentStreamEvent, ChildReport, MeshDirectory, MessageDirection, MessageId, TaskId, TaskLimits, mesh,
 };
@@ -8,7 +10,7 @@ use serde_json::Value;
 use super::{MeshOrder, outcome_of};
 use crate::{
     config::Delegate,
-    engine::builtin::AgentLoop,
+    engine::builtin::{AgentLoop, budget::nothing_left},
     model::ToolCall,
     report::children::AgentOfMachine,
     tools::{ToolErrorKind, ToolFailure, ToolOutcome},
@@ -16,16 +18,15 @@ use crate::{
 
 /// Vibers of other machines that are listed at most.
 const MAX_LISTED_VIBERS: usize = 50;
+/// How long a message to a task that has ended waits to hear which one it has made: the Board answers at once, if it is there.
+const MADE_WITHIN: Duration = Duration::from_secs(2);
 
 impl AgentLoop {
     /// The result of a call of the mesh that waits for nothing.
     pub(in crate::engine::builtin) async fn mesh_call(&self, call: &ToolCall, args: &Value) -> ToolOutcome {
         match MeshOrder::read(&call.name, args) {
             Ok(MeshOrder::List) => ToolOutcome::done(self.listed_agents().await),
-            Ok(MeshOrder::Check { task, .. }) => match self.run.children.find(&task) {
-                Some(known) => outcome_of(&known),
-                None => unknown_task(&task, &self.run.children.known()),
-            },
+            Ok(MeshOrder::Check { task, .. }) => self.checked(&task),
             Ok(MeshOrder::Message { to, content }) => self.send(call, &to, content).await,
             Ok(MeshOrder::Stop { task, reason }) => self.stop_child(&task, reason).await,
             // Somebody changed the arguments when they allowed it.
@@ -34,6 +35,18 @@ impl AgentLoop {
             }
             Err(why) => ToolOutcome::refused(why),
         }
+    }
+
+    /// How far a task is, or the newest one of its conversation.
+    fn checked(&self, task: &TaskId) -> ToolOutcome {
+        let children = &self.run.children;
+        let Some(newest) = children.newest_of(task) else { return unknown_task(task, &children.known()) };
+        let outcome = outcome_of(&newest);
+        if newest.child_task_id.is_some_and(|newest| children.expects_after(&newest)) {
+            let text = outcome.text();
+            return ToolOutcome::done(format!("{text}\nWhat you said since is its next task, which is not begun yet."));
+        }
+        outcome
     }
 
     async fn listed_agents(&self) -> String {
@@ -61,7 +74,10 @@ impl AgentLoop {
             Some(place) if to == "parent" || to == place.call.task_id.as_str() => {
                 Some((place.call.task_id.clone(), place.by.clone()))
             }
-            _ => addressee(to, &known),
+            _ => addressee(to, &known).map(|(task, peer)| {
+                let newest = self.run.children.newest_of(&task).and_then(|newest| newest.child_task_id);
+                (newest.unwrap_or(task), peer)
+            }),
         };
         let Some((task, peer)) = found else {
             let message = format!(
@@ -81,7 +97,8 @@ impl AgentLoop {
             Ok(limits) => limits,
             Err(limit) => {
                 let why = format!(
-                    "Not sent: {peer} has ended, and nothing is left of limits.{limit} for another task of it."
+                    "Not sent: {peer} has ended, and there can be no other task of it: {}.",
+                    nothing_left(limit)
                 );
                 return ToolOutcome::refused(ToolErrorKind::Permission.because(why));
             }
@@ -93,33 +110,52 @@ impl AgentLoop {
         }
         if let Some(limits) = &limits {
             self.run.children.promise(self.call_of(&call.id), limits.clone());
+            self.run.children.follow(self.call_of(&call.id), task.clone());
         }
         self.emit(AgentStreamEvent::AgentMessage(AgentMessage {
             message_id: MessageId::new(self.clock.now().millis()),
             direction: MessageDirection::Out,
             peer: peer.clone(),
-            to_task_id: hands.has_board().then_some(task),
+            to_task_id: hands.has_board().then(|| task.clone()),
             call_id: Some(call.id.clone()),
             limits,
             content,
         }))
         .await;
-        ToolOutcome::done(match has_ended {
-            true => format!("Sent to {peer}, which has ended: it is its next task, in the same conversation."),
-            false => format!("Sent to {peer}. It is told when its turn ends; it need not answer."),
-        })
+        if has_ended {
+            return self.made_by_message(call, &task, &peer).await;
+        }
+        ToolOutcome::done(format!("Sent to {peer}. It is told when its turn ends; it need not answer."))
+    }
+
+    /// What came of a message to a task that has ended.
+    async fn made_by_message(&self, call: &ToolCall, before: &TaskId, peer: &str) -> ToolOutcome {
+        let of = self.call_of(&call.id);
+        let made = tokio::select! {
+            biased;
+            () = self.run.stop.cancelled() => None,
+            made = self.run.children.made(&of, MADE_WITHIN) => made,
+        };
+        let next = match made {
+            Some(ChildReport { child_task_id: Some(task), .. }) => format!("{task}; ask for it with `check_task`"),
+            Some(refused) => return outcome_of(&refused),
+            None => format!("and its id is not known yet; `check_task` with {before} tells of it"),
+        };
+        ToolOutcome::done(format!(
+            "Sent to {peer}, which has ended: it is its next task in the same conversation, {next}."
+        ))
     }
 
     async fn stop_child(&self, task: &TaskId, reason: String) -> ToolOutcome {
-        let known = self.run.children.known();
-        let Some(child) = known.iter().find(|known| known.child_task_id.as_ref() == Some(task)) else {
-            return unknown_task(task, &known);
-        };
+        let children = &self.run.children;
+        // What was said to it since may work already: that is the one to be ended.
+        let Some(child) = children.newest_of(task) else { return unknown_task(task, &children.known()) };
         if child.state.is_final() {
-            return ToolOutcome::done(format!("It had ended: {}", outcome_of(child).text()));
+            return ToolOutcome::done(format!("It had ended: {}", outcome_of(&child).text()));
         }
-        let is_here = self.run.children.hands().stop(task, &reason);
-        self.emit(AgentStreamEvent::ChildStop { child_task_id: task.clone(), reason }).await;
+        let task = child.child_task_id.unwrap_or_else(|| task.clone());
+        let is_here = children.hands().stop(&task, &reason);
+        self.emit(AgentStreamEvent::ChildStop { child_task_id: task, reason }).await;
         let where_to = if is_here { "It is being ended." } else { "Its viber is told to end it." };
         ToolOutcome::done(where_to)
     }
@@ -214,6 +250,7 @@ mod tests {
             agent_id: agent.to_owned(),
             viber: viber.map(str::to_owned),
             title: String::new(),
+            follows: None,
             result: None,
             error: None,
             usage: Usage::default(),

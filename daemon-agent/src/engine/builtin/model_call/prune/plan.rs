@@ -51,6 +51,8 @@ pub struct PrunedConversation {
     pub cut: usize,
     /// Calls whose results stay, but not all of their arguments.
     pub short_arguments: usize,
+    /// Pictures of results that are carried without them.
+    pub pictures: usize,
     /// Calls that are not carried any more.
     pub left_out: usize,
     /// Tokens.
@@ -91,11 +93,12 @@ const RUNGS: &[Rung] = &[
     LAST_RUNG,
 ];
 const LAST_RUNG: Rung = rung(0, 0, 64, 0);
-/// Results that are kept with fewer tokens lose long arguments, too: those of a file that was written lie on disk.
+/// Results that are kept with fewer tokens lose long arguments and pictures, too: what was written to a file and what was shown
+/// lies on disk.
 const WHOLE_ARGUMENTS_TOKENS: u64 = 4_000;
 /// The same for the newest answer's calls: bounds of their results, the mildest first.
 const NEWEST_CAPS: &[u64] = &[4_000, 2_000, 1_000, 500, 250, 100, 32];
-/// Newest calls whose results are kept with fewer tokens lose long arguments.
+/// Newest calls whose results are kept with fewer tokens lose long arguments and pictures.
 const WHOLE_NEWEST_ARGUMENTS_TOKENS: u64 = 1_000;
 
 /// What stands in the place of calls that were left out.
@@ -150,6 +153,7 @@ struct AnsweredCall<'a> {
     args: Value,
     result: &'a str,
     ok: bool,
+    pictures: usize,
     is_pinned: bool,
     /// All of its result can be read again, by its id.
     is_readable: bool,
@@ -158,6 +162,14 @@ struct AnsweredCall<'a> {
     /// The result as a line, and the arguments that go with it: looked for once, however many rungs are tried.
     line: OnceCell<String>,
     short_arguments: OnceCell<Value>,
+}
+
+/// A call as it is carried on.
+struct CarriedCall {
+    call: ToolCall,
+    result: String,
+    /// Whether the pictures of its result go with it.
+    has_pictures: bool,
 }
 
 /// A conversation, and what of it can be shortened.
@@ -186,14 +198,27 @@ impl<'a> Conversation<'a> {
                 let answers = messages.iter().enumerate().skip(n + 1);
                 let mut answers = answers.take_while(|(_, message)| !matches!(message, Message::Assistant(_)));
                 let answer = answers.find_map(|(at, message)| match message {
-                    Message::Tool { call_id, content, ok, .. } if *call_id == call.id => Some((at, content, *ok)),
+                    Message::Tool { call_id, content, ok, pictures, .. } if *call_id == call.id => {
+                        Some((at, content, *ok, pictures.len()))
+                    }
                     _ => None,
                 });
-                let Some((at, result, ok)) = answer else { continue };
+                let Some((at, result, ok, pictures)) = answer else { continue };
                 let (args, is_pinned) = (call.object(), marks.pinned.contains(&call.id));
                 let is_readable = call.name != READ_OUTPUT && !marks.lost.contains(&call.id);
                 let (line, short_arguments) = Default::default();
-                calls.push(AnsweredCall { call, args, result, ok, is_pinned, is_readable, at, line, short_arguments });
+                calls.push(AnsweredCall {
+                    call,
+                    args,
+                    result,
+                    ok,
+                    pictures,
+                    is_pinned,
+                    is_readable,
+                    at,
+                    line,
+                    short_arguments,
+                });
             }
         }
         let results = calls.iter().enumerate().map(|(n, call)| (call.at, n)).collect();
@@ -222,6 +247,7 @@ impl<'a> Conversation<'a> {
         for (n, call) in self.calls.iter().enumerate() {
             let share = self.share(n, rung);
             let is_left_out = n + rung.carried < self.newest && share == ResultShare::Line;
+            // Without its pictures as well.
             let (result, has_short_arguments) = match share {
                 _ if call.is_pinned => (call.result.to_owned(), false),
                 ResultShare::Line => (call.line().to_owned(), true),
@@ -236,12 +262,15 @@ impl<'a> Conversation<'a> {
             } else if *args != call.args {
                 pruned.short_arguments += 1;
             }
+            if has_short_arguments && !is_left_out {
+                pruned.pictures += call.pictures;
+            }
             if call.call.name != READ_OUTPUT && (is_left_out || result != call.result) {
                 pruned.shortened.push((call.call.id.clone(), call.result.to_owned()));
             }
             let args = if *args == call.args { call.call.args.clone() } else { Ok(args.clone()) };
             let call = ToolCall { args, ..call.call.clone() };
-            carried.push((!is_left_out).then_some((call, result)));
+            carried.push((!is_left_out).then_some(CarriedCall { call, result, has_pictures: !has_short_arguments }));
         }
         pruned.messages = self.put_together(&carried, pruned.left_out);
         pruned.freed = self.tokens.saturating_sub(conversation_tokens(&pruned.messages));
@@ -249,7 +278,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// The messages with the calls as they are carried, `None` where one is left out.
-    fn put_together(&self, carried: &[Option<(ToolCall, String)>], left_out: usize) -> Vec<Message> {
+    fn put_together(&self, carried: &[Option<CarriedCall>], left_out: usize) -> Vec<Message> {
         let (mut messages, mut next) = (Messages::default(), 0);
         for (at, message) in self.messages.iter().enumerate() {
             match message {
@@ -264,7 +293,7 @@ impl<'a> Conversation<'a> {
                             continue;
                         }
                         match &carried[next] {
-                            Some((call, _)) => calls.push(call.clone()),
+                            Some(carried) => calls.push(carried.call.clone()),
                             None => is_reduced = true,
                         }
                         next += 1;
@@ -274,14 +303,17 @@ impl<'a> Conversation<'a> {
                     }
                     messages.say(AssistantMessage { calls, ..said.clone() }, is_reduced);
                 }
-                Message::Tool { call_id, tool, ok, .. } => match self.results.get(&at).map(|n| &carried[*n]) {
-                    Some(Some((_, content))) => {
-                        let (call_id, tool, content) = (call_id.clone(), tool.clone(), content.clone());
-                        messages.all.push(Message::Tool { call_id, tool, content, ok: *ok });
+                Message::Tool { call_id, tool, ok, pictures, .. } => {
+                    match self.results.get(&at).map(|n| &carried[*n]) {
+                        Some(Some(carried)) => {
+                            let (call_id, tool, content) = (call_id.clone(), tool.clone(), carried.result.clone());
+                            let pictures = if carried.has_pictures { pictures.clone() } else { Vec::new() };
+                            messages.all.push(Message::Tool { call_id, tool, content, ok: *ok, pictures });
+                        }
+                        Some(None) => {}
+                        None => messages.all.push(message.clone()),
                     }
-                    Some(None) => {}
-                    None => messages.all.push(message.clone()),
-                },
+                }
                 other => messages.all.push(other.clone()),
             }
         }

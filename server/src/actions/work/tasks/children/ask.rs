@@ -48,6 +48,12 @@ pub(super) fn bare(parent: &Task, call: ParentCall, (root, depth): (TaskId, u32)
     }
 }
 
+/// The same behind what was asked for in the tree before it.
+fn behind_others(asked: Delegation, tree: Option<&TaskTree>) -> Delegation {
+    let created_at = tree.map_or(asked.created_at, |tree| tree.asked_at(&asked.call.task_id, asked.created_at));
+    Delegation { created_at, ..asked }
+}
+
 /// Takes up what a call of a task asks for. A task of another viber is made at once, unless files go along or it is refused;
 /// one that the viber makes by itself is noted when that is announced.
 pub(in crate::actions) async fn ask(
@@ -84,6 +90,7 @@ pub(super) async fn take(tx: &mut Change<'_>, parent: &Task, asked: Delegation, 
     }
     db::sessions::lock(tx, &parent.session_id).await?;
     let tree = delegations::tree(tx, &asked.root).await?;
+    let asked = behind_others(asked, tree.as_ref());
     let planned = make::plan(tx, parent, &asked, tree.as_ref()).await?;
     let (root, call) = (asked.root.clone(), asked.call.clone());
     let row = match planned {
@@ -123,6 +130,7 @@ async fn note(tx: &mut Change<'_>, parent: &Task, asked: Delegation, after: &mut
     if tree.as_ref().map_or(0, is_linked) >= MAX_LINKED_TASKS {
         return Ok(false);
     }
+    let asked = behind_others(asked, tree.as_ref());
     let settings = db::mesh_settings::load(tx).await?;
     let asked = match settings.objection(tree.as_ref(), &parent.id, asked.depth) {
         Some(why) => Delegation { told: false, ..refuse(tx, parent, asked, &why).await? },

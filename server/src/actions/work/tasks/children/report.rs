@@ -68,8 +68,17 @@ async fn report(tx: &mut TeamTx<'_>, tree: &TaskTree, kin: &Kin) -> Result<Child
         agent_id: kin.asked.agent_id.clone(),
         viber: viber.map(|task| task.viber_name.clone()),
         title: kin.asked.title(),
+        follows: before_in_session(tree, kin),
         result,
         error: error.map(|why| text::head_and_tail(&why, MAX_ERROR_BYTES)),
         usage: kin.asked.child.as_ref().map_or_else(Usage::default, |child| tree.usage(child)),
     })
+}
+
+/// The task that a message was for which made another one in its session.
+fn before_in_session(tree: &TaskTree, kin: &Kin) -> Option<TaskId> {
+    let session = kin.asked.session.as_ref()?;
+    let before = tree.kin.iter().take_while(|other| other.asked.call != kin.asked.call);
+    let same = before.filter(|other| other.asked.child_session.as_ref() == Some(session));
+    same.filter_map(|other| other.asked.child.clone()).last()
 }

@@ -102,13 +102,13 @@ pub async fn list(context: &ToolContext, arguments: Value) -> Result<Value> {
     if after.is_some() {
         return Err(Error::unacceptable("invalid_body", "a cursor goes with the viber that it is of"));
     }
-    let vibers = {
+    let (vibers, total) = {
         let mut tx = context.board.db.reader_of(context.team()).await?;
-        db::vibers::list(&mut tx, None, MAX_VIBERS).await?
+        (db::vibers::list(&mut tx, None, MAX_VIBERS).await?, db::vibers::connectivity(&mut tx).await?.0)
     };
     let is_here = |viber: &Viber| viber.contact.state == ContactState::Connected;
-    let (here, away): (Vec<Viber>, Vec<Viber>) = vibers.into_iter().partition(is_here);
-    let unread = here.len().saturating_sub(MAX_READ_VIBERS) + away.len();
+    let here: Vec<Viber> = vibers.into_iter().filter(is_here).collect();
+    let unread = total.saturating_sub(here.len().min(MAX_READ_VIBERS));
     let reads = futures_util::stream::iter(here.into_iter().take(MAX_READ_VIBERS).map(|viber| {
         let context = context.clone();
         async move { read(&context, viber).await }
@@ -177,13 +177,17 @@ struct RunPlaybookArguments {
 pub async fn run(context: &ToolContext, arguments: Value) -> Result<Value> {
     let body = arguments.to_string();
     let RunPlaybookArguments { viber, playbook, inputs, supervised, key } = json::from_value(arguments)?;
+    let once = key.map(|key| keyed_call(&key, "run_playbook", body.as_bytes())).transpose()?;
+    if let Some(id) = context.made_before::<RunId>(once.as_ref()).await? {
+        return shown(context, &id).await;
+    }
     let new = NewRun {
         viber: context.viber(&viber).await?,
         playbook,
         hash: None,
         inputs: inputs.unwrap_or_default(),
         supervised: supervised.unwrap_or(true),
-        once: key.map(|key| keyed_call(&key, "run_playbook", body.as_bytes())).transpose()?,
+        once,
     };
     let run = playbooks::start(&context.board, context.team(), &context.caller.by, new).await?;
     shown(context, &run.id).await

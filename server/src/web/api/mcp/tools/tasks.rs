@@ -109,6 +109,11 @@ struct SubmitTaskArguments {
 pub async fn submit(context: &ToolContext, arguments: Value) -> Result<Value> {
     let body = arguments.to_string();
     let SubmitTaskArguments { goal, viber, labels, agent, session_id, key } = json::from_value(arguments)?;
+    let once = key.map(|key| keyed_call(&key, "submit_task", body.as_bytes())).transpose()?;
+    if let Some(id) = context.made_before::<TaskId>(once.as_ref()).await? {
+        let task = load(context, &id).await?;
+        return Ok(shown(context, &task, needs::of_task(&task, None).is_some()));
+    }
     let viber = match viber {
         Some(meant) => Some(context.viber(&meant).await?),
         None => None,
@@ -119,7 +124,7 @@ pub async fn submit(context: &ToolContext, arguments: Value) -> Result<Value> {
         agent,
         session: session_id,
         labels: labels.unwrap_or_default(),
-        once: key.map(|key| keyed_call(&key, "submit_task", body.as_bytes())).transpose()?,
+        once,
         ..NewTask::default()
     };
     let task = tasks::submit(&context.board, context.team(), &context.caller.by, submit).await?;

@@ -10,7 +10,7 @@ use protocol::{
 use super::PaneContext;
 use crate::{
     db::{self, DbError, TeamTx},
-    domain::{Kin, KinTask, TaskTree},
+    domain::{DelegationState, Kin, KinTask, TaskTree},
     web::{
         urls,
         view::{
@@ -23,6 +23,8 @@ use crate::{
 
 /// Longest line of a task, bytes.
 const MAX_LINE_BYTES: usize = 200;
+/// Calls that were refused and are shown: with all that are kept of them a pane would be too large.
+const MAX_REFUSED: usize = 50;
 
 /// What the database holds for it.
 #[derive(Clone, Debug)]
@@ -31,10 +33,22 @@ pub struct TreePane(Option<TaskTree>);
 impl TreePane {
     pub(super) async fn read(tx: &mut TeamTx<'_>, root: Option<&TaskId>) -> Result<Self, DbError> {
         Ok(Self(match root {
-            Some(root) => db::tasks::delegations::tree(tx, root).await?,
+            Some(root) => db::tasks::delegations::tree(tx, root).await?.map(shown),
             None => None,
         }))
     }
+}
+
+/// As much of a tree as is shown: every task, and the first calls that were refused.
+fn shown(mut tree: TaskTree) -> TaskTree {
+    let (all, mut refused) = (tree.kin.len(), 0);
+    tree.kin.retain(|kin| {
+        let is_refused = kin.task.is_none() && kin.asked.state == DelegationState::Refused;
+        refused += usize::from(is_refused);
+        !is_refused || refused <= MAX_REFUSED
+    });
+    tree.is_cut |= tree.kin.len() < all;
+    tree
 }
 
 /// The tab as a reader sees it.
@@ -48,6 +62,8 @@ pub struct TreeView {
     /// Share of the limit that all took together, percent, and both in words.
     cost: Option<(u64, String)>,
     made: usize,
+    /// Calls were refused that it does not show.
+    is_cut: bool,
 }
 
 /// A task in the tree.
@@ -113,7 +129,7 @@ fn place(agent: &str, viber: Option<&str>) -> String {
 impl TreeView {
     pub(super) fn of(TreePane(tree): &TreePane, context: &PaneContext) -> Self {
         let Some(tree) = tree else {
-            return Self { root: None, tasks: 0, depth: 0, cost: None, made: 0 };
+            return Self { root: None, tasks: 0, depth: 0, cost: None, made: 0, is_cut: false };
         };
         let usage = tree.usage(&tree.root.id);
         let limit = tree.root.limits.cost_usd.filter(|limit| *limit > 0.0);
@@ -131,6 +147,7 @@ impl TreeView {
             depth: tree.depth(),
             cost: together,
             made: tree.made(),
+            is_cut: tree.is_cut,
         }
     }
 

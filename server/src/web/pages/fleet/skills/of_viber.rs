@@ -22,7 +22,8 @@ use crate::{
     },
     db,
     domain::{
-        ContactState, HeldSkill, Role, SkillOp, SkillOrder, SkillOrderState, SkillVersion, Viber, skills::marked,
+        ContactState, HeldSkill, OrderState, Role, SkillOp, SkillOrder, SkillVersion, Viber, open_orders,
+        skills::marked,
     },
     error::{Error, Result},
     state::Board,
@@ -37,8 +38,8 @@ use crate::{
 
 /// Skills that are shown.
 const MAX_SKILLS: usize = 100;
-/// Orders that are looked at, and those that are shown.
-const MAX_ORDERS: u64 = 50;
+/// Orders that are looked at, as many as may wait, and those that are shown.
+const MAX_ORDERS: u64 = 200;
 const MAX_SHOWN_ORDERS: usize = 10;
 /// Agents that one skill is offered to.
 const MAX_AGENTS: usize = 50;
@@ -56,6 +57,7 @@ pub struct ViberSkillsSection {
     skills: Vec<ViberSkillView>,
     omitted: usize,
     orders: Vec<OrderView>,
+    more_orders: usize,
     /// Whether its daemon takes orders about skills.
     is_able: bool,
     is_connected: bool,
@@ -78,6 +80,8 @@ struct ViberSkillView {
     newer: Option<(String, String)>,
     /// Agents of the viber, and whether it is offered to each.
     agents: Vec<(String, bool)>,
+    /// How many more agents there are, none of which has it.
+    more_agents: usize,
     is_installed: bool,
 }
 
@@ -132,8 +136,12 @@ struct OrderView {
 }
 
 impl OrderView {
+    fn of(order: SkillOrder) -> Self {
+        Self { what: what(&order), order }
+    }
+
     fn is_queued(&self) -> bool {
-        self.order.state == SkillOrderState::Queued
+        self.order.state == OrderState::Queued
     }
 }
 
@@ -168,34 +176,16 @@ fn source(info: &SkillInfo) -> String {
 
 fn what(order: &SkillOrder) -> String {
     let name = &order.name;
-    match order.op {
+    match order.subject.op {
         SkillOp::Install => {
-            let version = words::version(order.version.as_deref(), order.digest.as_deref().unwrap_or(""));
+            let (version, digest) = (order.subject.version.as_deref(), order.subject.digest.as_deref());
+            let version = words::version(version, digest.unwrap_or(""));
             format!("Install {name} {version}")
         }
         SkillOp::Remove => format!("Remove {name}"),
         SkillOp::Accept => format!("Accept the files of {name}"),
         SkillOp::Enable => format!("Choose the agents of {name}"),
     }
-}
-
-/// Orders that wait, and the newest of each skill if it failed.
-fn open_orders(orders: Vec<SkillOrder>) -> Vec<OrderView> {
-    let mut seen = std::collections::BTreeSet::new();
-    let mut shown = Vec::new();
-    for order in orders {
-        let is_newest = seen.insert(order.name.clone());
-        let is_shown = match order.state {
-            SkillOrderState::Queued => true,
-            SkillOrderState::Failed => is_newest,
-            SkillOrderState::Done => false,
-        };
-        if is_shown {
-            shown.push(OrderView { what: what(&order), order });
-        }
-    }
-    shown.truncate(MAX_SHOWN_ORDERS);
-    shown
 }
 
 impl ViberSkillsSection {
@@ -207,13 +197,14 @@ impl ViberSkillsSection {
                 true => SkillPlaces::default(),
                 false => SkillPlaces::load(&mut tx, None).await?,
             };
-            (places, db::skill_orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?)
+            (places, db::orders::newest(&mut tx, &viber.id, MAX_ORDERS).await?)
         };
         let slug = caller.team.slug.clone();
         let view = |info: &&SkillInfo| {
             let versions = places.versions.get(&info.name).map(Vec::as_slice).unwrap_or_default();
             view(&slug, viber, versions, info)
         };
+        let (orders, more_orders) = open_orders(orders, MAX_SHOWN_ORDERS);
         Ok(Self {
             now: board.clock.now(),
             action: urls::viber_verb(&slug, &viber.id, "skills"),
@@ -221,7 +212,8 @@ impl ViberSkillsSection {
             refused: None,
             skills: shown(&viber.skills).iter().map(view).collect(),
             omitted: viber.skills.len().saturating_sub(MAX_SKILLS),
-            orders: open_orders(orders),
+            orders: orders.into_iter().map(OrderView::of).collect(),
+            more_orders,
             is_able: viber.capabilities.iter().any(|word| word == SKILLS_CAPABILITY),
             is_connected: viber.contact.state == ContactState::Connected,
             may_change: caller.role >= Role::Admin,
@@ -257,7 +249,7 @@ fn view(slug: &str, viber: &Viber, versions: &[SkillVersion], info: &SkillInfo) 
         _ => None,
     };
     let version = |skill: &SkillVersion| words::version(skill.version.as_deref(), &skill.digest);
-    let agents = viber.agents.iter().take(MAX_AGENTS);
+    let (agents, more_agents) = offered(viber.agents.iter().map(|agent| agent.id.as_str()), &info.agents);
     ViberSkillView {
         badge: badge(info),
         version: known.map_or_else(|| marked(info.source.version.as_deref().unwrap_or_default()), version),
@@ -266,10 +258,22 @@ fn view(slug: &str, viber: &Viber, versions: &[SkillVersion], info: &SkillInfo) 
         look: urls::viber_skill(slug, &viber.id, &info.name, &[("digest", &info.digest)]),
         known: known.map(|skill| urls::skill(slug, &skill.id)),
         newer: newer.map(|skill| (version(skill), format!("{}#install", urls::skill(slug, &skill.id)))),
-        agents: agents.map(|agent| (agent.id.clone(), info.agents.contains(&agent.id))).collect(),
+        agents,
+        more_agents,
         is_installed: matches!(info.source.kind.as_str(), "library" | "clawhub"),
         info: in_lines(info),
     }
+}
+
+/// The agents of a viber that a skill's form names, whether each has it, and how many more there are. All that have it are among
+/// them, because saving the form takes it from the others.
+fn offered<'a>(agents: impl Iterator<Item = &'a str>, having: &[String]) -> (Vec<(String, bool)>, usize) {
+    let all = agents.map(|id| (id.to_owned(), having.iter().any(|one| one == id)));
+    let (with, mut without): (Vec<_>, Vec<_>) = all.partition(|(_, has_it)| *has_it);
+    let room = MAX_AGENTS.saturating_sub(with.len());
+    let more = without.len().saturating_sub(room);
+    without.truncate(room);
+    (with.into_iter().chain(without).collect(), more)
 }
 
 /// A skill whose error is one line: daemons of earlier versions report lines of the file with it.
@@ -347,38 +351,20 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_has_a_skill_is_named_however_many_there_are() {
+        let ids: Vec<String> = (0..60).map(|n| format!("a{n:02}")).collect();
+        let (named, more) = offered(ids.iter().map(String::as_str), &["a59".to_owned()]);
+        assert_eq!((named.len(), &named[0], more), (MAX_AGENTS, &("a59".to_owned(), true), 10));
+        let (few, none) = offered(ids.iter().take(2).map(String::as_str), &[]);
+        assert_eq!((few, none), (vec![("a00".to_owned(), false), ("a01".to_owned(), false)], 0));
+    }
+
+    #[test]
     fn what_is_broken_is_not_simply_ready_and_its_error_is_one_line() {
         let error = ConfigError { file: "SKILL.md".to_owned(), line: 4, message: "wrong\n4 | parameters:".to_owned() };
         let broken = SkillInfo { error: Some(error), ..SkillInfo::default() };
         assert_eq!(badge(&SkillInfo::default()).word, "Ready");
         assert_eq!(badge(&broken).word, "Ready, with a broken edit");
         assert_eq!(in_lines(&broken).error.map(|error| error.message).as_deref(), Some("wrong"));
-    }
-
-    #[test]
-    fn a_failure_is_shown_until_it_is_tried_again() {
-        let order = |cmd_seq, name: &str, state| SkillOrder {
-            viber_id: ViberId::new(1),
-            cmd_seq,
-            op: SkillOp::Install,
-            name: name.to_owned(),
-            digest: None,
-            version: Some("1".to_owned()),
-            agents: None,
-            state,
-            error: None,
-            ordered_by: String::new(),
-            orderer: String::new(),
-            ordered_at: Instant(0),
-            ended_at: None,
-        };
-        let orders = vec![
-            order(4, "a", SkillOrderState::Done),
-            order(3, "a", SkillOrderState::Failed),
-            order(2, "b", SkillOrderState::Failed),
-            order(1, "b", SkillOrderState::Queued),
-        ];
-        let shown: Vec<_> = open_orders(orders).into_iter().map(|order| (order.order.cmd_seq, order.what)).collect();
-        assert_eq!(shown, [(2, "Install b 1".to_owned()), (1, "Install b 1".to_owned())]);
     }
 }

@@ -6,7 +6,7 @@ use protocol::{SessionId, TaskId, mesh::MAX_TREE_DEPTH};
 
 use super::Conversation;
 use crate::{
-    domain::{Kin, Message, MessageRole, Role, Task},
+    domain::{Kin, Message, MessageRole, Role, Task, task},
     web::{extract::Caller, view::call::ChildFold},
 };
 
@@ -30,7 +30,8 @@ impl Conversation {
         self.kin.iter().filter_map(of).collect()
     }
 
-    /// Who asked: of a task that another one asked for, that one's agent; of one that began at the machine, through what.
+    /// Who asked: of a task that another one asked for, that one's agent; of one that began at the machine, who that is there,
+    /// or through what.
     pub(super) fn asker(&self, message: &Message, task: Option<&Task>) -> String {
         let by = task.and_then(Task::parent).map(|place| place.by).filter(|by| !by.is_empty());
         let through = match task.map(|task| task.origin.as_str()) {
@@ -40,7 +41,8 @@ impl Conversation {
             _ => None,
         };
         // What people on the Board said in such a session is theirs.
-        let through = through.filter(|_| !self.names.contains_key(&message.author)).map(str::to_owned);
+        let named = task.and_then(|task| Some(format!("{} ({})", task.author()?, task::origin_name(&task.origin))));
+        let through = named.or(through.map(str::to_owned)).filter(|_| !self.names.contains_key(&message.author));
         by.or(through).unwrap_or_else(|| self.name(&message.author))
     }
 

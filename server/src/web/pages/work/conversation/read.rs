@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use protocol::{PlaybookTask, SessionId};
 
 use super::{
-    Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, RunPlace, ShownConversation,
-    decided,
+    Conversation, GrowingMessage, MAX_CONVERSATION_BYTES, MIN_PARTIAL_MESSAGE_BYTES, PageEnd, RunPlace,
+    ShownConversation, decided,
 };
 use crate::{
-    db::{self, TeamTx, messages::PartOutline},
-    domain::{Committed, Message, MessageRole, Part, Task, TaskKind, committed::Report},
+    db::{self, TeamTx, messages::PartOutline, tasks::delegations::SessionPart},
+    domain::{Committed, Kin, Message, MessageRole, Part, Task, TaskKind, committed::Report},
     error::{Error, Result},
 };
 
@@ -128,7 +128,7 @@ pub(super) async fn within(tx: &mut TeamTx<'_>, conversation: &mut Conversation,
 }
 
 pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConversation) -> Result<Conversation> {
-    let mut conversation = state(tx, id, true, shown.open).await?;
+    let mut conversation = state(tx, id, None, shown.open).await?;
     conversation.tasks = conversation.open.clone();
     conversation
         .tasks
@@ -149,6 +149,14 @@ pub(super) async fn news(tx: &mut TeamTx<'_>, id: &SessionId, shown: &ShownConve
         .chain(conversation.current.iter().filter(|task| task.message_seq < first).map(|task| &task.id))
     {
         recent.extend(db::messages::of_task(tx, task, MAX_NEWS_MESSAGES).await?);
+        // It may be of a page before the newest one.
+        let is_known = |kin: &Kin| kin.asked.call.task_id == *task || kin.asked.child.as_ref() == Some(task);
+        if !conversation.kin.iter().any(is_known) {
+            let part = SessionPart { session: id, before: Some(0), messages: 0, task: Some(task) };
+            let mut more = db::tasks::delegations::of_part(tx, part).await?;
+            more.retain(|kin| conversation.kin.iter().all(|known| known.asked.call != kin.asked.call));
+            conversation.kin.extend(more);
+        }
         if !conversation.tasks.iter().any(|known| known.id == *task) {
             conversation.tasks.extend(db::tasks::load(tx, task).await?);
         }
@@ -176,11 +184,11 @@ async fn read_summaries(tx: &mut TeamTx<'_>, conversation: &mut Conversation) ->
     Ok(())
 }
 
-/// Everything but the messages that are complete, and their tasks.
+/// Everything but the messages that are complete, and their tasks. Of a page that ends `before` no message grows.
 pub(super) async fn state(
     tx: &mut TeamTx<'_>,
     id: &SessionId,
-    grows: bool,
+    before: Option<PageEnd>,
     shown: Option<(u64, usize)>,
 ) -> Result<Conversation> {
     let found = db::sessions::versioned_query(id);
@@ -201,9 +209,11 @@ pub(super) async fn state(
         Some(task) => run_place(tx, task).await?,
         None => None,
     };
-    let kin = db::tasks::delegations::of_session(tx, id).await?;
+    let kin = read_kin(tx, id, before, current.as_ref()).await?;
     let (mut growing, mut seq) = (None, 0);
-    if grows && let Some(task) = &current {
+    if before.is_none()
+        && let Some(task) = &current
+    {
         (growing, seq) = read_growing(tx, &names, task, shown).await?;
     }
     Ok(Conversation {
@@ -231,6 +241,20 @@ pub(super) async fn state(
         missed: false,
         taking,
     })
+}
+
+/// What was asked for in the trees of the tasks that a page can show, and of one task.
+async fn read_kin(
+    tx: &mut TeamTx<'_>,
+    session: &SessionId,
+    before: Option<PageEnd>,
+    task: Option<&Task>,
+) -> Result<Vec<Kin>> {
+    // A page that ends within a message shows that message.
+    let end = |end: PageEnd| if end.part.is_some() { end.seq.saturating_add(1) } else { end.seq };
+    let task = task.map(|task| &task.id);
+    let part = SessionPart { session, before: before.map(end), messages: MAX_PAGE_MESSAGES, task };
+    Ok(db::tasks::delegations::of_part(tx, part).await?)
 }
 
 /// What a task is to the run of a playbook, if it belongs to one.

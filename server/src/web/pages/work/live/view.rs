@@ -15,6 +15,8 @@ pub enum View {
     Skill(SkillId, String),
     Vibers,
     Viber(ViberId),
+    /// What is at work on a viber; of one agent, or of all where it is empty.
+    Bus(ViberId, String),
     Joining(JoinTokenId),
     Session(SessionId),
     Files {
@@ -38,6 +40,10 @@ impl View {
                 Self::Skill(id.parse().ok()?, ordered.to_owned())
             }
             Some(("viber", id)) => Self::Viber(id.parse().ok()?),
+            Some(("bus", rest)) => {
+                let (id, agent) = rest.split_once(':')?;
+                Self::Bus(id.parse().ok()?, agent.to_owned())
+            }
             Some(("join", id)) => Self::Joining(id.parse().ok()?),
             Some(("session", id)) => Self::Session(id.parse().ok()?),
             Some(("files", rest)) => {
@@ -75,6 +81,7 @@ impl View {
             Self::Skill(id, ordered) => PageLocation::Skill(id.clone(), ordered.clone()),
             Self::Vibers => PageLocation::Vibers,
             Self::Viber(id) => PageLocation::Viber(id.clone()),
+            Self::Bus(id, agent) => PageLocation::Live(id.clone(), agent.clone()),
             Self::Joining(id) => PageLocation::Joining(id.clone()),
             Self::Session(id) => PageLocation::Session(id.clone()),
             Self::Files { viber, how, path } => PageLocation::Files(viber.clone(), how.clone(), path.clone()),
@@ -95,7 +102,11 @@ mod tests {
         assert_eq!(View::parse(&format!("run:{run}")), Some(View::Run(run)));
         let skill = SkillId::new(1);
         assert_eq!(View::parse(&format!("skill:{skill}:")), Some(View::Skill(skill, String::new())));
-        for bad in ["", "skill:x:", "session", "session:", "session:x", "settings:1", "viber:ses_1", "run:ses_1"] {
+        let viber = ViberId::new(1);
+        assert_eq!(View::parse(&format!("bus:{viber}:a:b")), Some(View::Bus(viber, "a:b".to_owned())));
+        for bad in
+            ["", "skill:x:", "bus:x:", "session", "session:", "session:x", "settings:1", "viber:ses_1", "run:ses_1"]
+        {
             assert_eq!(View::parse(bad), None, "{bad}");
         }
     }

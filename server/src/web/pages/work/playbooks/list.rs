@@ -143,6 +143,9 @@ struct ViberPlaybooks {
     is_away: bool,
     /// Where those are that come after them.
     next: Option<String>,
+    /// How many entries of the folder are not listed, and where it is.
+    unlisted: u64,
+    folder: String,
     /// Why its files cannot be read.
     trouble: Option<String>,
     /// Where a new file is written.
@@ -263,14 +266,15 @@ pub async fn show(
 ) -> Result<Html<String>, Rejection> {
     let slug = caller.team.slug.clone();
     let one = named(&asked.viber)?;
-    let (vibers, runs) = {
+    let (vibers, runs, total) = {
         let mut tx = board.db.reader_of(&caller.team.id).await?;
         let vibers = match &one {
             Some(id) => vec![db::vibers::load(&mut tx, id).await?.ok_or(Error::NotFound)?],
             None => db::vibers::list(&mut tx, None, MAX_VIBERS).await?,
         };
         let runs = RunRows::load(&mut tx, &slug, (one.as_ref(), None), board.clock.now()).await?;
-        (vibers, runs)
+        let total = if one.is_some() { 1 } else { db::vibers::connectivity(&mut tx).await?.0 };
+        (vibers, runs, total)
     };
     let has_vibers = !vibers.is_empty();
     let narrowed = one.is_some().then(|| vibers.first()).flatten();
@@ -278,7 +282,7 @@ pub async fn show(
     // Those that can answer come first.
     let (mut all, away): (Vec<Viber>, Vec<Viber>) = vibers.into_iter().partition(is_here);
     all.extend(away);
-    let unread = all.len().saturating_sub(MAX_READ_VIBERS);
+    let unread = total.saturating_sub(all.len().min(MAX_READ_VIBERS));
     let page = if one.is_some() { (asked.after, FILES_PER_PAGE) } else { (String::new(), MAX_FILES_AMONG_ALL) };
     let reads = futures_util::stream::iter(all.into_iter().take(MAX_READ_VIBERS).map(|viber| {
         let (board, caller, page) = (board.clone(), caller.0.clone(), page.clone());
@@ -353,6 +357,8 @@ fn without_files(slug: &str, viber: &Viber, why: &str) -> ViberPlaybooks {
         files: Vec::new(),
         is_away: !is_here(viber),
         next: None,
+        unlisted: 0,
+        folder: urls::folder(slug, &viber.id, "playbooks"),
         trouble: Some(why.to_owned()),
         new: urls::file_edit(slug, &viber.id, "playbooks/new.md"),
     }
@@ -371,7 +377,8 @@ async fn read(
         Ok(Ok(found)) => {
             let next = found.next.map(|name| urls::playbooks_after(slug, &viber.id, &name));
             let files = rows(board, caller, viber, found.files).await?;
-            return Ok(ViberPlaybooks { files, next, trouble: None, ..without_files(slug, viber, "") });
+            let unlisted = found.unlisted;
+            return Ok(ViberPlaybooks { files, next, unlisted, trouble: None, ..without_files(slug, viber, "") });
         }
         Ok(Err(Error::Conflict { code: VIBER_AWAY, .. })) => {
             "It is away, and nobody has looked at its playbooks yet: they are shown when it reconnects.".to_owned()

@@ -27,6 +27,7 @@ fn answer(text: &str, calls: &[(&str, &str, Value, String)]) -> Vec<Message> {
         tool: (*name).to_owned(),
         content: result.clone(),
         ok: true,
+        pictures: vec![],
     });
     std::iter::once(Message::Assistant(said)).chain(results).collect()
 }
@@ -151,6 +152,26 @@ fn the_newest_answers_results_are_cut_only_for_the_limit() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn pictures_go_with_the_words_of_their_results() {
+    let mut messages = long(30);
+    let count = |messages: &[Message]| messages.iter().map(|message| message.pictures().len()).collect::<Vec<_>>();
+    for at in [2, 4, 60] {
+        let Message::Tool { pictures, .. } = &mut messages[at] else { panic!("a result") };
+        pictures.extend(["/a.png", "/b.png"].map(|path| crate::model::testing::picture(path, None)));
+    }
+    assert_eq!(conversation_tokens(&messages) - conversation_tokens(&long(30)), 6 * crate::model::PICTURE_TOKENS);
+    let marks = CallMarks { pinned: HashSet::from(["c1".to_owned()]), ..CallMarks::default() };
+    let room = ConversationRoom { goal: 15_000, limit: 30_000 };
+    let pruned = super::prune(&messages, &ResultCaps::default(), room, &marks).expect("too long");
+    let kept = count(&pruned.messages);
+    assert_eq!((kept[2], kept[4], kept[60], pruned.pictures), (0, 2, 2, 2));
+    // The newest answer's go before its words are cut to little.
+    let room = ConversationRoom { goal: 100, limit: 200 };
+    let pruned = super::prune(&messages, &ResultCaps::default(), room, &CallMarks::default()).expect("too long");
+    assert_eq!(count(&pruned.messages).iter().sum::<usize>(), 0);
 }
 
 #[test]

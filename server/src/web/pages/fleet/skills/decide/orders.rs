@@ -5,7 +5,7 @@ use protocol::ViberId;
 
 use crate::{
     db::{self, DbError, TeamTx},
-    domain::{LibrarySkill, SkillOrder, SkillOrderState},
+    domain::{LibrarySkill, OrderState, SkillOrder},
     web::{
         urls,
         view::{Badge, filters},
@@ -56,13 +56,13 @@ pub struct OrderOutcome {
     pub viber: String,
     pub href: String,
     /// `Err`: it was not ordered, or the viber refused it, with the reason.
-    pub result: Result<SkillOrderState, String>,
+    pub result: Result<OrderState, String>,
 }
 
 impl OrderOutcome {
     fn badge(&self) -> Badge {
         match self.result {
-            Ok(SkillOrderState::Queued) => Badge { state: "pending", icon: "pending", word: "Queued" },
+            Ok(OrderState::Queued) => Badge { state: "pending", icon: "pending", word: "Queued" },
             Ok(_) => Badge { state: "done", icon: "done", word: "Done" },
             Err(_) => Badge { state: "failed", icon: "failed", word: "Refused" },
         }
@@ -70,7 +70,7 @@ impl OrderOutcome {
 
     fn words(&self) -> &str {
         match &self.result {
-            Ok(SkillOrderState::Queued) => "it is installed when the viber answers",
+            Ok(OrderState::Queued) => "it is installed when the viber answers",
             Ok(_) => "the viber has it",
             Err(reason) => reason,
         }
@@ -101,7 +101,7 @@ impl OrderList {
             let result = match number.parse::<u32>() {
                 Err(_) => Some(Err(NOT_ORDERED.to_owned())),
                 Ok(number) => {
-                    let order = db::skill_orders::load(tx, &id, number.into()).await?;
+                    let order = db::orders::load(tx, &id, number.into()).await?;
                     order.and_then(|order| state(order, skill))
                 }
             };
@@ -113,10 +113,10 @@ impl OrderList {
 }
 
 /// How an order of this version stands.
-fn state(order: SkillOrder, skill: &LibrarySkill) -> Option<Result<SkillOrderState, String>> {
-    let is_meant = order.name == skill.name && order.digest.as_deref() == Some(skill.digest.as_str());
+fn state(order: SkillOrder, skill: &LibrarySkill) -> Option<Result<OrderState, String>> {
+    let is_meant = order.name == skill.name && order.subject.digest.as_deref() == Some(skill.digest.as_str());
     is_meant.then(|| match order.state {
-        SkillOrderState::Failed => Err(order.error.unwrap_or_else(|| "the viber did not say why".to_owned())),
+        OrderState::Failed => Err(order.error.unwrap_or_else(|| "the viber did not say why".to_owned())),
         state => Ok(state),
     })
 }
