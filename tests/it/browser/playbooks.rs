@@ -91,10 +91,10 @@ async fn from_file_to_ledger(scripts: Scripts) {
     browser.sees("#run-facts", "version=4.12.0").await;
     browser.sees("#run-facts", "none, runs as written").await;
     let run = browser.path().await;
-    shows(&browser, scripts, "#step-2 .item", "Gate before step 2").await;
+    shows(&browser, scripts, "#run-bar", "Needs you").await;
+    browser.sees("#step-2 .item", "Gate before step 2").await;
     browser.sees("#step-1 .run-row[data-state=done]", "notes.md").await;
     browser.sees("#step-2 pre", "Publish the notes of 4.12.0").await;
-    browser.sees("#run-bar", "Needs you").await;
     shows(&browser, scripts, "#rail-nav .count[data-tone=wait]", "1").await;
     browser.sees("#rail-sessions", "Publish the notes of 4.12.0").await;
     browser.fill("#step-2 input[name=note]", "Read by me.").await;
