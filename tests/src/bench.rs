@@ -35,6 +35,7 @@ mod skills;
 mod slopes;
 mod stalled;
 mod streams;
+mod upkeep;
 mod workspace;
 
 use std::{future::Future, path::PathBuf, pin::Pin};
@@ -72,6 +73,7 @@ const MEASURES: &[Measure] = &[
     ("mcp", |scale| Box::pin(mcp::measure(scale))),
     ("slopes", |scale| Box::pin(slopes::measure(scale))),
     ("slopes-postgres", |scale| Box::pin(slopes::measure_postgres(scale))),
+    ("upkeep", |scale| Box::pin(upkeep::measure(scale))),
     ("kill", |scale| Box::pin(kill::measure(scale))),
 ];
 

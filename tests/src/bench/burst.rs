@@ -13,10 +13,10 @@ use super::{
     link,
     load::SentEvents,
     machine::{BenchViber, TaskHandling},
-    report::{Bound, Measured},
+    report::{self, Bound, Measured},
     stage::Stage,
 };
-use crate::wait::EVENT_TIMEOUT;
+use crate::{board::Engine, wait::EVENT_TIMEOUT};
 
 const BURSTS: usize = 3;
 /// Of one burst: half of what the Board takes from a viber without a pause.
@@ -31,8 +31,12 @@ const NEXT_REST: Duration = Duration::from_millis(2_500);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    vec![on(Engine::Sqlite, scale).await, on(Engine::Postgres, scale).await]
+}
+
+async fn on(engine: Engine, scale: Scale) -> Measured {
     let bursts = scale.count(BURSTS, 1);
-    let stage = Stage::set(1, TOKENS).await;
+    let stage = Stage::set_on(engine, 1, TOKENS).await;
     let mut machine = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
     let last = EVENTS_BEFORE_TEXT + (bursts * BURST_EVENTS) as u64 + 1;
     let sent = Arc::new(SentEvents::new(last));
@@ -67,16 +71,15 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
         lost += viewer.end().await.missing(last);
     }
     rates.sort_by(f64::total_cmp);
-    vec![
-        Measured::new("2,000 deltas at once to 200 viewers", "delivery", bursts * BURST_EVENTS * VIEWERS, spent)
-            .figure("deliveries a second", rates[rates.len() / 2], "/s", Bound::AtLeast(600_000.0))
-            .processor("Board CPU a million", (1e6, 1.0), "s", None)
-            .figure("lost", lost as f64, "", Bound::AtMost(0.0))
-            .note(format!(
-                "{bursts} bursts, the median, from the first frame until every viewer has the last event; the seconds \
-                 include the rests between them"
-            )),
-    ]
+    let name = report::on(engine, "2,000 deltas at once to 200 viewers");
+    Measured::new(name, "delivery", bursts * BURST_EVENTS * VIEWERS, spent)
+        .figure("deliveries a second", rates[rates.len() / 2], "/s", Bound::AtLeast(600_000.0))
+        .processor("Board CPU a million", (1e6, 1.0), "s", None)
+        .figure("lost", lost as f64, "", Bound::AtMost(0.0))
+        .note(format!(
+            "{bursts} bursts, the median, from the first frame until every viewer has the last event; the seconds \
+             include the rests between them"
+        ))
 }
 
 /// The frames of a burst whose first seq is `first`, each with its own first seq.

@@ -20,11 +20,11 @@ use super::{
     link,
     load::SentEvents,
     machine::{BenchViber, TaskHandling},
-    proc::{Spent, processor_with_children},
+    proc::Spent,
     report::{Bound, Measured},
     stage::Stage,
 };
-use crate::{board::Engine, postgres, wait::EVENT_TIMEOUT};
+use crate::{board::Engine, wait::EVENT_TIMEOUT};
 
 const READERS: usize = 100;
 /// Streams that a token may have are 50.
@@ -78,8 +78,6 @@ struct ReportingViber {
     stage: Stage,
     machine: BenchViber,
     tasks: Vec<ReportingTask>,
-    /// The PostgreSQL server.
-    server: Option<u32>,
 }
 
 struct ReportingTask {
@@ -92,10 +90,6 @@ impl ReportingViber {
     /// Begins the tasks, which report up to the seq `last`.
     async fn begin(engine: Engine, last: u64) -> Self {
         let stage = Stage::set_on(engine, 1, TOKENS).await;
-        let server = match engine {
-            Engine::Sqlite => None,
-            Engine::Postgres => Some(postgres::server_pid(&stage.board.database_url).await),
-        };
         let mut machine = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
         let mut http = Http::connect(&stage.host, stage.token(0)).await.expect("the Board listens");
         let mut tasks = Vec::new();
@@ -105,13 +99,13 @@ impl ReportingViber {
             let (id, attempt) = machine.begun(&sent).await;
             tasks.push(ReportingTask { id, attempt, sent });
         }
-        Self { stage, machine, tasks, server }
+        Self { stage, machine, tasks }
     }
 
     /// Every task reports these seqs. Returns what was spent until they are durable and the readers have them.
     async fn report(&self, seqs: Range<u64>, readers: &[BusReader]) -> Spent {
         let count = (seqs.end - seqs.start) * self.tasks.len() as u64;
-        let (watch, before) = (self.stage.watch().await, self.server_time());
+        let watch = self.stage.watch().await;
         let mut tick =
             tokio::time::interval(Duration::from_secs(1) / u32::try_from(EVENTS_EACH_SECOND).expect("small"));
         tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -130,15 +124,7 @@ impl ReportingViber {
         };
         timeout(EVENT_TIMEOUT, durable).await.expect("everything is durable");
         all_are(readers, "every reader has every event", |reader| reader.delivered() >= count).await;
-        let mut spent = watch.stop(self.stage.commits().await);
-        let server = self.server_time() - before;
-        spent.board += server;
-        spent.others = (spent.others - server).max(0.0);
-        spent
-    }
-
-    fn server_time(&self) -> f64 {
-        self.server.map_or(0.0, processor_with_children)
+        watch.stop(self.stage.commits().await)
     }
 }
 

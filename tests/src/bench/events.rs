@@ -12,9 +12,10 @@ use super::{
     link,
     load::{Latencies, SentEvents},
     machine::{BenchViber, TaskHandling},
-    report::{Bound, Measured},
+    report::{self, Bound, Measured},
     stage::Stage,
 };
+use crate::board::Engine;
 
 const VIBERS: usize = 10;
 const TASKS: usize = 50;
@@ -24,7 +25,11 @@ const OUTBOX_PAUSE: Duration = Duration::from_millis(20);
 const FRAME_EVENTS: u64 = 2;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
-    let stage = Stage::set(VIBERS, 4).await;
+    vec![on(Engine::Sqlite, scale).await, on(Engine::Postgres, scale).await]
+}
+
+async fn on(engine: Engine, scale: Scale) -> Measured {
+    let stage = Stage::set_on(engine, VIBERS, 4).await;
     let mut machines = Vec::new();
     for enrolled in &stage.vibers {
         machines.push(BenchViber::connect(&stage, enrolled, TaskHandling::StartsOnly).await);
@@ -68,16 +73,15 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
         events += last - 2;
     }
     let spent = watch.stop(stage.commits().await);
-    vec![
-        Measured::new("5,000 events/s, 50 tasks and viewers", "event", usize::try_from(events).unwrap_or(0), spent)
-            .figure("durable ack p50", durable.ms(50.0), "ms", None)
-            .figure("durable ack p99", durable.ms(99.0), "ms", Bound::AtMost(150.0))
-            .figure("viewer p50", seen.ms(50.0), "ms", None)
-            .figure("viewer p99", seen.ms(99.0), "ms", Bound::AtMost(250.0))
-            .figure("lost", lost as f64, "", Bound::AtMost(0.0))
-            .figure("rate", events as f64 / sending.as_secs_f64(), "/s", Bound::AtLeast(4900.0))
-            .note("a frame of two events every 20 ms from each task, as an outbox's fsync lets them go"),
-    ]
+    let name = report::on(engine, "5,000 events/s, 50 tasks and viewers");
+    Measured::new(name, "event", usize::try_from(events).unwrap_or(0), spent)
+        .figure("durable ack p50", durable.ms(50.0), "ms", None)
+        .figure("durable ack p99", durable.ms(99.0), "ms", Bound::AtMost(150.0))
+        .figure("viewer p50", seen.ms(50.0), "ms", None)
+        .figure("viewer p99", seen.ms(99.0), "ms", Bound::AtMost(250.0))
+        .figure("lost", lost as f64, "", Bound::AtMost(0.0))
+        .figure("rate", events as f64 / sending.as_secs_f64(), "/s", Bound::AtLeast(4900.0))
+        .note("a frame of two events every 20 ms from each task, as an outbox's fsync lets them go")
 }
 
 async fn play(

@@ -10,9 +10,10 @@ use super::{
     link,
     load::{Latencies, SentEvents},
     machine::{BenchViber, TaskHandling},
-    report::{Bound, Measured},
+    report::{self, Bound, Measured},
     stage::Stage,
 };
+use crate::board::Engine;
 
 pub(super) const VIEWERS: usize = 200;
 const EVENTS_EACH_SECOND: u64 = 200;
@@ -20,7 +21,11 @@ const EVENTS_EACH_SECOND: u64 = 200;
 pub(super) const TOKENS: usize = 8;
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
-    let stage = Stage::set(1, TOKENS).await;
+    vec![on(Engine::Sqlite, scale).await, on(Engine::Postgres, scale).await]
+}
+
+async fn on(engine: Engine, scale: Scale) -> Measured {
+    let stage = Stage::set_on(engine, 1, TOKENS).await;
     let mut machine = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::StartsOnly).await;
     let deltas = scale.seconds(20).as_secs() * EVENTS_EACH_SECOND;
     let sent = Arc::new(SentEvents::new(deltas + 3));
@@ -50,13 +55,11 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     }
     let spent = watch.stop(stage.commits().await);
     let deliveries = usize::try_from(seen).unwrap_or(usize::MAX);
-    vec![
-        Measured::new("200 deltas/s to 200 SSE viewers", "delivery", deliveries, spent)
-            .processor("Board CPU a million", (1e6, 1.0), "s", Bound::AtMost(1.0))
-            .predecessor(8.5)
-            .figure("p50", times.ms(50.0), "ms", None)
-            .figure("p99", times.ms(99.0), "ms", Bound::AtMost(100.0))
-            .predecessor(18.0)
-            .figure("lost", lost as f64, "", Bound::AtMost(0.0)),
-    ]
+    Measured::new(report::on(engine, "200 deltas/s to 200 SSE viewers"), "delivery", deliveries, spent)
+        .processor("Board CPU a million", (1e6, 1.0), "s", Bound::AtMost(1.0))
+        .predecessor(8.5)
+        .figure("p50", times.ms(50.0), "ms", None)
+        .figure("p99", times.ms(99.0), "ms", Bound::AtMost(100.0))
+        .predecessor(18.0)
+        .figure("lost", lost as f64, "", Bound::AtMost(0.0))
 }

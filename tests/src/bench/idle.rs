@@ -19,9 +19,10 @@ use super::{
     link::Link,
     load::Latencies,
     proc,
-    report::{Bound, Measured},
+    report::{self, Bound, Measured},
     stage::Stage,
 };
+use crate::board::Engine;
 
 const VIBERS: usize = 5000;
 /// That dial in at the same time.
@@ -35,8 +36,12 @@ struct Answers {
 }
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
+    vec![on(Engine::Sqlite, scale).await, on(Engine::Postgres, scale).await]
+}
+
+async fn on(engine: Engine, scale: Scale) -> Measured {
     let count = scale.count(VIBERS, 100);
-    let stage = Stage::set(count, 1).await;
+    let stage = Stage::set_on(engine, count, 1).await;
     let (before, _) = proc::memory(stage.board.pid());
     let answers = Arc::new(Answers::default());
     let gate = Arc::new(Semaphore::new(CONCURRENT_DIALS));
@@ -74,20 +79,19 @@ pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
     }
     let times = answers.times.lock().expect("not poisoned").clone();
     let dial = connected.as_secs_f64();
-    vec![
-        Measured::new("5,000 idle vibers", "heartbeat", usize::try_from(sent).unwrap_or(0), spent)
-            .figure("RSS", spent.rss, "MiB", Bound::AtMost(80.0))
-            .predecessor(221.0)
-            .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Bound::AtMost(30.0))
-            .predecessor(226.0)
-            .figure("answer p99", times.ms(99.0), "ms", None)
-            .note(format!(
-                "{count} vibers, RSS before {before:.0} MiB: {:.1} KiB a connection; all connected in {dial:.1} s, {:.2} ms \
-                 CPU each",
-                (spent.rss - before) * 1024.0 / count as f64,
-                joining / count as f64 * 1e3
-            )),
-    ]
+    let beats = usize::try_from(sent).unwrap_or(0);
+    Measured::new(report::on(engine, "5,000 idle vibers"), "heartbeat", beats, spent)
+        .figure("RSS", spent.rss, "MiB", Bound::AtMost(80.0))
+        .predecessor(221.0)
+        .processor("Board CPU a heartbeat", (1.0, 1e6), "µs", Bound::AtMost(30.0))
+        .predecessor(226.0)
+        .figure("answer p99", times.ms(99.0), "ms", None)
+        .note(format!(
+            "{count} vibers, RSS before {before:.0} MiB: {:.1} KiB a connection; all connected in {dial:.1} s, {:.2} ms \
+             CPU each, without the database server",
+            (spent.rss - before) * 1024.0 / count as f64,
+            joining / count as f64 * 1e3
+        ))
 }
 
 async fn idle(mut link: Link, first: Duration, every: Duration, answers: Arc<Answers>) {

@@ -23,6 +23,8 @@ const MIB: f64 = 1024.0;
 #[derive(Debug)]
 pub struct Watch {
     pid: u32,
+    /// The database server whose processor time is counted with the Board's, and what it had used.
+    server: Option<(u32, f64)>,
     began: Instant,
     board: f64,
     own: f64,
@@ -39,6 +41,8 @@ pub struct Spent {
     pub seconds: f64,
     /// Processor seconds of the Board, of this generator, and of everybody else on the machine.
     pub board: f64,
+    /// Of the Board's, those of its database server.
+    pub server: f64,
     pub own: f64,
     pub others: f64,
     /// MiB now, and at most.
@@ -58,6 +62,7 @@ impl Watch {
     pub fn start(pid: u32, commits: u64) -> Self {
         Self {
             pid,
+            server: None,
             began: Instant::now(),
             board: processor(pid),
             own: processor(std::process::id()),
@@ -69,6 +74,11 @@ impl Watch {
         }
     }
 
+    /// The same, with a database server beside the Board.
+    pub fn with_server(self, server: Option<u32>) -> Self {
+        Self { server: server.map(|server| (server, processor_with_children(server))), ..self }
+    }
+
     /// The machine and this generator, but no Board.
     pub fn machine() -> Self {
         Self::start(0, 0)
@@ -76,12 +86,14 @@ impl Watch {
 
     /// Up to now.
     pub fn stop(&self, commits: u64) -> Spent {
-        let board = processor(self.pid) - self.board;
+        let server = self.server.map_or(0.0, |(server, before)| processor_with_children(server) - before);
+        let board = processor(self.pid) - self.board + server;
         let own = processor(std::process::id()) - self.own;
         let (rss, peak) = memory(self.pid);
         Spent {
             seconds: self.began.elapsed().as_secs_f64(),
             board,
+            server,
             own,
             others: (busy() - self.busy - board - own).max(0.0),
             rss,

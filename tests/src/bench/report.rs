@@ -8,6 +8,7 @@ use super::{
     load::Latencies,
     proc::{self, Spent},
 };
+use crate::board::Engine;
 
 /// The machine, and how busy it was before anything began.
 #[derive(Debug)]
@@ -20,6 +21,14 @@ pub struct Hardware {
     files: u64,
     /// Milliseconds of one write of 4 KiB with fdatasync: the median, and the 99th percentile.
     sync: (f64, f64),
+}
+
+/// What a measure that is played on both databases is called there, SQLite first.
+pub fn on(engine: Engine, name: &'static str) -> &'static str {
+    match engine {
+        Engine::Sqlite => name,
+        Engine::Postgres => "the same on PostgreSQL",
+    }
 }
 
 /// One measure.
@@ -191,7 +200,7 @@ pub fn table(measured: &[Measured]) -> String {
         if one.units == 0.0 {
             continue;
         }
-        let Spent { seconds, board, own, others, rss, peak, written, commits, calls, switches } = one.spent;
+        let Spent { seconds, board, own, others, rss, peak, written, commits, calls, switches, .. } = one.spent;
         let unit = one.unit;
         let per = |amount: f64| number(amount / one.units.max(1.0));
         text.push_str(&format!(

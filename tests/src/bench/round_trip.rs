@@ -10,7 +10,6 @@ use super::{
     http::Http,
     load::Latencies,
     machine::{BenchViber, TaskHandling},
-    proc,
     report::{Bound, Measured},
     stage::Stage,
 };
@@ -24,16 +23,12 @@ const TOKENS: usize = 10;
 /// On PostgreSQL, whose processor time is counted with the Board's.
 pub(super) async fn measure_postgres(scale: Scale) -> Vec<Measured> {
     let stage = Arc::new(Stage::set_on(Engine::Postgres, VIBERS, CLIENTS * TOKENS).await);
-    let server = crate::postgres::server_pid(&stage.board.database_url).await;
     let (_machines, ids) = machines(&stage).await;
     run(&stage, &ids, CLIENTS, Duration::from_secs(1)).await;
-    let (watch, before) = (stage.watch().await, proc::processor_with_children(server));
+    let watch = stage.watch().await;
     let (times, took) = run(&stage, &ids, CLIENTS, scale.seconds(10)).await;
-    let mut spent = watch.stop(stage.commits().await);
-    let server = proc::processor_with_children(server) - before;
-    let note = format!("of which the server {:.2} ms", server / times.len() as f64 * 1e3);
-    spent.board += server;
-    spent.others = (spent.others - server).max(0.0);
+    let spent = watch.stop(stage.commits().await);
+    let note = format!("of which the server {:.2} ms", spent.server / times.len() as f64 * 1e3);
     vec![
         Measured::new("the same on PostgreSQL, × 32", "task", times.len(), spent)
             .figure("rate", times.len() as f64 / took.as_secs_f64(), "/s", Bound::AtLeast(1000.0))

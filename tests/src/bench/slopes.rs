@@ -2,9 +2,12 @@
 //!
 //! The rows are written directly. Processor time is the Board's and the database server's together.
 
-mod seed;
+pub mod seed;
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use seed::{History, Seed};
 
@@ -29,6 +32,8 @@ struct Axis {
     name: &'static str,
     sizes: [History; 3],
     calls: &'static [Call],
+    /// What a page may have, not compressed, KB.
+    page_due: Option<f64>,
 }
 
 /// A call, and what one may cost on the largest database: milliseconds on SQLite, on PostgreSQL.
@@ -95,6 +100,7 @@ const AXES: &[Axis] = &[
             call("API approvals, no hit", Kind::Api("/api/v1/approvals?state=pending"), Some((1.0, 1.0))),
             call("round trip, new session", Kind::RoundTrip, None),
         ],
+        page_due: None,
     },
     Axis {
         name: "turns of a session",
@@ -112,6 +118,7 @@ const AXES: &[Axis] = &[
             call("what a request holds", Kind::Context, Some((20.0, 20.0))),
             call("round trip into it", Kind::RoundTripInSession, None),
         ],
+        page_due: None,
     },
     Axis {
         name: "vibers",
@@ -124,22 +131,23 @@ const AXES: &[Axis] = &[
             call("session page after a write", Kind::SessionPageAfterWrite, Some((0.8, 5.0))),
             call("round trip by labels", Kind::RoundTripByLabels, None),
         ],
+        page_due: Some(150.0),
     },
     Axis {
         name: "teams",
         sizes: [base(), History { teams: 30, ..base() }, History { teams: 1_000, ..base() }],
         calls: &[call("home", Kind::Page(""), None), call("round trip, new session", Kind::RoundTrip, None)],
+        page_due: None,
     },
 ];
 
 /// A running Board with a history.
 struct Subject {
+    /// Goes before its Board.
+    viber: BenchViber,
     stage: Stage,
     /// Of a signed-in owner, as a header line.
     cookie: String,
-    /// The process id of the PostgreSQL server.
-    server: Option<u32>,
-    viber: BenchViber,
     /// The newest session, and the one before it.
     sessions: [String; 2],
     /// The cursor of the last page of sessions.
@@ -148,6 +156,8 @@ struct Subject {
     doctor_ms: f64,
     /// A second after the start.
     rss_mib: f64,
+    /// Bytes of the largest page so far, not compressed.
+    largest_page: Cell<usize>,
 }
 
 pub(super) async fn measure(scale: Scale) -> Vec<Measured> {
@@ -168,8 +178,8 @@ async fn on(engine: Engine, scale: Scale) -> Vec<Measured> {
 
 /// The calls of an axis on its three databases.
 async fn along(engine: Engine, axis: &Axis, scale: Scale) -> Measured {
-    let (mut costs, mut starts, mut doctors, mut memory) =
-        (vec![Vec::new(); axis.calls.len()], [0.0; 3], [0.0; 3], (0.0, 0.0));
+    let (mut costs, mut starts, mut doctors) = (vec![Vec::new(); axis.calls.len()], [0.0; 3], [0.0; 3]);
+    let (mut memory, mut largest_page) = ((0.0, 0.0), 0);
     let machine = proc::Watch::machine();
     for (n, history) in axis.sizes.iter().enumerate() {
         let mut subject = Subject::start(engine, shrunk(*history, scale)).await;
@@ -180,6 +190,7 @@ async fn along(engine: Engine, axis: &Axis, scale: Scale) -> Measured {
         }
         (starts[n], doctors[n]) = (subject.start_ms, subject.doctor_ms);
         memory = (subject.rss_mib, proc::memory(subject.stage.board.pid()).0);
+        largest_page = subject.largest_page.get();
     }
     let name = format!("{engine:?}, more {}", axis.name);
     let mut measured = Measured::new(name, "", 0, machine.stop(0));
@@ -190,6 +201,7 @@ async fn along(engine: Engine, axis: &Axis, scale: Scale) -> Measured {
     measured
         .growth("start, wall", starts.to_vec(), Bound::AtMost(150.0))
         .growth("doctor, wall", doctors.to_vec(), Bound::AtMost(10_000.0))
+        .figure("largest page", largest_page as f64 / 1e3, "KB", axis.page_due.map(Bound::AtMost))
         .figure("RSS a second after start", memory.0, "MiB", Bound::AtMost(35.0))
         .figure("RSS after all calls", memory.1, "MiB", Bound::AtMost(120.0))
 }
@@ -210,7 +222,8 @@ impl Subject {
         let cookie = format!("Cookie: {}", stage.board.owner().await.cookie().expect("signed in"));
         assert!(stage.board.stop().await.success(), "a clean end");
         let seed = Seed { engine, url: &stage.board.database_url, viber: &stage.vibers[0].id };
-        seed.write(history).await;
+        // What is older than a month is not trimmed meanwhile: `upkeep` measures that.
+        seed.write(history, &["UPDATE teams SET retention_days = 0".to_owned()]).await;
         let began = Instant::now();
         assert!(stage.board.cli(&["doctor"]).await.status.success(), "doctor finds nothing");
         let doctor_ms = began.elapsed().as_secs_f64() * 1e3;
@@ -224,24 +237,20 @@ impl Subject {
         let start_ms = began.elapsed().as_secs_f64() * 1e3;
         tokio::time::sleep(Duration::from_secs(1)).await;
         let rss_mib = proc::memory(stage.board.pid()).0;
-        let server = match engine {
-            Engine::Sqlite => None,
-            Engine::Postgres => Some(crate::postgres::server_pid(&stage.board.database_url).await),
-        };
-        settled(&stage, server).await;
+        settled(&stage).await;
         let viber = BenchViber::connect(&stage, &stage.vibers[0], TaskHandling::Completes).await;
         let newest = history.sessions - 1;
         let sessions = [newest, newest.saturating_sub(1)].map(seed::session_id);
         Self {
             stage,
             cookie,
-            server,
             viber,
             sessions,
             last_page: seed::last_page(history),
             start_ms,
             doctor_ms,
             rss_mib,
+            largest_page: Cell::new(0),
         }
     }
 
@@ -298,8 +307,9 @@ impl Subject {
         for step in steps {
             match step {
                 Step::Page(path) => {
-                    let (status, _) = pages.ask("GET", path, "").await.expect("a page");
+                    let (status, body) = pages.ask("GET", path, "").await.expect("a page");
                     assert_eq!(status, 200, "{path}");
+                    self.largest_page.set(self.largest_page.get().max(body.len()));
                 }
                 Step::Api(path) => {
                     let (status, _) = api.ask("GET", path, "").await.expect("an answer");
@@ -325,17 +335,18 @@ impl Subject {
 
     /// Processor seconds of the Board, and of the database server's answers to it, so far.
     fn processor(&self) -> f64 {
-        processor(&self.stage, self.server)
+        processor(&self.stage)
     }
 }
 
-fn processor(stage: &Stage, server: Option<u32>) -> f64 {
-    proc::processor(stage.board.pid()) + server.map_or(0.0, proc::processor_of_backends)
+/// Processor seconds of a Board, and of the database server's answers to it, so far.
+pub fn processor(stage: &Stage) -> f64 {
+    proc::processor(stage.board.pid()) + stage.server.map_or(0.0, proc::processor_of_backends)
 }
 
 /// Waits until what a Board and a database server do behind a start is done, a minute at most: it is no call's.
-async fn settled(stage: &Stage, server: Option<u32>) {
-    let all = || proc::processor(stage.board.pid()) + server.map_or(0.0, proc::processor_with_children);
+pub async fn settled(stage: &Stage) {
+    let all = || proc::processor(stage.board.pid()) + stage.server.map_or(0.0, proc::processor_with_children);
     for _ in 0..120 {
         let before = all();
         tokio::time::sleep(Duration::from_millis(500)).await;

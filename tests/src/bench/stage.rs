@@ -24,6 +24,8 @@ pub struct Stage {
     pub board: Board,
     /// `127.0.0.1:port`.
     pub host: String,
+    /// The process id of the PostgreSQL server.
+    pub server: Option<u32>,
     pub vibers: Vec<EnrolledViber>,
     /// `Authorization: Bearer …`, of operators.
     pub tokens: Vec<String>,
@@ -47,7 +49,11 @@ impl Stage {
     pub async fn set_on(engine: Engine, vibers: usize, tokens: usize) -> Self {
         let board = Board::start_with(engine, &["--metrics-token", METRICS_TOKEN]).await;
         let host = board.url.trim_start_matches("http://").to_owned();
-        let mut stage = Self { board, host, vibers: Vec::new(), tokens: Vec::new() };
+        let server = match engine {
+            Engine::Sqlite => None,
+            Engine::Postgres => Some(crate::postgres::server_pid(&board.database_url).await),
+        };
+        let mut stage = Self { board, host, server, vibers: Vec::new(), tokens: Vec::new() };
         stage.vibers = (0..vibers).map(enrolled).collect();
         let secrets: Vec<String> = (0..tokens).map(|n| format!("vbt_bench{n:038}")).collect();
         stage.write(&secrets).await;
@@ -100,9 +106,9 @@ impl Stage {
         &self.tokens[n % self.tokens.len()]
     }
 
-    /// Begins to watch the Board's process.
+    /// Begins to watch the Board's process, and its database server.
     pub async fn watch(&self) -> Watch {
-        Watch::start(self.board.pid(), self.commits().await)
+        Watch::start(self.board.pid(), self.commits().await).with_server(self.server)
     }
 
     /// Commits up to now: each is one fsync of the write-ahead log.

@@ -25,6 +25,15 @@ const ANSWER_MARKDOWN: &str = "I changed **two files** and ran the tests:\\n\\n-
      - `src/main.rs` prints it\\n\\n```rust\\nfn main() {\\n    println!(\\\"{}\\\", counter::next());\\n}\\n```\\n\\n\
      All 12 tests pass.";
 
+/// What a task reported, as its viber sent it.
+const EVENTS: &str = concat!(
+    r#"[{"seq":1,"at":"2026-09-21T00:00:00.000Z","type":"task:accepted"},"#,
+    r#"{"seq":2,"at":"2026-09-21T00:00:00.000Z","type":"task:started","model":"demo/tour"},"#,
+    r#"{"seq":3,"at":"2026-09-21T00:00:00.000Z","type":"task:progress","event":{"agentId":"default","type":"text-delta","#,
+    r#""content":"I changed two files and ran the tests. All 12 pass."}},"#,
+    r#"{"seq":4,"at":"2026-09-21T00:00:00.000Z","type":"task:completed","result":{"text":"done","summary":"done"}}]"#,
+);
+
 /// How much history a database has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct History {
@@ -45,9 +54,10 @@ pub struct Seed<'a> {
 }
 
 impl Seed<'_> {
-    /// Writes the history.
-    pub async fn write(&self, history: History) {
-        let statements = self.statements(history);
+    /// Writes the history, and then what `further` statements do.
+    pub async fn write(&self, history: History, further: &[String]) {
+        let mut statements = self.statements(history);
+        statements.extend_from_slice(further);
         match self.engine {
             Engine::Sqlite => {
                 let options: SqliteConnectOptions = self.url.parse().expect("an address");
@@ -171,8 +181,7 @@ impl Seed<'_> {
             ),
             format!(
                 "{tasks} INSERT INTO events (team_id, task_id, attempt, from_seq, to_seq, body, received_at) \
-                 SELECT {team}, {task}, 1, 1, 4, '[{{\"seq\":1,\"at\":\"2026-09-21T00:00:00.000Z\",\
-                 \"type\":\"task:accepted\"}}]', {turn_at} FROM n"
+                 SELECT {team}, {task}, 1, 1, 4, '{EVENTS}', {turn_at} FROM n"
             ),
             format!(
                 "{tasks} INSERT INTO messages (team_id, session_id, seq, message_id, role, author, task_id, attempt, \
