@@ -15,6 +15,7 @@ use super::{
     retention, tasks, teams, vibers,
 };
 use crate::{
+    args,
     clock::Clock,
     db,
     domain::{By, Committed, Connection, ContactState, Part, Task, TaskState},
@@ -347,7 +348,7 @@ async fn attempts_with_few_events_are_trimmed_together_and_none_is_left_out() {
     let lab = Lab::new().await;
     let mut all = Vec::new();
     // The one in the middle has more events than are trimmed together.
-    for sentences in [1, 2, 60, 1, 3] {
+    for sentences in [1, 2, 60, 1, 3, 1, 1, 1, 1, 1, 1, 1, 1] {
         let task = lab.submit("go").await;
         lab.report(&task.id, 1, vec![EventBody::Accepted {}, started()]).await.expect("heard");
         for n in 0..sentences {
@@ -364,6 +365,42 @@ async fn attempts_with_few_events_are_trimmed_together_and_none_is_left_out() {
         let names: Vec<_> =
             left.iter().flat_map(|run| &run.items).map(|item| (item.seq, item.report().first)).collect();
         assert_eq!(names, [(last - 1, 1), (last, last)]);
+    }
+    let begin = db::attempts::EndedPlace::default();
+    let stale = db::attempts::stale(&mut lab.reader().await, lab.board.clock.now(), &begin, 10).await;
+    assert!(stale.expect("a read").is_empty());
+}
+
+#[tokio::test]
+async fn events_that_are_damaged_give_way_too() {
+    let lab = Lab::new().await;
+    let (broken, cut) = (lab.submit("go").await, lab.submit("go").await);
+    let said = vec![EventBody::Accepted {}, started(), text("all"), completed("all")];
+    lab.report(&broken.id, 1, said).await.expect("heard");
+    lab.report(&cut.id, 1, vec![EventBody::Accepted {}, started()]).await.expect("heard");
+    for n in 3..33 {
+        lab.report(&cut.id, n, vec![text("all ")]).await.expect("heard");
+    }
+    lab.report(&cut.id, 33, vec![completed("all")]).await.expect("heard");
+    for (sql, task) in [
+        ("UPDATE events SET body = 'nonsense' WHERE team_id = $1 AND task_id = $2", &broken.id),
+        ("DELETE FROM events WHERE team_id = $1 AND task_id = $2 AND to_seq = 33", &cut.id),
+    ] {
+        let (team, task) = (lab.team.clone(), task.clone());
+        let damage = lab.board.db.write(move |tx| {
+            let (team, task) = (team.clone(), task.clone());
+            Box::pin(async move { tx.of(&team).execute(sql, args![&task]).await })
+        });
+        assert_eq!(damage.await.expect("a write"), 1);
+    }
+    lab.pass(31 * 24 * 60 * 60 * 1000);
+    let trimmed = tokio::time::timeout(std::time::Duration::from_secs(20), retention::trim_events(&lab.board));
+    trimmed.await.expect("it ends").expect("a sweep");
+    for (task, last) in [(&broken.id, 3), (&cut.id, 32)] {
+        let left = lab.events(task).await;
+        let names: Vec<_> =
+            left.iter().flat_map(|run| &run.items).map(|item| (item.seq, item.report().first)).collect();
+        assert_eq!(names, [(last, 1)]);
     }
     let begin = db::attempts::EndedPlace::default();
     let stale = db::attempts::stale(&mut lab.reader().await, lab.board.clock.now(), &begin, 10).await;

@@ -2,7 +2,7 @@
 
 use protocol::{ErrorCode, MessageId, OperatorId, SessionId, TaskError, TaskResult, TeamId, Usage};
 use server::{
-    db::{DbError, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks, vibers},
+    db::{DbError, Tx, attempts, commands, events, messages, purge, read_marks, sessions, tasks, usage, vibers},
     domain::{
         By, Committed, Delivery, Message, MessageRole, Operator, Part, TaskState, Waiting, WaitingFor, committed::Item,
     },
@@ -17,6 +17,7 @@ stories!(
     tasks_move_by_compare_and_set,
     attempts_are_kept,
     events_are_kept,
+    many_runs_are_kept_and_counted_at_once,
 );
 
 async fn sessions_are_kept(tx: &mut Tx) -> Result<(), DbError> {
@@ -403,5 +404,22 @@ async fn events_are_kept(tx: &mut Tx) -> Result<(), DbError> {
     assert_eq!(events::clear(&mut tx.of(&home), &work.id, 1, 8, 10).await?, 0);
     assert_eq!(events::clear(&mut tx.of(&home), &work.id, 1, 9, 10).await?, 1);
     assert!(events::sizes(&mut tx.of(&home), &work.id, 1, 2).await?.is_empty());
+    Ok(())
+}
+
+async fn many_runs_are_kept_and_counted_at_once(tx: &mut Tx) -> Result<(), DbError> {
+    let home = team(tx, "home").await?.id;
+    let lab = viber(tx, &home, "lab").await?;
+    let talk = session(tx, &home, &lab, "talk", NOW).await?;
+    let work = task(tx, &home, &talk, "work", NOW).await?;
+    let item = |seq: u64| Item { seq, json: format!(r#"{{"seq":{seq},"type":"task:accepted"}}"#).into() };
+    let runs: Vec<_> = (1..=19).map(|seq| Committed::new(work.id.clone(), 1, seq, vec![item(seq)])).collect();
+    events::insert_all(&mut tx.change(&home, &By::board(), NOW), &runs).await?;
+    let kept = events::after(&mut tx.of(&home), &work.id, 1, 0, 30).await?;
+    assert_eq!(
+        kept.iter().map(|run| (run.from, run.to)).collect::<Vec<_>>(),
+        (1..=19).map(|seq| (seq, seq)).collect::<Vec<_>>()
+    );
+    assert_eq!(usage::drift(&mut tx.of(&home)).await?, 0, "each is counted, and once");
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::{
     domain::{Attempt, TaskKind, TaskState, Waiting},
 };
 
-pub use ended::{EndedPlace, EndedRange, EndedRun, StaleAttempt, clear_in, runs_in, stale, trimmed_in};
+pub use ended::{EndedPlace, EndedRange, EndedRun, StaleAttempt, clear_in, count_rows_in, runs_in, stale, trimmed_in};
 
 /// The attempts of a task, oldest first.
 pub async fn list(tx: &mut TeamTx<'_>, task: &TaskId) -> Result<Vec<Attempt>, DbError> {

@@ -76,6 +76,35 @@ pub async fn insert(tx: &mut Change<'_>, run: &Committed) -> Result<(), DbError>
     tx.defer(sql, args![&run.task, run.attempt, run.from, run.to, items('[', run), tx.now]).await
 }
 
+/// Runs that one statement inserts: on PostgreSQL the usage is counted once for all of them.
+const RUNS_PER_INSERT: usize = 8;
+
+/// Inserts many runs.
+pub async fn insert_all(tx: &mut Change<'_>, runs: &[Committed]) -> Result<(), DbError> {
+    let sql = "INSERT INTO events (team_id, received_at, task_id, attempt, from_seq, to_seq, body) VALUES \
+               ($1, $2, $3, $4, $5, $6, $7), ($1, $2, $8, $9, $10, $11, $12), ($1, $2, $13, $14, $15, $16, $17), \
+               ($1, $2, $18, $19, $20, $21, $22), ($1, $2, $23, $24, $25, $26, $27), ($1, $2, $28, $29, $30, $31, $32), \
+               ($1, $2, $33, $34, $35, $36, $37), ($1, $2, $38, $39, $40, $41, $42)";
+    for some in runs.chunks(RUNS_PER_INSERT) {
+        if some.len() < RUNS_PER_INSERT {
+            for run in some {
+                insert(tx, run).await?;
+            }
+            continue;
+        }
+        let mut args = args![tx.now].to_vec();
+        for run in some {
+            args.extend_from_slice(args![&run.task, run.attempt, run.from, run.to, items('[', run)]);
+        }
+        tx.defer(sql, &args).await?;
+        // PostgreSQL counts a part of a statement as one row.
+        if !tx.is_sqlite() {
+            tx.also_wrote(RUNS_PER_INSERT as u64 - 1);
+        }
+    }
+    Ok(())
+}
+
 /// Adds a run to the attempt's last row. Returns `false`, and writes nothing, when one of them is large, or when the run
 /// does not follow that row.
 pub async fn append(tx: &mut TeamTx<'_>, run: &Committed) -> Result<bool, DbError> {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant};
+use protocol::{AgentEvent, AgentStreamEvent, Event, EventBody, Instant, TaskId};
 
 use super::{DAY_MS, MAX_TEAMS};
 use crate::{
@@ -38,18 +38,29 @@ const GAP_REASON: &str = "older than the team keeps events";
 /// Removes events that are older than their team keeps them, until all are gone or the Board stops.
 pub async fn trim_events(board: &Board) -> Result<()> {
     let teams = db::teams::all(&mut *board.db.reader().await?, MAX_TEAMS).await?;
+    let mut failed = None;
     for team in teams.iter().filter(|team| team.retention_days > 0) {
-        let mut place = EndedPlace::default();
-        loop {
-            let began = std::time::Instant::now();
-            let Some(piece) = trim_some(board, team, place).await? else { break };
-            place = piece.to;
-            if !rest(board, began.elapsed() * rest_factor(piece.overdue_ms)).await {
-                return Ok(());
-            }
+        match trim_team(board, team).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // Teams do not hold up each other.
+            Err(error) => failed = Some(error),
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
+}
+
+/// Trims what a team does not keep any more. `false`: the Board stops.
+async fn trim_team(board: &Board, team: &Team) -> Result<bool> {
+    let mut place = EndedPlace::default();
+    loop {
+        let began = std::time::Instant::now();
+        let Some(piece) = trim_some(board, team, place).await? else { return Ok(true) };
+        place = piece.to;
+        if !rest(board, began.elapsed() * rest_factor(piece.overdue_ms)).await {
+            return Ok(false);
+        }
+    }
 }
 
 /// `false`: the Board stops.
@@ -92,9 +103,11 @@ async fn trim_some(board: &Board, team: &Team, after: EndedPlace) -> Result<Opti
 
 /// Trims the first of these attempts, as many as fit into one change. Returns where to go on.
 async fn trim_first(tx: &mut Change<'_>, stale: &[StaleAttempt], after: EndedPlace) -> Result<EndedPlace> {
-    let together = &stale[..count_together(stale)];
-    if let Some(last) = together.last() {
-        let range = EndedRange { after, to: last.place() };
+    let small = &stale[..stale.iter().take_while(|stale| is_small(stale)).count()];
+    if let Some(last) = small.last() {
+        let rows = db::attempts::count_rows_in(tx, &EndedRange { after: after.clone(), to: last.place() }).await?;
+        let together = &small[..count_together(small, &rows)];
+        let range = EndedRange { after, to: together.last().unwrap_or(last).place() };
         trim_together(tx, together, &range).await?;
         return Ok(range.to);
     }
@@ -117,40 +130,49 @@ fn is_small(stale: &StaleAttempt) -> bool {
     stale.agent_id.is_some() && last_seq <= MAX_EVENTS_TOGETHER && parts_seq >= last_seq
 }
 
-/// How many of the first attempts are trimmed together.
-fn count_together(stale: &[StaleAttempt]) -> usize {
+/// How many of the first of these attempts, which have so many rows of events, are trimmed together: at least one.
+fn count_together(small: &[StaleAttempt], stored: &HashMap<(TaskId, u32), u64>) -> usize {
     let mut rows = 0;
     let fits = |stale: &&StaleAttempt| {
-        // Each event may be a row, beside the gap's and the attempt's own.
-        rows += stale.attempt.last_seq + 2;
-        is_small(stale) && rows <= MAX_ROWS_TOGETHER
+        // Beside those that go away, the gap's and the attempt's own.
+        rows += stored.get(&key(stale)).copied().unwrap_or(0) + 2;
+        rows <= MAX_ROWS_TOGETHER
     };
-    stale.iter().take_while(fits).count()
+    small.iter().take_while(fits).count().max(1)
+}
+
+fn key(stale: &StaleAttempt) -> (TaskId, u32) {
+    (stale.attempt.task_id.clone(), stale.attempt.attempt)
 }
 
 /// Replaces the events of all attempts in a range. One of them may begin with a gap of ours: it was declared lost and
 /// trimmed, and then its viber reported more.
 async fn trim_together(tx: &mut Change<'_>, stale: &[StaleAttempt], range: &EndedRange) -> Result<()> {
-    let mut runs: HashMap<_, Vec<_>> = HashMap::new();
+    let mut stored: HashMap<_, Vec<_>> = HashMap::new();
     for run in db::attempts::runs_in(tx, range).await? {
-        runs.entry((run.task.clone(), run.attempt)).or_default().push(run);
+        stored.entry((run.task.clone(), run.attempt)).or_default().push(run);
     }
-    if !runs.is_empty() {
+    if !stored.is_empty() {
         db::attempts::clear_in(tx, range).await?;
     }
+    let mut left = Vec::new();
     for stale in stale {
         let (task, number, last) = (&stale.attempt.task_id, stale.attempt.attempt, stale.attempt.last_seq);
-        let mut runs = runs.remove(&(task.clone(), number)).unwrap_or_default();
+        let mut runs = stored.remove(&key(stale)).unwrap_or_default();
         runs.sort_unstable_by_key(|run| run.from);
         let (Some(oldest), Some(newest)) = (runs.first(), runs.last()) else { continue };
-        let items = |run: &EndedRun, after| {
-            let run = Committed::parse(task.clone(), number, run.from, &run.body, after);
-            run.map(|run| run.items).map_err(|error| Error::Internal(format!("events of {task}: {error}")))
+        let items = |run: &EndedRun, after| match Committed::parse(task.clone(), number, run.from, &run.body, after) {
+            Ok(run) => run.items,
+            Err(error) => {
+                tracing::warn!(%task, attempt = number, %error, "old events cannot be read: a gap stands for them");
+                Vec::new()
+            }
         };
-        let counted = oldest_bytes(&items(oldest, 0)?, oldest.body.len() as u64);
+        let counted = oldest_bytes(&items(oldest, 0), oldest.body.len() as u64);
         let bytes = runs[1..].iter().fold(counted, |sum, run| sum.saturating_add(run.body.len() as u64));
-        put_gap(tx, stale, (last - 1, bytes), items(newest, last - 1)?).await?;
+        left.push(with_gap(tx.now, stale, (last - 1, bytes), items(newest, last - 1))?);
     }
+    db::events::insert_all(tx, &left).await?;
     Ok(db::attempts::trimmed_in(tx, range).await?)
 }
 
@@ -208,30 +230,31 @@ async fn grow_gap(tx: &mut Change<'_>, stale: &StaleAttempt) -> Result<bool> {
     let items = first.first().map(|run| run.items.as_slice()).unwrap_or_default();
     let counted = oldest_bytes(items, sizes[0].1);
     let bytes = sizes[1..].iter().fold(counted, |sum, (_, size)| sum.saturating_add(*size));
-    let whole = to >= last;
+    // Where the newest events are missing, what is there is all.
+    let whole = to >= last || (sizes.len() as u64) < db::change_limits::DELETE_BATCH_ROWS;
     let newest = if whole { db::events::after(tx, task, number, last - 1, 1).await? } else { Vec::new() };
     let end = if whole { last - 1 } else { to };
     db::events::clear(tx, task, number, to, db::change_limits::DELETE_BATCH_ROWS).await?;
-    put_gap(tx, stale, (end, bytes), newest.into_iter().flat_map(|run| run.items)).await?;
+    let run = with_gap(tx.now, stale, (end, bytes), newest.into_iter().flat_map(|run| run.items))?;
+    db::events::insert(tx, &run).await?;
     Ok(whole)
 }
 
-/// Inserts a gap up to a seq that stands for so many bytes, and the events after it.
-async fn put_gap(
-    tx: &mut Change<'_>,
+/// A gap up to a seq that stands for so many bytes, and the events after it.
+fn with_gap(
+    now: Instant,
     stale: &StaleAttempt,
     (end, bytes): (u64, u64),
     rest: impl IntoIterator<Item = Item>,
-) -> Result<()> {
+) -> Result<Committed> {
     let event = AgentStreamEvent::Gap { from: 1, to: end, bytes, reason: GAP_REASON.to_owned() };
     let agent_id = stale.agent_id.clone().unwrap_or_default();
     let body = EventBody::Progress { event: AgentEvent { agent_id, event } };
-    let gap = serde_json::to_string(&Event { seq: end, at: tx.now, body });
+    let gap = serde_json::to_string(&Event { seq: end, at: now, body });
     let gap = gap.map_err(|error| Error::Internal(error.to_string()))?;
     let mut items = vec![Item { seq: end, json: gap.into() }];
     items.extend(rest);
-    let run = Committed::new(stale.attempt.task_id.clone(), stale.attempt.attempt, 1, items);
-    Ok(db::events::insert(tx, &run).await?)
+    Ok(Committed::new(stale.attempt.task_id.clone(), stale.attempt.attempt, 1, items))
 }
 
 /// The bytes that an attempt's oldest run stands for, whose own size this is. A gap of ours stands for what it replaced and
@@ -254,7 +277,37 @@ fn gap(report: &Report) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use protocol::ViberId;
+
     use super::*;
+
+    #[test]
+    fn as_many_are_trimmed_together_as_their_rows_fit_into_one_change() {
+        let small = |last_seq| StaleAttempt {
+            attempt: Attempt {
+                task_id: TaskId::new(1),
+                attempt: 1,
+                viber_id: ViberId::new(1),
+                last_seq,
+                parts_seq: last_seq,
+                message_id: None,
+                outcome: Some("completed".into()),
+                superseded: false,
+                created_at: Instant(1),
+                started_at: None,
+                ended_at: Some(Instant(2)),
+            },
+            agent_id: Some("default".into()),
+        };
+        let stored =
+            |stale: &[StaleAttempt], rows: u64| -> HashMap<_, _> { stale.iter().map(|one| (key(one), rows)).collect() };
+        let many: Vec<_> = (0..60).map(|_| small(MAX_EVENTS_TOGETHER)).collect();
+        assert_eq!(count_together(&many, &stored(&many, 1)), 60, "one row each");
+        let fitting = MAX_ROWS_TOGETHER / (MAX_EVENTS_TOGETHER + 2);
+        assert_eq!(count_together(&many, &stored(&many, MAX_EVENTS_TOGETHER)) as u64, fitting, "a row for each event");
+        assert_eq!(count_together(&many, &stored(&many, 1000)), 1, "damaged: it goes by itself");
+        assert!(is_small(&small(4)) && !is_small(&small(MAX_EVENTS_TOGETHER + 1)));
+    }
 
     #[test]
     fn trimming_rests_less_while_it_is_a_day_behind() {

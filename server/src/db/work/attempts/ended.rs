@@ -1,5 +1,7 @@
 //! Attempts in the order in which they ended: how retention goes through them, and trims many at once.
 
+use std::collections::HashMap;
+
 use protocol::{Instant, TaskId};
 
 use super::{attempt, number};
@@ -82,6 +84,20 @@ pub async fn stale(
     let rows = tx.rows(sql, args![before, after.at, &after.task, after.attempt, limit]).await?;
     let stale = |row: &Row| Ok(StaleAttempt { attempt: attempt(row)?, agent_id: row.optional_text("agent_id")? });
     rows.iter().map(stale).collect()
+}
+
+/// How many rows the events of each attempt in a range are, of those that have more than one event.
+pub async fn count_rows_in(tx: &mut TeamTx<'_>, range: &EndedRange) -> Result<HashMap<(TaskId, u32), u64>, DbError> {
+    let sql = concat!(
+        "SELECT e.task_id, e.attempt, COUNT(*) AS n FROM (SELECT task_id, attempt FROM attempts \
+         WHERE team_id = $1 AND ",
+        in_range!(),
+        " AND last_seq > 1) a CROSS JOIN events e WHERE e.team_id = $1 AND e.task_id = a.task_id \
+         AND e.attempt = a.attempt GROUP BY e.task_id, e.attempt LIMIT 1000"
+    );
+    let EndedRange { after, to } = range;
+    let rows = tx.rows(sql, args![after.at, &after.task, after.attempt, to.at, &to.task, to.attempt]).await?;
+    rows.iter().map(|row| Ok(((row.parse("task_id")?, number(row, "attempt")?), row.count("n")?))).collect()
 }
 
 /// The events of the attempts in a range that have more than one.
