@@ -1,7 +1,12 @@
 //! `skills/skills.lock`: which skills were installed, with the digests of their files, and which digests people accepted. A copy
 //! in `state/` is the second witness: without it, a file that is lost would make the owner's own of what was installed.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
 use protocol::{Instant, agent::is_id};
 use rustix::fs::FileType;
@@ -20,6 +25,10 @@ const MAX_ACCEPTED_DIGESTS: usize = 8;
 const MAX_ACCEPTED_SKILLS: usize = 1_000;
 /// What a damaged one is called among the damaged files.
 const DAMAGED_LABEL: &str = "skills.lock";
+
+/// Held while the file and its copy are read or written: a scan that saw one of them new and the other one old would mend
+/// what is being written.
+static FILES: Mutex<()> = Mutex::new(());
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +121,7 @@ impl SkillsLock {
     /// `Err`: what is recorded is not known, so nothing may be written in its place, and nobody may be offered what it could
     /// forbid. Blocks.
     pub fn read(home: &Home) -> io::Result<Self> {
+        let _files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         let file = LockFile::understand(damaged::read(&home.skills_lock()))?;
         let copy = LockFile::understand(damaged::read(&home.skills_lock_copy()));
         Self::settle(home, file, copy)
@@ -179,6 +189,7 @@ impl SkillsLock {
         if fault::at("skills::before_lock") {
             return Err(io::Error::other("a test"));
         }
+        let _files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         write_private(&home.skills_lock(), &text)?;
         write_private(&home.skills_lock_copy(), &text)
     }
@@ -283,6 +294,22 @@ mod tests {
             symlink("/etc/hostname", &link).expect("a link");
         }));
         all
+    }
+
+    #[test]
+    fn it_is_written_whole_while_a_scan_reads_it() {
+        let (_folder, home) = home();
+        let (one, other) = (lock(), SkillsLock::default());
+        one.write(&home).expect("written");
+        std::thread::scope(|scope| {
+            let scans = scope.spawn(|| (0..300).for_each(|_| drop(read(&home))));
+            for n in 0..150 {
+                let written = if n % 2 == 0 { other.write(&home) } else { one.write(&home) };
+                written.unwrap_or_else(|error| panic!("the {n}th: {error}"));
+            }
+            scans.join().expect("every scan reads it");
+        });
+        assert_eq!(fs::read(home.skills_lock()).expect("there"), fs::read(home.skills_lock_copy()).expect("there"));
     }
 
     #[test]
