@@ -19,7 +19,6 @@ use crate::{
     actions::{audit, imports, purge, retention, sessions, skill_rollouts, vibers},
     db,
     error::Error,
-    measure,
     state::Board,
 };
 
@@ -43,8 +42,6 @@ const STATISTICS_REST_ROUNDS: u32 = 30;
 
 /// How far back ended access is looked for, milliseconds: clocks of other processes may differ.
 const LOOK_BACK_MS: i64 = 60_000;
-/// How often the samples of metrics are counted, which nobody else does while nobody reads them.
-const SETTLE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Starts all duties; they end with the soft stop.
 pub fn start(board: &Board) {
@@ -56,7 +53,6 @@ pub fn start(board: &Board) {
     board.shutdown.spawn(every(board.clone(), SWEEP_PERIOD, Trim));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Purge { revoked_since: Instant(0) }));
     board.shutdown.spawn(every(board.clone(), RESUME_PERIOD, Imports));
-    board.shutdown.spawn(every(board.clone(), SETTLE_PERIOD, Metrics));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TitleIndex(sessions::Indexer::of_titles())));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, TextIndex(sessions::Indexer::of_texts())));
     board.shutdown.spawn(every(board.clone(), INDEX_PERIOD, ViberWords));
@@ -239,18 +235,6 @@ impl Duty for AuditHeads {
 
     async fn run(&mut self, board: &Board) -> Result<(), Error> {
         audit::follow(board).await
-    }
-}
-
-/// Keeps the metrics from growing while nobody reads them.
-struct Metrics;
-
-impl Duty for Metrics {
-    const NAME: &'static str = "metrics";
-
-    async fn run(&mut self, _: &Board) -> Result<(), Error> {
-        measure::settle();
-        Ok(())
     }
 }
 

@@ -21,7 +21,6 @@ use crate::{
     clock::Clock,
     config::Config,
     db::ownership::DamageNote,
-    measure,
     registry::RegistryAddress,
     scheduler,
     state::Board,
@@ -102,7 +101,6 @@ pub async fn run(mut config: Config, source: ConfigSource) -> Result<(), CliErro
     board
         .shutdown
         .spawn(Reload { source, asked, board: board.clone(), tls: tls.clone(), lock: lock.clone() }.watch(hangups));
-    measure::handle();
     if let Some(address) = board.config.metrics_listen {
         metrics(&board, address).await?;
     }

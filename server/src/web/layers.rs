@@ -22,13 +22,12 @@ use axum::{
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use metrics::{counter, histogram};
 use tower_http::{catch_panic::CatchPanicLayer, csrf::CsrfLayer, limit::RequestBodyLimitLayer};
 use tracing::Instrument;
 
 use self::client::UntrustedProxies;
 use super::{cookie::Cookie, extract::refused_upgrades, respond, socket};
-use crate::{error::Error, measure, state::Board};
+use crate::{error::Error, measure::METRICS, state::Board};
 
 /// No script, style, frame or connection but our own; `manifest` and fonts are not used.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -217,9 +216,8 @@ async fn number(mut request: Request, next: Next) -> Response {
         } else {
             tracing::info!(status = response.status().as_u16(), duration_ms, "answered");
         }
-        let status = response.status().as_str().to_owned();
-        counter!(measure::REQUESTS, "method" => label, "route" => route.clone(), "status" => status).increment(1);
-        histogram!(measure::REQUEST_SECONDS, "method" => label, "route" => route).record(began.elapsed().as_secs_f64());
+        METRICS.requests.with_label_values(&[label, &route, response.status().as_str()]).inc();
+        METRICS.request_seconds.with_label_values(&[label, &route]).observe(began.elapsed().as_secs_f64());
         let value = HeaderValue::from_str(&id).expect("hexadecimal digits");
         response.headers_mut().insert("x-request-id", value);
         response

@@ -25,7 +25,7 @@ use crate::{
     domain::{Committed, Connection, assemble::Assembler},
     error::{Error, Result},
     hub::Hub,
-    measure,
+    measure::METRICS,
     state::Board,
 };
 
@@ -124,7 +124,7 @@ async fn record_share(
         reconcile::ack_commands(board, connection, cmd_seq).await?;
     }
     let events: usize = book.runs.iter().map(|(_, run)| run.items.len()).sum();
-    metrics::counter!(measure::EVENTS).increment(events as u64);
+    METRICS.events.inc_by(events as u64);
     for (task, run) in book.runs {
         let ended = book.answers.ended.iter().any(|one| one.task_id == task && one.attempt == run.attempt);
         let last = |acked: &Acked| acked.task_id == task && acked.attempt == run.attempt && acked.seq == run.to;

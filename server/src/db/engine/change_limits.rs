@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::measure::METRICS;
+
 /// Rows that one change may write.
 pub const MAX_CHANGE_ROWS: u64 = 200;
 /// How long one change may take.
@@ -52,8 +54,8 @@ impl ChangeCost {
     /// cascaded to, where that is known.
     pub fn judge(&self, rows: Option<u64>, from: &'static Location<'static>) {
         let (took, rows) = (self.took(), rows.map_or(self.rows, |all| all.max(self.rows)));
-        metrics::histogram!(crate::measure::CHANGE_ROWS).record(rows as f64);
-        metrics::histogram!(crate::measure::CHANGE_SECONDS).record(took.as_secs_f64());
+        METRICS.change_rows.observe(rows as f64);
+        METRICS.change_seconds.observe(took.as_secs_f64());
         if rows > MAX_CHANGE_ROWS {
             // The harness looks for these words.
             tracing::warn!(rows, ms = took.as_millis() as u64, from = %from, "a change wrote more than one may");

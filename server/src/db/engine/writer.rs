@@ -11,7 +11,6 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use metrics::{counter, gauge, histogram};
 use sqlx::{ConnectOptions as _, sqlite::SqliteConnectOptions};
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,7 +22,8 @@ use crate::{
         inline_executor,
         wal::WriteAheadLog,
     },
-    fault, measure,
+    fault,
+    measure::{self, METRICS},
 };
 
 /// Changes that may wait in the queue; further callers wait for a place.
@@ -157,7 +157,7 @@ async fn run(mut tx: Tx, mut waiting: mpsc::Receiver<WriterOrder>, mut log: Writ
             }
         }
         if !batch.is_empty() {
-            gauge!(measure::WRITE_QUEUE).set(waiting.len() as f64);
+            METRICS.write_queue.set(measure::level(waiting.len()));
             // Only now: a migration makes the table.
             if !std::mem::replace(&mut counting, true)
                 && let Err(error) = count_counters(&mut tx).await
@@ -193,10 +193,10 @@ async fn keep(tx: &mut Tx, batch: &mut VecDeque<QueuedChange>, log: &mut WriteAh
         batch.clear();
     }
     let changes = waited - batch.len();
-    histogram!(measure::COMMIT_SIZE).record(changes as f64);
-    histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
+    METRICS.commit_changes.observe(changes as f64);
+    METRICS.commit_seconds.observe(began.elapsed().as_secs_f64());
     let word = if outcome.is_ok() { "committed" } else { "failed" };
-    counter!(measure::WRITES, "outcome" => word).increment(changes as u64);
+    METRICS.writes.with_label_values(&[word]).inc_by(changes as u64);
     for reply in replies {
         reply(outcome.clone());
     }

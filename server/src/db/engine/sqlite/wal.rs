@@ -3,10 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use metrics::gauge;
-
 use crate::db::{DbError, Tx};
-use crate::measure;
+use crate::measure::METRICS;
 
 /// Pages of the log that are not in the database yet, above which a checkpoint is due: 16 MiB. A page that changes often is
 /// written to the database once for all of them.
@@ -61,7 +59,7 @@ impl WriteAheadLog {
 
     /// Records the pages left behind. The warning is repeated whenever they have doubled.
     fn note(&mut self, left: i64) {
-        gauge!(measure::LOG_BYTES).set((left * PAGE_BYTES) as f64);
+        METRICS.log_bytes.set(left * PAGE_BYTES);
         let mib = left * PAGE_BYTES / 1024 / 1024;
         if left >= ALARM_PAGES && left >= self.warned_at * 2 {
             self.warned_at = left;

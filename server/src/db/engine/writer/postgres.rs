@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use metrics::{counter, histogram};
 use protocol::TeamId;
 use sqlx::PgPool;
 use tokio::{sync::oneshot, time::timeout};
@@ -26,7 +25,8 @@ use crate::{
         change_limits::{ChangeCost, MAX_CHANGE_TIME},
         ownership::Fence,
     },
-    fault, measure,
+    fault,
+    measure::METRICS,
 };
 
 /// Changes in one transaction. After [`MAX_CHANGE_TIME`] it takes no further one.
@@ -193,9 +193,9 @@ impl PostgresWriter {
             }
             tries = 1;
             let word = if failed || ended.is_err() { "failed" } else { "committed" };
-            counter!(measure::WRITES, "outcome" => word).increment(count as u64);
-            histogram!(measure::COMMIT_SIZE).record(count as f64);
-            histogram!(measure::COMMIT_SECONDS).record(began.elapsed().as_secs_f64());
+            METRICS.writes.with_label_values(&[word]).inc_by(count as u64);
+            METRICS.commit_changes.observe(count as f64);
+            METRICS.commit_seconds.observe(began.elapsed().as_secs_f64());
             for change in group {
                 change.finish(if failed { Ok(()) } else { ended.clone() });
             }
@@ -351,7 +351,7 @@ impl Queues {
             let count = waiting.iter().take_while(|change| change.since().elapsed() >= waited).count();
             waiting.drain(..count).collect()
         };
-        counter!(measure::WRITES, "outcome" => "failed").increment(refused.len() as u64);
+        METRICS.writes.with_label_values(&["failed"]).inc_by(refused.len() as u64);
         refused.into_iter().for_each(|change| change.finish(Err(error.clone())));
     }
 
